@@ -1,0 +1,50 @@
+# `make help` lists the commands. Each prepares what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+
+VENV := .venv
+PY := $(VENV)/bin/python
+TRAINER_VENV := .venv-trainer
+TRAINER_PY := $(TRAINER_VENV)/bin/python
+PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+$(VENV)/.stamp: requirements/dev.txt operator/pyproject.toml
+	@echo "preparing $(VENV) (operator, tools)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install $(PIP_FLAGS) -r requirements/dev.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e operator
+	@touch $@
+
+$(TRAINER_VENV)/.stamp: requirements/trainer-dev.txt trainer_image/pyproject.toml
+	@echo "preparing $(TRAINER_VENV) (TensorFlow on CPU, about 1.5 GB)"
+	@$(PYTHON) -m venv $(TRAINER_VENV)
+	@$(TRAINER_PY) -m pip install $(PIP_FLAGS) -r requirements/trainer-dev.txt
+	@$(TRAINER_PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e trainer_image
+	@touch $@
+
+.PHONY: venv venv-trainer
+venv: $(VENV)/.stamp ## the tools' virtual environment
+venv-trainer: $(TRAINER_VENV)/.stamp ## the trainer's virtual environment, with TensorFlow
+
+.PHONY: lint types
+lint: venv ## ruff and the import contracts
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
+types: venv ## mypy, strict
+	$(VENV)/bin/mypy
+
+.PHONY: test test-unit test-trainer test-integration
+test: lint types test-unit test-trainer test-integration ## everything that must pass
+test-unit: venv ## the operator's unit tests, in seconds
+	$(PY) -m pytest tests/unit -n auto
+test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
+	$(TRAINER_PY) -m pytest tests/trainer
+test-integration: venv ## the same promises on a real cluster
+	$(PY) -m pytest tests/integration

@@ -1,0 +1,185 @@
+"""What the core is given and what it gives back. Plain values, no behaviour beyond looking things up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as the API server gives it: never changed in place."""
+
+
+class Kind(StrEnum):
+    """The kinds of objects that the operator reads or writes in a job's namespace."""
+
+    JOB = "TFGPUJob"
+    POD = "Pod"
+    SERVICE = "Service"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How the `tensorflow` container ended."""
+
+    exit_code: int
+    signal: int | None
+    reason: str
+    message: str
+    """The termination message: at most 4,096 bytes, as the kubelet cuts it. Untrusted text."""
+    finished_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, trimmed to what decisions need: 1,000 jobs of 4 pods must fit in the store."""
+
+    name: str
+    uid: str
+    resource_version: str
+    job_name: str
+    """The job-name label; empty when the pod has none."""
+    owner_uid: str
+    """The uid of the controlling TFGPUJob; empty when something else, or nothing, controls the pod."""
+    role: str
+    index: int
+    attempt: int
+    """The attempt label; 0 when absent or not a number."""
+    replica_restart: int
+    deleting: bool
+    phase: str
+    """Pending, Running, Succeeded, Failed or Unknown."""
+    ready: bool
+    node: str
+    status_reason: str
+    """status.reason: Evicted, Preempting, NodeLost, …"""
+    waiting_reason: str
+    """Why the pod is not running yet: ImagePullBackOff, Unschedulable, …; empty when nothing stands in the way."""
+    waiting_message: str
+    disrupted: bool
+    """The DisruptionTarget condition is True."""
+    termination: Termination | None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The headless service that carries the job's name, or whatever else has that name."""
+
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str
+    owner_job: str
+    """The name of the controlling TFGPUJob; empty when something else, or nothing, controls the service."""
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that is known of one job at one moment."""
+
+    job: Object | None
+    """The TFGPUJob; None when it is gone."""
+    pods: tuple[Pod, ...] = ()
+    """Every pod whose job-name label is this job's, whoever owns it."""
+    service: Service | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The operator's own settings. One value for the life of the process."""
+
+    operator_image: str
+    trainer_image: str
+    operator_version: str
+    cluster_domain: str = ""
+    """Appended to peer addresses when set; by default the pod's DNS search list completes `<pod>.<job>.<namespace>.svc`."""
+    allow_host_namespaces: frozenset[str] = frozenset()
+    """Namespaces in which hostNetwork, hostPID, hostIPC, hostPath and privileged are allowed; `*` allows all."""
+    allowed_service_accounts: frozenset[str] = frozenset()
+    """`namespace/name` of the ServiceAccounts that jobs may use; empty allows any of the job's namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete this very object: the uid is a precondition."""
+
+    kind: Kind
+    name: str
+    uid: str
+    resource_version: str = ""
+    """Also a precondition, when set."""
+    force: bool = False
+    """Grace period 0: only for a pod whose node is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create this object in the job's namespace."""
+
+    kind: Kind
+    body: Object
+
+    @property
+    def name(self) -> str:
+        name: str = self.body["metadata"]["name"]
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes event about the job. Written last, and never retried: status is the truth."""
+
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server said no to a create."""
+
+    kind: Kind
+    name: str
+    code: int
+    """HTTP status: 403, 409, 422, 429, 5xx."""
+    reason: str
+    """metav1.Status reason: Forbidden, AlreadyExists, Invalid, …"""
+    message: str
+    holder: Pod | Service | None = None
+    """On 409: what holds the name, fetched by name, because an unlabelled pod never arrives by watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to be done for one job, in this order.
+
+    1. `intent`, when not None, is written to /status; if that fails, nothing below happens;
+    2. `deletes`;
+    3. `creates`: `creates_first` alone, and the rest only if it was not refused;
+    4. `conclude(outcome, refusals, …)` gives the last status, written if it is worth a write;
+    5. events; 6. the next look, at `requeue_at`.
+    """
+
+    status: Object
+    """The status as it is to be when everything below has succeeded."""
+    intent: Object | None = None
+    deletes: tuple[Delete, ...] = ()
+    creates: tuple[Create, ...] = ()
+    first: str = ""
+    """Name of the create that was refused last time: it goes alone, so that a retry does not start what it must release."""
+    events: tuple[Event, ...] = ()
+    requeue_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What remains to be written once the API server has answered the creates."""
+
+    status: Object | None
+    """None when the status in the cluster is good enough."""
+    events: tuple[Event, ...] = field(default=())
+    requeue_at: datetime | None = None

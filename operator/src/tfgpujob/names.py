@@ -1,0 +1,131 @@
+"""Every label, annotation, condition type, reason and fixed name, in one place.
+
+What other people's tools match on (labels, condition types, reasons, container and port names) is API:
+it is added to, never renamed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+GROUP: Final = "tfgpu.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "TFGPUJob"
+PLURAL: Final = "tfgpujobs"
+SINGULAR: Final = "tfgpujob"
+SHORT_NAME: Final = "tfj"
+
+CONTROLLER: Final = f"{GROUP}/operator"
+"""The value of spec.runPolicy.managedBy that means this operator; absent means the same."""
+FIELD_OWNER: Final = "tfgpu-operator"
+
+# Labels of pods and services.
+LABEL_JOB_NAME: Final = f"{GROUP}/job-name"
+LABEL_REPLICA_TYPE: Final = f"{GROUP}/replica-type"
+LABEL_REPLICA_INDEX: Final = f"{GROUP}/replica-index"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_REPLICA_RESTART: Final = f"{GROUP}/replica-restart"
+LABEL_APP_NAME: Final = "app.kubernetes.io/name"
+LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
+LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
+LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
+"""spec.trainer as JSON on the pod; the downward API turns it into the trainer's config file."""
+
+# Names inside a pod.
+CONTAINER: Final = "tensorflow"
+GATE_CONTAINER: Final = "tfgpu-peer-gate"
+PORT_NAME: Final = "tensorflow"
+PORT: Final = 2222
+MAX_NAME_LENGTH: Final = 48
+NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+CONFIG_VOLUME: Final = "tfgpu-config"
+CONFIG_DIR: Final = "/etc/tfgpu"
+CONFIG_FILE: Final = "trainer.json"
+OUTPUT_VOLUME: Final = "tfgpu-output"
+CODE_VOLUME: Final = "tfgpu-code"
+CODE_DIR: Final = "/code"
+SHM_VOLUME: Final = "tfgpu-shm"
+SHM_DIR: Final = "/dev/shm"  # noqa: S108 - a mount point inside the pod, where NCCL looks
+
+
+class Role(StrEnum):
+    """A replica type: the key of spec.replicaSpecs, and TensorFlow's task type."""
+
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class Strategy(StrEnum):
+    """spec.strategy: which tf.distribute strategy the pods run."""
+
+    ONE_DEVICE = "OneDevice"
+    MIRRORED = "Mirrored"
+    MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
+    PARAMETER_SERVER = "ParameterServer"
+    CUSTOM = "Custom"
+
+
+class Phase(StrEnum):
+    """status.phase: one word for a person; programs read the conditions."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Condition(StrEnum):
+    """status.conditions[].type."""
+
+    ACCEPTED = "Accepted"
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    FINISHED = "Finished"
+
+
+class Reason(StrEnum):
+    """status.conditions[].reason and event reasons."""
+
+    # Accepted
+    VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
+    NAME_TAKEN = "NameTaken"
+    IMMUTABLE_FIELD_CHANGED = "ImmutableFieldChanged"
+    # Created
+    ALL_CREATED = "AllCreated"
+    WAITING_FOR_OLD_PODS = "WaitingForOldPods"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    FORBIDDEN = "Forbidden"
+    TEMPLATE_REFUSED = "TemplateRefused"
+    API_ERROR = "APIError"
+    # Running
+    STARTING = "Starting"
+    ALL_READY = "AllReady"
+    REPLICA_NOT_READY = "ReplicaNotReady"
+    STOPPED = "Stopped"
+    # Restarting
+    POD_LOST = "PodLost"
+    SPEC_CHANGED = "SpecChanged"
+    RESUMED = "Resumed"
+    # Suspended
+    SUSPENDED = "Suspended"
+    NOT_SUSPENDED = "NotSuspended"
+    # Succeeded, Failed, Finished
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CHIEF_SUCCEEDED = "ChiefSucceeded"
+    WORKERS_SUCCEEDED = "WorkersSucceeded"
+    REPLICA_FAILED = "ReplicaFailed"

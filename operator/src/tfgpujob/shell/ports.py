@@ -1,0 +1,76 @@
+"""The API server as the operator uses it. `kube.py` is the real one; the tests have one in memory.
+
+Every call is one request. Nothing is retried here: the queue retries whole reconciliations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tfgpujob.core.snapshot import Kind, Object
+
+
+class ApiError(Exception):
+    """The API server refused, or could not be reached.
+
+    `code` is the HTTP status, or 0 when no answer came: then the write may or may not have been applied.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page of a list: `token` continues it, empty on the last page."""
+
+    items: list[Object]
+    resource_version: str
+    token: str
+
+
+class Cluster(Protocol):
+    """Reads and writes of single objects, and chunked lists. Raises ApiError."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """404 → ApiError(code=404)."""
+
+    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = "") -> ListPage:
+        """`namespace` None lists the whole cluster; a token that is too old raises ApiError(code=410)."""
+
+    async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        """Pods are created with strict field validation where the server knows it."""
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, resource_version: str = "",
+                     grace_seconds: int | None = None) -> None:
+        """Background propagation. The uid is a precondition: another object of that name gives 409."""
+
+    async def replace_status(self, job: Object) -> Object:
+        """PUT on /status; metadata.resourceVersion is required, a stale one gives 409."""
+
+    async def create_event(self, namespace: str, body: Object) -> None: ...
+
+    async def get_lease(self, namespace: str, name: str) -> Object: ...
+
+    async def create_lease(self, namespace: str, body: Object) -> Object: ...
+
+    async def replace_lease(self, namespace: str, body: Object) -> Object:
+        """PUT; a stale metadata.resourceVersion gives 409."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """ADDED, MODIFIED or DELETED, and the object. A hint: it may be late, repeated or missing."""
+
+    type: str
+    kind: Kind
+    object: Mapping[str, Any]
+
+
+WatchEvents = AsyncIterator[WatchEvent]
