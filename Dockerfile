@@ -1,0 +1,32 @@
+# The operator, its command line and the peer gate. Build it from the repository root:
+#   docker build -t tfgpujob-operator .
+FROM python:3.11-slim-bookworm AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off
+COPY requirements/build.txt /requirements/
+# Wheels only, so no compiler is ever needed, and each must have the hash that was locked.
+RUN python -m venv /opt/build \
+ && /opt/build/bin/python -m pip install --require-hashes --only-binary :all: -r /requirements/build.txt
+
+FROM build AS dependencies
+COPY requirements/operator.txt /requirements/
+RUN python -m venv --without-pip /opt/tfgpu \
+ && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install \
+      --no-compile --require-hashes --only-binary :all: -r /requirements/operator.txt \
+# Bytecode for all but the client library's typed models: the operator uses raw dicts and never imports them.
+ && python -m compileall -q -x '/kubernetes/.*/(api|models)/' /opt/tfgpu/lib
+
+FROM build AS code
+COPY operator /src/operator
+RUN python -m venv --without-pip /opt/tfgpu \
+ && /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /dist /src/operator \
+ && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install --no-deps --no-index /dist/*.whl
+
+FROM python:3.11-slim-bookworm
+# Two layers: a new version of the code does not send the dependencies to every node again.
+COPY --from=dependencies /opt/tfgpu /opt/tfgpu
+COPY --from=code /opt/tfgpu /opt/tfgpu
+ENV PATH=/opt/tfgpu/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# A number, so that the kubelet can check runAsNonRoot; it needs no entry in /etc/passwd.
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["tfgpu-operator"]
