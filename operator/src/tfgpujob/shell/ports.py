@@ -5,9 +5,9 @@ Every call is one request. Nothing is retried here: the queue retries whole reco
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tfgpujob.core.snapshot import Kind, Object
 
@@ -30,9 +30,22 @@ class ApiError(Exception):
 class ListPage:
     """One page of a list: `token` continues it, empty on the last page."""
 
-    items: list[Object]
+    items: Sequence[Object]
     resource_version: str
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to reach the API server and log in, for a second client of the same process."""
+
+    server: str
+    ca_path: str | None = None
+    insecure: bool = False
+    certificate_path: str | None = None
+    private_key_path: str | None = None
+    scheme: str | None = None
+    token: str | None = None
 
 
 class Cluster(Protocol):
@@ -41,14 +54,24 @@ class Cluster(Protocol):
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """404 → ApiError(code=404)."""
 
-    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = "") -> ListPage:
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+    ) -> ListPage:
         """`namespace` None lists the whole cluster; a token that is too old raises ApiError(code=410)."""
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         """Pods are created with strict field validation where the server knows it."""
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, resource_version: str = "",
-                     grace_seconds: int | None = None) -> None:
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
         """Background propagation. The uid is a precondition: another object of that name gives 409."""
 
     async def replace_status(self, job: Object) -> Object:
@@ -62,15 +85,3 @@ class Cluster(Protocol):
 
     async def replace_lease(self, namespace: str, body: Object) -> Object:
         """PUT; a stale metadata.resourceVersion gives 409."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """ADDED, MODIFIED or DELETED, and the object. A hint: it may be late, repeated or missing."""
-
-    type: str
-    kind: Kind
-    object: Mapping[str, Any]
-
-
-WatchEvents = AsyncIterator[WatchEvent]

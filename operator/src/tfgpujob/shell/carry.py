@@ -1,0 +1,153 @@
+"""One write each: what the API server's answers to a create or a delete mean for the reconciliation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from tfgpujob import names
+from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
+from tfgpujob.core.records import trim_pod, trim_service
+from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Pod, Refusal, Service
+from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.shell.store import Key, Store
+
+T = TypeVar("T")
+AT_ONCE: Final = 16
+"""Creates or deletes of one job under way at the same time."""
+PASSING_TRIES: Final = 2
+"""How often an answer that may pass by itself (429, 5xx) is tried again before it counts as a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How the creates of one outcome went."""
+
+    created: int = 0
+    adopted: bool = False
+    """One was already there, from a write whose answer was lost: the store was behind."""
+    refusals: tuple[Refusal, ...] = ()
+    trouble: ApiError | None = None
+    """A create that got no answer, or one that may be different next time."""
+
+
+class Hands:
+    """Creates and deletes objects of a job, and puts what the API server answers into the store at once."""
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._cluster = cluster
+        self._store = store
+
+    async def delete(self, key: Key, deletes: Sequence[Delete]) -> None:
+        """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
+        await at_once(self._delete(key, delete) for delete in deletes)
+
+    async def create(
+        self, key: Key, job: Object, creates: Sequence[Create], first: str, tries: int
+    ) -> Answers:
+        """Never raises ApiError. `tries`: how often in a row this job's reconciliation has failed before."""
+        alone = [create for create in creates if create.name == first]
+        rest = [create for create in creates if create.name != first]
+        results = await at_once(self._create(key, job, create) for create in alone)
+        if not any(isinstance(result, Refusal | ApiError) for result in results):
+            results += await at_once(self._create(key, job, create) for create in rest)
+        return _summed(results, [*alone, *rest], tries)
+
+    async def _delete(self, key: Key, delete: Delete) -> None:
+        try:
+            await self._cluster.delete(
+                delete.kind,
+                key.namespace,
+                delete.name,
+                uid=delete.uid,
+                resource_version=delete.resource_version,
+                grace_seconds=0 if delete.force else None,
+            )
+        except ApiError as error:
+            if error.code == 404 or (error.code == 409 and not delete.resource_version):
+                self._store.remove(delete.kind, key.namespace, delete.name, delete.uid)
+                return
+            raise
+        if delete.kind is Kind.POD:
+            self._store.mark_deleting(key.namespace, delete.name, delete.uid)
+
+    async def _create(self, key: Key, job: Object, create: Create) -> Refusal | ApiError | Ownership | None:
+        """None: created. OURS: it was there already."""
+        try:
+            made = await self._cluster.create(create.kind, key.namespace, create.body)
+        except ApiError as error:
+            if error.code == 409 and error.reason == "AlreadyExists":
+                return await self._taken(key, job, create, error)
+            if may_pass(error):
+                return error
+            return _refusal(create, error)
+        self._store.put(create.kind, made)
+        return None
+
+    async def _taken(
+        self, key: Key, job: Object, create: Create, error: ApiError
+    ) -> Refusal | ApiError | Ownership:
+        try:
+            found = await self._cluster.get(create.kind, key.namespace, create.name)
+        except ApiError as lookup:
+            return (
+                lookup if lookup.code != 404 else ApiError(0, "Gone", f"{create.name} has just been deleted")
+            )
+        uid: str = job["metadata"]["uid"]
+        holder: Pod | Service
+        if create.kind is Kind.POD:
+            holder = trim_pod(found)
+            whose = pod_ownership(holder, uid, _attempt(create.body))
+        else:
+            holder = trim_service(found)
+            whose = service_ownership(holder, uid)
+        if whose is Ownership.OURS:
+            self._store.put(create.kind, found, of=key)
+            return whose
+        self._store.put(create.kind, found)
+        return _refusal(create, error, holder)
+
+
+def may_pass(error: ApiError) -> bool:
+    """Whether the same request may succeed in a moment: no answer, too busy, a conflict inside the server."""
+    return error.code in {0, 409, 429} or error.code >= 500
+
+
+async def at_once(work: Iterable[Awaitable[T]]) -> list[T]:
+    """The results in order, at most AT_ONCE at the same time."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Awaitable[T]) -> T:
+        async with turn:
+            return await item
+
+    return list(await asyncio.gather(*(one(item) for item in work)))
+
+
+def _summed(
+    results: Sequence[Refusal | ApiError | Ownership | None], creates: Sequence[Create], tries: int
+) -> Answers:
+    refusals = [result for result in results if isinstance(result, Refusal)]
+    troubles: list[ApiError] = []
+    for create, result in zip(creates, results, strict=False):
+        if isinstance(result, ApiError):
+            if result.code and tries >= PASSING_TRIES:
+                refusals.append(_refusal(create, result))
+            else:
+                troubles.append(result)
+    return Answers(
+        created=sum(result is None for result in results),
+        adopted=Ownership.OURS in results,
+        refusals=tuple(refusals),
+        trouble=max(troubles, key=lambda error: error.retry_after or 0.0, default=None),
+    )
+
+
+def _refusal(create: Create, error: ApiError, holder: Pod | Service | None = None) -> Refusal:
+    return Refusal(create.kind, create.name, error.code, error.reason, error.message, holder)
+
+
+def _attempt(body: Object) -> int:
+    return int((body["metadata"].get("labels") or {}).get(names.LABEL_ATTEMPT, 0))

@@ -1,0 +1,227 @@
+"""The API server over HTTP. The only file that imports the Kubernetes client.
+
+Raw dicts in and out: the client's typed models refuse what servers accept (an integer GPU count, a null
+eventTime) and cost more time than the request. What is used of the client is how it finds the cluster,
+logs in and speaks TLS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+import yarl
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+
+from tfgpujob import names
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.shell.ports import ApiError, Credentials, ListPage
+
+REQUEST_SECONDS: Final = 20.0
+"""Longest wait for an answer. Also how long a write may still be under way after its task was cancelled."""
+CONNECT_SECONDS: Final = 5.0
+CONNECTIONS: Final = 64
+LIST_SECONDS: Final = 60.0
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.JOB: (f"/apis/{names.API_VERSION}", names.PLURAL),
+    Kind.POD: ("/api/v1", "pods"),
+    Kind.SERVICE: ("/api/v1", "services"),
+}
+_LEASES: Final = ("/apis/coordination.k8s.io/v1", "leases")
+_EVENTS: Final = ("/api/v1", "events")
+
+
+class KubeCluster:
+    """`ports.Cluster` on a real API server. One connection pool; an async context manager that closes it."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        configuration.connection_pool_maxsize = CONNECTIONS
+        # Without these two, every request reads the proxy environment and feeds a cookie jar.
+        configuration.client_session_kwargs = {
+            "trust_env": False,
+            "cookie_jar": aiohttp.DummyCookieJar(),
+        }
+        self._configuration = configuration
+        self._rest = RESTClientObject(configuration)
+        self._base = str(configuration.host).rstrip("/")
+        self.requests = 0
+        """Requests sent since the start, for the metrics."""
+
+    @classmethod
+    async def connect(cls) -> Self:
+        """The cluster that $KUBECONFIG names, else the one this pod runs in, else ~/.kube/config."""
+        configuration = Configuration()
+        if _in_cluster():
+            kube_config.load_incluster_config(client_configuration=configuration)
+        else:
+            await kube_config.load_kube_config(client_configuration=configuration, persist_config=False)
+        return cls(configuration)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._rest.close()
+
+    async def credentials(self) -> Credentials:
+        """How to reach the same server with another client; a token is as fresh as it is here."""
+        header = await self._authorization()
+        scheme, _, token = (header or "").partition(" ")
+        found = self._configuration
+        return Credentials(
+            server=self._base,
+            ca_path=found.ssl_ca_cert,
+            insecure=not found.verify_ssl,
+            certificate_path=found.cert_file,
+            private_key_path=found.key_file,
+            scheme=scheme.capitalize() or None,
+            token=token or None,
+        )
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        return await self._send("GET", _path(_COLLECTIONS[kind], namespace, name))
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+    ) -> ListPage:
+        query = {"limit": str(limit)}
+        if selector:
+            query["labelSelector"] = selector
+        if token:
+            query["continue"] = token
+        page = await self._send(
+            "GET", _path(_COLLECTIONS[kind], namespace), query=query, seconds=LIST_SECONDS
+        )
+        metadata = page.get("metadata") or {}
+        return ListPage(
+            items=page.get("items") or [],
+            resource_version=metadata.get("resourceVersion", ""),
+            token=metadata.get("continue") or "",
+        )
+
+    async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        # A server too old to know the parameter ignores it.
+        query = {"fieldValidation": "Strict"} if kind is Kind.POD else None
+        return await self._send("POST", _path(_COLLECTIONS[kind], namespace), query=query, body=body)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        preconditions = {"uid": uid}
+        if resource_version:
+            preconditions["resourceVersion"] = resource_version
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": preconditions,
+            "propagationPolicy": "Background",
+        }
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        await self._send("DELETE", _path(_COLLECTIONS[kind], namespace, name), body=options)
+
+    async def replace_status(self, job: Object) -> Object:
+        metadata = job["metadata"]
+        path = _path(_COLLECTIONS[Kind.JOB], metadata["namespace"], metadata["name"])
+        return await self._send("PUT", f"{path}/status", body=job)
+
+    async def create_event(self, namespace: str, body: Object) -> None:
+        await self._send("POST", _path(_EVENTS, namespace), body=body)
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        return await self._send("GET", _path(_LEASES, namespace, name))
+
+    async def create_lease(self, namespace: str, body: Object) -> Object:
+        return await self._send("POST", _path(_LEASES, namespace), body=body)
+
+    async def replace_lease(self, namespace: str, body: Object) -> Object:
+        return await self._send("PUT", _path(_LEASES, namespace, body["metadata"]["name"]), body=body)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> Object:
+        url = yarl.URL(self._base + path, encoded=True)
+        headers = {"Accept": "application/json"}
+        authorization = await self._authorization()
+        if authorization:
+            headers["authorization"] = authorization
+        self.requests += 1
+        try:
+            response = await self._rest.request(
+                method,
+                url.with_query(query) if query else url,
+                headers=headers,
+                body=body,
+                _request_timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+            )
+            payload = await response.read()
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", f"{method} {path}: no answer within {seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
+        return _decoded(response.status, response.headers, payload)
+
+    async def _authorization(self) -> str | None:
+        # Also runs the client's hook that reads a rotated ServiceAccount token again.
+        header: str | None = await self._configuration.get_api_key_with_prefix(
+            "BearerToken", alias="authorization"
+        )
+        return header
+
+
+def _in_cluster() -> bool:
+    return "KUBECONFIG" not in os.environ and _SERVICE_ACCOUNT.exists()
+
+
+def _path(collection: tuple[str, str], namespace: str | None, name: str = "") -> str:
+    prefix, plural = collection
+    where = f"{prefix}/namespaces/{namespace}/{plural}" if namespace is not None else f"{prefix}/{plural}"
+    return f"{where}/{name}" if name else where
+
+
+def _decoded(status: int, headers: Mapping[str, str], payload: bytes) -> Object:
+    try:
+        answer = json.loads(payload)
+    except ValueError:
+        answer = None
+    if status < 300 and isinstance(answer, dict):
+        return answer
+    if not isinstance(answer, dict):
+        # A proxy in between, or the server's own filters, answer in plain text.
+        answer = {"message": payload[:500].decode(errors="replace").strip()}
+    if status < 300:
+        raise ApiError(
+            0, "BadAnswer", f"the API server answered {status} with something that is not an object"
+        )
+    raise ApiError(
+        status, answer.get("reason") or "", answer.get("message") or "", _retry_after(headers, answer)
+    )
+
+
+def _retry_after(headers: Mapping[str, str], answer: Mapping[str, Any]) -> float | None:
+    details = answer.get("details") or {}
+    try:
+        return float(headers.get("Retry-After") or details["retryAfterSeconds"])
+    except (KeyError, TypeError, ValueError):
+        return None

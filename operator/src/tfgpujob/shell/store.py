@@ -1,0 +1,214 @@
+"""What is known of every job: fed by the watches, by the lists and by the answers to our own writes.
+
+An older version never replaces a newer one, and what was deleted stays deleted, so the three sources may
+arrive in any order. What no source tells (a lost DELETED event) resync finds by comparing `known` with
+a list.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from tfgpujob import names
+from tfgpujob.core.records import trim_job, trim_pod, trim_service
+from tfgpujob.core.snapshot import Kind, Object, Pod, Service, Snapshot
+
+
+class Key(NamedTuple):
+    """Which job."""
+
+    namespace: str
+    name: str
+
+
+TOMBSTONES: Final = 8192
+"""How many deleted uids are remembered. Only as many matter as are deleted while one list is under way."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    job: Object | None = None
+    pods: dict[str, Pod] = field(default_factory=dict)
+    service: Service | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.job is None and self.service is None and not self.pods
+
+
+class Known(NamedTuple):
+    """One object in the store, and the version it had when this was noted."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
+class Store:
+    """Jobs with their pods and services, by job. Every change answers with the job it concerns, or None."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, _Entry] = {}
+        self._pod_jobs: dict[tuple[str, str], str] = {}
+        self._buried: OrderedDict[str, None] = OrderedDict()
+
+    def keys(self) -> list[Key]:
+        """Every job of which anything is known."""
+        return list(self._entries)
+
+    def count(self) -> dict[Kind, int]:
+        entries = self._entries.values()
+        return {
+            Kind.JOB: sum(entry.job is not None for entry in entries),
+            Kind.POD: len(self._pod_jobs),
+            Kind.SERVICE: sum(entry.service is not None for entry in entries),
+        }
+
+    def snapshot(self, key: Key) -> Snapshot:
+        entry = self._entries.get(key)
+        if entry is None:
+            return Snapshot(job=None)
+        pods = tuple(entry.pods[name] for name in sorted(entry.pods))
+        return Snapshot(job=entry.job, pods=pods, service=entry.service)
+
+    def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
+        """Take in an object as the API server gave it. None when it tells nothing new.
+
+        `of` is the job that a pod is known to belong to although somebody has taken its label off.
+        """
+        metadata = obj["metadata"]
+        if metadata.get("uid", "") in self._buried:
+            return None
+        namespace = metadata["namespace"]
+        if kind is Kind.JOB:
+            return self._put_job(Key(namespace, metadata["name"]), obj)
+        if kind is Kind.POD:
+            pod = trim_pod(obj)
+            return self._put_pod(namespace, replace(pod, job_name=of.name) if of else pod)
+        return self._put_service(namespace, trim_service(obj), _job_label(obj))
+
+    def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
+        """Forget this very object; another one of that name stays. None when it was not known."""
+        self._bury(uid)
+        job_name = self._pod_jobs.get((namespace, name)) if kind is Kind.POD else name
+        if job_name is None:
+            return None
+        key = Key(namespace, job_name)
+        entry = self._entries.get(key)
+        if entry is None or _uid_of(entry, kind, name) != uid:
+            return None
+        if kind is Kind.POD:
+            self._forget_pod(namespace, name)
+            return key
+        if kind is Kind.JOB:
+            entry.job = None
+        else:
+            entry.service = None
+        if entry.empty:
+            del self._entries[key]
+        return key
+
+    def mark_deleting(self, namespace: str, pod_name: str, uid: str) -> None:
+        """Note a pod deletion that the API server has accepted, ahead of the watch event that will say so."""
+        job_name = self._pod_jobs.get((namespace, pod_name))
+        if job_name is None:
+            return
+        pods = self._entries[Key(namespace, job_name)].pods
+        if pods[pod_name].uid == uid:
+            pods[pod_name] = replace(pods[pod_name], deleting=True)
+
+    def known(self, kind: Kind, namespace: str | None) -> Iterator[Known]:
+        """Every object of one kind, of one namespace or of all."""
+        for key, entry in self._entries.items():
+            if namespace is not None and key.namespace != namespace:
+                continue
+            if kind is Kind.JOB and entry.job is not None:
+                metadata = entry.job["metadata"]
+                yield Known(kind, key.namespace, key.name, metadata["uid"], metadata["resourceVersion"])
+            elif kind is Kind.POD:
+                for pod in entry.pods.values():
+                    yield Known(kind, key.namespace, pod.name, pod.uid, pod.resource_version)
+            elif kind is Kind.SERVICE and entry.service is not None:
+                service = entry.service
+                yield Known(kind, key.namespace, service.name, service.uid, service.resource_version)
+
+    def _put_job(self, key: Key, obj: Object) -> Key | None:
+        entry = self._entries.get(key)
+        if entry and entry.job is not None and not _news(entry.job["metadata"], obj["metadata"]):
+            return None
+        self._entry(key).job = trim_job(obj)
+        return key
+
+    def _put_pod(self, namespace: str, pod: Pod) -> Key | None:
+        key = Key(namespace, pod.job_name)
+        before = self._pod_jobs.get((namespace, pod.name))
+        if before is not None:
+            held = self._entries[Key(namespace, before)].pods[pod.name]
+            if not _newer(held.resource_version, pod.resource_version):
+                return None
+            if held.uid == pod.uid and held.deleting and not pod.deleting:
+                # Nothing takes a deletion back: this version is from before it.
+                pod = replace(pod, deleting=True)
+            if before != pod.job_name:
+                self._forget_pod(namespace, pod.name)
+        if not pod.job_name:
+            return None
+        self._entry(key).pods[pod.name] = pod
+        self._pod_jobs[namespace, pod.name] = pod.job_name
+        return key
+
+    def _put_service(self, namespace: str, service: Service, job_name: str) -> Key | None:
+        if service.name not in {job_name, service.owner_job}:
+            return None
+        key = Key(namespace, service.name)
+        entry = self._entry(key)
+        if entry.service is not None and not _newer(entry.service.resource_version, service.resource_version):
+            return None
+        entry.service = service
+        return key
+
+    def _forget_pod(self, namespace: str, name: str) -> None:
+        key = Key(namespace, self._pod_jobs.pop((namespace, name)))
+        entry = self._entries[key]
+        del entry.pods[name]
+        if entry.empty:
+            del self._entries[key]
+
+    def _entry(self, key: Key) -> _Entry:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+        return entry
+
+    def _bury(self, uid: str) -> None:
+        self._buried[uid] = None
+        if len(self._buried) > TOMBSTONES:
+            self._buried.popitem(last=False)
+
+
+def _uid_of(entry: _Entry, kind: Kind, name: str) -> str | None:
+    if kind is Kind.JOB:
+        return entry.job["metadata"]["uid"] if entry.job is not None else None
+    held = entry.pods.get(name) if kind is Kind.POD else entry.service
+    return held.uid if held is not None else None
+
+
+def _job_label(obj: Object) -> str:
+    labels = obj["metadata"].get("labels") or {}
+    return str(labels.get(names.LABEL_JOB_NAME, ""))
+
+
+def _newer(held: str, offered: str) -> bool:
+    """Whether the offered resourceVersion is later. etcd counts up; of any other kind the last one wins."""
+    if held.isdecimal() and offered.isdecimal():
+        return int(offered) > int(held)
+    return held != offered
+
+
+def _news(held: Object, offered: Object) -> bool:
+    return _newer(held["resourceVersion"], offered["resourceVersion"])

@@ -1,0 +1,97 @@
+from tests.unit.shell.fakes import job, pod
+
+from tfgpujob import names
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.shell.store import Key, Store
+
+KEY = Key("ns", "train")
+
+
+def service(name: str = "train", version: int = 1) -> dict[str, object]:
+    return {
+        "kind": "Service",
+        "metadata": {
+            "namespace": "ns",
+            "name": name,
+            "uid": "service-uid",
+            "resourceVersion": str(version),
+            "labels": {names.LABEL_JOB_NAME: "train"},
+        },
+    }
+
+
+def test_a_snapshot_has_the_job_its_pods_by_name_and_its_service() -> None:
+    store = Store()
+    for kind, obj in (
+        (Kind.POD, pod("train-worker-1", uid="b")),
+        (Kind.JOB, job()),
+        (Kind.SERVICE, service()),
+        (Kind.SERVICE, service("extra")),
+        (Kind.POD, pod("train-worker-0", uid="a")),
+        (Kind.POD, pod("other-worker-0", uid="c", job_name="other")),
+    ):
+        store.put(kind, obj)
+    snapshot = store.snapshot(KEY)
+    assert snapshot.job is not None
+    assert [p.name for p in snapshot.pods] == ["train-worker-0", "train-worker-1"]
+    assert snapshot.service is not None
+    assert snapshot.service.name == "train"
+    assert store.count() == {Kind.JOB: 1, Kind.POD: 3, Kind.SERVICE: 1}
+
+
+def test_an_older_version_never_replaces_a_newer_one() -> None:
+    store = Store()
+    assert store.put(Kind.POD, pod(version=10)) == KEY
+    assert store.put(Kind.POD, pod(version=9)) is None
+    assert store.put(Kind.POD, pod(version=10)) is None
+    assert store.snapshot(KEY).pods[0].resource_version == "10"
+    assert store.put(Kind.JOB, job(version=100)) == KEY
+    assert store.put(Kind.JOB, job(version=99)) is None
+
+
+def test_deleted_removes_only_the_same_object() -> None:
+    store = Store()
+    store.put(Kind.POD, pod(version=20, uid="new"))
+    assert store.remove(Kind.POD, "ns", "train-worker-0", "old") is None
+    assert store.snapshot(KEY).pods
+    assert store.remove(Kind.POD, "ns", "train-worker-0", "new") == KEY
+    assert store.keys() == []
+
+
+def test_what_was_deleted_does_not_come_back_with_a_late_list() -> None:
+    store = Store()
+    store.put(Kind.POD, pod(version=20))
+    store.remove(Kind.POD, "ns", "train-worker-0", "pod-uid")
+    assert store.put(Kind.POD, pod(version=19)) is None
+    assert store.snapshot(KEY).pods == ()
+
+
+def test_a_deletion_known_ahead_of_its_event_is_not_taken_back_by_an_update_from_before_it() -> None:
+    store = Store()
+    store.put(Kind.POD, pod(version=20))
+    store.mark_deleting("ns", "train-worker-0", "pod-uid")
+    store.put(Kind.POD, pod(version=21))
+    assert store.snapshot(KEY).pods[0].deleting
+    store.put(Kind.POD, pod(version=30, uid="next"))
+    assert not store.snapshot(KEY).pods[0].deleting
+
+
+def test_a_pod_moves_with_its_label_and_leaves_without_it() -> None:
+    store = Store()
+    store.put(Kind.POD, pod(version=1))
+    store.put(Kind.POD, pod(version=2, job_name="other"))
+    assert store.snapshot(KEY).pods == ()
+    assert len(store.snapshot(Key("ns", "other")).pods) == 1
+    store.put(Kind.POD, pod(version=3, job_name=None))
+    assert store.keys() == []
+    store.put(Kind.POD, pod(version=4, job_name=None), of=KEY)
+    assert store.snapshot(KEY).pods[0].job_name == "train"
+
+
+def test_known_lists_one_kind_of_one_namespace() -> None:
+    store = Store()
+    store.put(Kind.JOB, job())
+    store.put(Kind.POD, pod())
+    assert [k.name for k in store.known(Kind.POD, None)] == ["train-worker-0"]
+    assert [k.name for k in store.known(Kind.JOB, "ns")] == ["train"]
+    assert list(store.known(Kind.JOB, "elsewhere")) == []

@@ -1,0 +1,313 @@
+"""The worker writes in the promised order, and each answer of the API server leads where it should."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.harness.vtime import run
+from tests.unit.shell.fakes import FakeCluster, job, pod
+
+from tfgpujob.core.snapshot import (
+    Conclusion,
+    Config,
+    Create,
+    Delete,
+    Event,
+    Kind,
+    Object,
+    Outcome,
+    Refusal,
+    Snapshot,
+)
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.ports import ApiError
+from tfgpujob.shell.queue import Queue
+from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.worker import Core, Worker
+
+KEY = Key("ns", "train")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG = Config(operator_image="o", trainer_image="t", operator_version="0")
+INTENT: Object = {"phase": "Pending", "attempt": 1}
+STATUS: Object = {"phase": "Starting", "attempt": 1}
+
+
+def create_pod(name: str) -> Create:
+    return Create(Kind.POD, pod(name, uid=f"uid-of-{name}"))
+
+
+@dataclass
+class Brain:
+    """A core that says what the test wants, and remembers what it was told."""
+
+    outcome: Outcome
+    conclusion: Conclusion = field(default_factory=Conclusion)
+    seen: list[Snapshot] = field(default_factory=list)
+    refusals: tuple[Refusal, ...] | None = None
+
+    def reconcile(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        self.seen.append(snapshot)
+        if self.outcome.lookups and set(self.outcome.lookups) <= snapshot.absent | {
+            p.name for p in snapshot.pods
+        }:
+            return Outcome()
+        return self.outcome
+
+    def conclude(
+        self,
+        snapshot: Snapshot,
+        outcome: Outcome,
+        refusals: tuple[Refusal, ...],
+        now: datetime,
+        config: Config,
+    ) -> Conclusion:
+        self.seen.append(snapshot)
+        self.refusals = refusals
+        return self.conclusion
+
+
+class Rig:
+    def __init__(self, brain: Brain, *objects: Object, job_known: Object | None = None) -> None:
+        self.brain = brain
+        self.cluster = FakeCluster(*objects)
+        self.store = Store()
+        self.queue = Queue(random=lambda: 0.0)
+        held = self.cluster.objects.get((Kind.JOB, "train"))
+        if held is not None:
+            self.store.put(Kind.JOB, job_known or held)
+        core = Core(reconcile=brain.reconcile, conclude=brain.conclude, config=CONFIG)
+        self.worker = Worker(
+            self.cluster, self.store, self.queue, core=core, now=lambda: NOW, metrics=Metrics()
+        )
+
+    def look(self) -> str:
+        return run(self.worker.look(KEY))
+
+    def refuse(self, call: str, error: ApiError) -> None:
+        def rule(made: str) -> None:
+            if made.startswith(call):
+                raise error
+
+        self.cluster.refuse = rule
+
+
+def test_intent_deletes_first_create_the_rest_status_events() -> None:
+    old = pod("train-worker-9", uid="old")
+    outcome = Outcome(
+        intent=INTENT,
+        deletes=(Delete(Kind.POD, "train-worker-9", "old"),),
+        creates=(create_pod("train-worker-0"), create_pod("train-worker-1")),
+        first="train-worker-1",
+    )
+    brain = Brain(outcome, Conclusion(status=STATUS, events=(Event("Normal", "Created", "all"),)))
+    rig = Rig(brain, job(), old)
+    assert rig.look() == "ok"
+    assert rig.cluster.calls == [
+        "status train Pending",
+        "delete Pod train-worker-9 old",
+        "create Pod train-worker-1",
+        "create Pod train-worker-0",
+        "status train Starting",
+        "event Created",
+    ]
+    assert brain.refusals == ()
+    assert [p.name for p in rig.store.snapshot(KEY).pods] == ["train-worker-0", "train-worker-1"]
+    assert rig.cluster.events[0]["involvedObject"]["uid"] == "job-uid"
+
+
+def test_conclude_sees_the_job_as_the_intent_left_it() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
+    rig = Rig(brain, job())
+    rig.look()
+    concluded = brain.seen[-1].job
+    assert concluded is not None
+    assert concluded["status"] == INTENT
+
+
+def test_a_failed_intent_forbids_everything_after_it() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
+    rig = Rig(brain, job())
+    rig.refuse("status", ApiError(0, "Timeout", "no answer"))
+    assert rig.look() == "error"
+    assert rig.cluster.calls == ["status train Pending"]
+    assert rig.queue.failures(KEY) == 1
+
+
+def test_a_conflict_discards_the_outcome_and_refreshes_the_job() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
+    rig = Rig(brain, job(), job_known=job(version=50))
+    assert rig.look() == "stale"
+    assert rig.cluster.calls == ["status train Pending", "get TFGPUJob train"]
+    known = rig.store.snapshot(KEY).job
+    assert known is not None
+    assert known["metadata"]["resourceVersion"] == "101"
+
+
+def test_a_conflict_because_the_job_is_gone_removes_it_from_the_store() -> None:
+    rig = Rig(Brain(Outcome(intent=INTENT)), job())
+    del rig.cluster.objects[Kind.JOB, "train"]
+    assert rig.look() == "stale"
+    assert rig.store.keys() == []
+    assert rig.look() == "ok"
+
+
+def test_creates_without_an_intent_want_the_job_as_it_was_decided_on() -> None:
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
+    same = Rig(brain, job())
+    assert same.look() == "ok"
+    assert same.cluster.calls == ["get TFGPUJob train", "create Pod train-worker-0"]
+
+    changed = Rig(brain, job(), job_known=job(version=50))
+    assert changed.look() == "stale"
+    assert changed.cluster.calls == ["get TFGPUJob train"]
+
+    deleted = Rig(brain, job())
+    deleted.cluster.objects[Kind.JOB, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert deleted.look() == "stale"
+    assert deleted.cluster.calls == ["get TFGPUJob train"]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (422, "Invalid"), (404, "NotFound")])
+def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, reason: str) -> None:
+    outcome = Outcome(
+        intent=INTENT,
+        creates=(create_pod("train-worker-0"), create_pod("train-worker-1")),
+        first="train-worker-0",
+    )
+    brain = Brain(outcome, Conclusion(status=STATUS))
+    rig = Rig(brain, job())
+    rig.refuse("create", ApiError(code, reason, "exceeded quota"))
+    assert rig.look() == "ok"
+    assert rig.cluster.calls == ["status train Pending", "create Pod train-worker-0", "status train Starting"]
+    assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", code, reason, "exceeded quota"),)
+
+
+def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
+    rig = Rig(brain, job())
+    rig.refuse("create", ApiError(0, "Timeout", "no answer"))
+    for _ in range(4):
+        assert rig.look() == "error"
+    assert brain.refusals is None
+
+
+def test_a_server_error_that_stays_becomes_a_refusal() -> None:
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
+    rig = Rig(brain, job())
+    rig.refuse("create", ApiError(500, "InternalError", "failed calling webhook"))
+    assert [rig.look() for _ in range(3)] == ["error", "error", "ok"]
+    assert brain.refusals == (
+        Refusal(Kind.POD, "train-worker-0", 500, "InternalError", "failed calling webhook"),
+    )
+
+
+def test_retry_after_is_honoured() -> None:
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
+
+    async def main() -> float:
+        rig = Rig(brain, job())
+        rig.refuse("create", ApiError(429, "TooManyRequests", "later", retry_after=9))
+        await rig.worker.look(KEY)
+        await rig.queue.get()
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(9)
+
+
+def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)), Conclusion(status=STATUS))
+    rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
+    assert rig.look() == "ok"
+    assert brain.refusals == ()
+    assert [p.uid for p in rig.store.snapshot(KEY).pods] == ["made-before"]
+    assert len(rig.queue) == 1
+
+
+@pytest.mark.parametrize(("owner", "label"), [("", None), ("", "train"), ("another-job", "train")])
+def test_a_foreign_or_old_pod_under_a_taken_name_is_a_refusal_that_says_whose(
+    owner: str, label: str | None
+) -> None:
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
+    rig = Rig(brain, job(), pod("train-worker-0", uid="theirs", owner=owner, job_name=label))
+    assert rig.look() == "ok"
+    assert brain.refusals is not None
+    (refusal,) = brain.refusals
+    assert refusal.code == 409
+    assert refusal.holder is not None
+    assert (refusal.holder.uid, refusal.holder.owner_uid) == ("theirs", owner)
+
+
+def test_a_pod_that_is_gone_or_replaced_needs_no_delete() -> None:
+    for there in ([], [pod("train-worker-0", uid="next")]):
+        brain = Brain(Outcome(intent=INTENT, deletes=(Delete(Kind.POD, "train-worker-0", "old"),)))
+        rig = Rig(brain, job(), *there)
+        rig.store.put(Kind.POD, pod("train-worker-0", uid="old"))
+        assert rig.look() == "ok"
+        assert rig.store.snapshot(KEY).pods == ()
+
+
+def test_an_accepted_delete_is_known_at_once() -> None:
+    brain = Brain(Outcome(intent=INTENT, deletes=(Delete(Kind.POD, "train-worker-0", "old"),)))
+    rig = Rig(brain, job(), pod("train-worker-0", uid="old"))
+    rig.store.put(Kind.POD, pod("train-worker-0", uid="old"))
+    rig.look()
+    assert [p.deleting for p in rig.store.snapshot(KEY).pods] == [True]
+
+
+def test_a_lookup_is_answered_by_the_api_server_before_anything_is_decided() -> None:
+    brain = Brain(Outcome(lookups=("train-worker-0", "train-worker-1")))
+    rig = Rig(brain, job(), pod("train-worker-0", uid="missed", job_name=None))
+    assert rig.look() == "ok"
+    assert rig.cluster.calls == ["get Pod train-worker-0", "get Pod train-worker-1"]
+    assert brain.seen[1].absent == {"train-worker-1"}
+    assert [p.uid for p in brain.seen[1].pods] == ["missed"]
+
+
+def test_lost_events_fail_nothing() -> None:
+    brain = Brain(Outcome(), Conclusion(status=STATUS, events=(Event("Normal", "Created", "all"),)))
+    rig = Rig(brain, job())
+    rig.refuse("event", ApiError(403, "Forbidden", "no"))
+    assert rig.look() == "ok"
+    assert rig.queue.failures(KEY) == 0
+
+
+def test_the_next_look_is_at_the_earlier_deadline() -> None:
+    later, sooner = NOW + timedelta(minutes=30), NOW + timedelta(seconds=10)
+    brain = Brain(Outcome(requeue_at=later), Conclusion(requeue_at=sooner))
+
+    async def main() -> float:
+        rig = Rig(brain, job())
+        await rig.worker.look(KEY)
+        await rig.queue.get()
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(10)
+
+
+def test_the_core_learns_when_this_process_last_wrote() -> None:
+    brain = Brain(Outcome(), Conclusion(status=STATUS))
+    rig = Rig(brain, job())
+    rig.look()
+    rig.look()
+    assert [s.last_write for s in brain.seen] == [None, None, NOW, NOW]
+
+
+def test_a_core_that_raises_stops_no_other_job() -> None:
+    brain = Brain(Outcome())
+    rig = Rig(brain, job())
+
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        raise KeyError("oops")
+
+    rig.worker._core = Core(reconcile=broken, conclude=brain.conclude, config=CONFIG)
+    assert rig.look() == "error"
+    assert rig.queue.failures(KEY) == 1
+
+
+def test_a_job_that_is_gone_wants_nothing() -> None:
+    rig = Rig(Brain(Outcome(intent=INTENT)))
+    assert rig.look() == "ok"
+    assert rig.cluster.calls == []
