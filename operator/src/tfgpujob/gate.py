@@ -1,0 +1,170 @@
+"""The peer gate: an init container that waits until the host names of the other replicas resolve.
+
+It is a hint. A name that resolves is a pod that has an address, not one that answers, so TensorFlow still
+retries; the gate only saves the retries, and says which replica everybody waits for.
+
+It runs once in every replica, so it imports the standard library only and starts in milliseconds. The rules
+are pure (`Gate.observe`); `wait` runs them with a resolver and a clock; `main` adds the process around it.
+
+Exit codes: 0 all names resolve; 1 gave up at the deadline; 2 an environment variable is wrong; 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+PEERS: Final = "TFGPU_GATE_PEERS"
+"""Environment: comma-separated host names to wait for. Empty or absent: wait for nobody."""
+TIMEOUT: Final = "TFGPU_GATE_TIMEOUT_SECONDS"
+"""Environment: seconds after which the gate gives up."""
+TERMINATION_LOG: Final = "TFGPU_TERMINATION_LOG"
+
+EXIT_GAVE_UP: Final = 1
+EXIT_MISUSE: Final = 2
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+
+HEARTBEAT_SECONDS: Final = 10.0
+FIRST_PAUSE_SECONDS: Final = 0.25
+# Each replica asks for each other one, so the cluster's DNS sees the square of the replicas at this pace.
+LONGEST_PAUSE_SECONDS: Final = 2.0
+_NAMES_IN_A_LINE: Final = 8
+
+
+class Verdict(NamedTuple):
+    """What to do after one look: print `line` if there is one, and end with `exit_code` if there is one."""
+
+    line: str | None
+    exit_code: int | None
+
+
+class Gate(NamedTuple):
+    """One wait: times in seconds on any clock that only goes forward."""
+
+    peers: tuple[str, ...]
+    started: float
+    timeout: float
+    missing: tuple[str, ...]
+    said: float | None = None
+
+    @classmethod
+    def closed(cls, peers: Iterable[str], timeout: float, now: float) -> Gate:
+        """Before the first look: every peer is missing."""
+        names = tuple(dict.fromkeys(peers))
+        return cls(peers=names, started=now, timeout=timeout, missing=names)
+
+    def observe(self, missing: tuple[str, ...], now: float) -> tuple[Gate, Verdict]:
+        """`missing`: the peers whose names don't resolve at `now`."""
+        waited = now - self.started
+        if not missing:
+            line = f"peer gate: all {len(self.peers)} peers resolve after {waited:.1f} s"
+            return self._replace(missing=()), Verdict(line, 0)
+        if waited >= self.timeout:
+            line = (
+                f"peer gate: gave up after {self.timeout:g} s; {_listed(missing, len(self.peers))}. "
+                "Why those pods have not started: kubectl describe pod NAME, the part before the first dot"
+            )
+            return self._replace(missing=missing), Verdict(line, EXIT_GAVE_UP)
+        changed = self.said is None or missing != self.missing
+        if not changed and self.said is not None and now - self.said < HEARTBEAT_SECONDS:
+            return self, Verdict(None, None)
+        line = f"peer gate: {waited:.0f} s of {self.timeout:g} s: {_listed(missing, len(self.peers))}"
+        return self._replace(missing=missing, said=now), Verdict(line, None)
+
+
+def _listed(missing: tuple[str, ...], total: int) -> str:
+    shown = ", ".join(missing[:_NAMES_IN_A_LINE])
+    more = len(missing) - _NAMES_IN_A_LINE
+    return f"{len(missing)} of {total} peers do not resolve: {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def wait(
+    peers: Iterable[str],
+    timeout: float,
+    *,
+    resolves: Callable[[str], bool],
+    clock: Callable[[], float],
+    pause: Callable[[float], None],
+    say: Callable[[str], None],
+) -> int:
+    """Look, say and pause until the gate opens or gives up; the exit code. Found peers are not asked for."""
+    gate = Gate.closed(peers, timeout, clock())
+    seconds = FIRST_PAUSE_SECONDS
+    while True:
+        missing = tuple(peer for peer in gate.missing if not resolves(peer))
+        progress = missing != gate.missing
+        gate, verdict = gate.observe(missing, clock())
+        if verdict.line is not None:
+            say(verdict.line)
+        if verdict.exit_code is not None:
+            return verdict.exit_code
+        seconds = FIRST_PAUSE_SECONDS if progress else min(seconds * 1.5, LONGEST_PAUSE_SECONDS)
+        pause(min(seconds, max(0.0, gate.started + timeout - clock())))
+
+
+def resolves(host: str) -> bool:
+    """Whether the name has an address here and now; a DNS server that is down reads the same as no."""
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    except (OSError, UnicodeError):
+        return False
+    return True
+
+
+def _parse(environment: os._Environ[str]) -> tuple[list[str], float]:
+    peers = [peer.strip() for peer in environment.get(PEERS, "").split(",") if peer.strip()]
+    text = environment.get(TIMEOUT, "")
+    try:
+        timeout = float(text)
+    except ValueError:
+        raise ValueError(f"{TIMEOUT}={text!r} is no number: give seconds, such as 1800") from None
+    return peers, timeout
+
+
+def _finish(code: int, last_line: str) -> None:
+    """Leave the reason where the kubelet copies it into the pod's status, and end at once."""
+    if code:
+        path = os.environ.get(TERMINATION_LOG, "/dev/termination-log")
+        with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as log:  # noqa: PTH123 - imports
+            log.write(last_line[:4096])
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Read the environment, wait, exit. Does not return."""
+    lines = ["peer gate: ended by an unexpected error; see its log"]
+
+    def say(line: str) -> None:
+        lines[0] = line
+        print(line, flush=True)
+
+    # PID 1 ignores SIGTERM without a handler, and a look-up under way can't be interrupted: it has a thread.
+    signal.signal(signal.SIGTERM, lambda *_: _finish(EXIT_TERMINATED, "peer gate: stopped by SIGTERM"))
+    try:
+        peers, timeout = _parse(os.environ)
+    except ValueError as error:
+        say(f"peer gate: {error}")
+        _finish(EXIT_MISUSE, lines[0])
+        return
+    codes: list[int] = []
+    thread = threading.Thread(
+        target=lambda: codes.append(
+            wait(peers, timeout, resolves=resolves, clock=time.monotonic, pause=time.sleep, say=say)
+        ),
+        daemon=True,
+    )
+    thread.start()
+    thread.join()
+    _finish(codes[0] if codes else EXIT_GAVE_UP, lines[0])
+
+
+if __name__ == "__main__":
+    main()
