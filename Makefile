@@ -43,8 +43,8 @@ types: venv ## mypy, strict
 .PHONY: test test-unit test-trainer test-integration
 test: lint types test-unit test-trainer test-integration ## everything that must pass
 test-unit: venv ## the operator's unit tests, in seconds
-	$(PY) -m pytest tests/unit -n auto
+	$(PY) -m pytest tests/unit tests/conformance -m "not cluster" -n auto
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer
 test-integration: venv ## the same promises on a real cluster
-	$(PY) -m pytest tests/integration
+	$(PY) -m pytest tests/integration tests/conformance

@@ -1,0 +1,1 @@
+"""The server in memory against a real one: the same calls, the same transcript."""

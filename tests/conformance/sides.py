@@ -1,0 +1,191 @@
+"""One way to call two servers: the one in memory, and the one that KUBECONFIG names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import yaml
+from tests.harness.actors import GarbageCollector
+from tests.harness.apiserver import ApiServer
+from tests.harness.faults import Injector
+from tests.harness.memory_cluster import MemoryCluster
+from tests.harness.resources import Object, resource
+from tests.harness.vtime import EPOCH
+
+from tfgpujob.shell.kube import KubeCluster
+from tfgpujob.shell.ports import ApiError, Cluster
+
+DEADLINE = 30.0
+
+
+class Side(Protocol):
+    """What the scripts need beyond ports.Cluster: everybody else's requests, in raw dicts. Raises ApiError."""
+
+    cluster: Cluster
+
+    def get(self, kind: str, namespace: str, name: str) -> Object: ...
+    def create(self, kind: str, namespace: str, body: Object) -> Object: ...
+    def replace(self, kind: str, namespace: str, body: Object, *, status: bool = False) -> Object: ...
+    def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
+        """Options: uid, resource_version, grace, propagation."""
+
+    def bind(self, namespace: str, name: str, node: str) -> None: ...
+    def watch(self, kind: str, namespace: str, since: str) -> list[tuple[str, Object]]:
+        """(type, object) of what has happened since that resourceVersion; ERROR events are raised."""
+
+    def forget_history(self) -> None:
+        """Make resourceVersion 1 too old to watch from."""
+
+    async def until(self, condition: Callable[[], bool]) -> bool:
+        """Let the controllers (garbage collector, quota) work until it holds."""
+
+
+class MemorySide:
+    def __init__(self) -> None:
+        self.server = ApiServer(lambda: EPOCH)
+        self.cluster: Cluster = MemoryCluster(self.server, Injector(), "operator", lambda: None)
+        self._collector = GarbageCollector(self.server)
+
+    def get(self, kind: str, namespace: str, name: str) -> Object:
+        return self.server.get(kind, namespace, name)
+
+    def create(self, kind: str, namespace: str, body: Object) -> Object:
+        return self.server.create(kind, namespace, body, by="user")
+
+    def replace(self, kind: str, namespace: str, body: Object, *, status: bool = False) -> Object:
+        return self.server.replace(kind, namespace, body, by="user", status=status)
+
+    def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
+        self.server.delete(kind, namespace, name, by="user", **options)
+
+    def bind(self, namespace: str, name: str, node: str) -> None:
+        self.server.bind(namespace, name, node)
+
+    def watch(self, kind: str, namespace: str, since: str) -> list[tuple[str, Object]]:
+        return [(c.type, c.object) for c in self.server.history.since(int(since), kind, namespace)]
+
+    def forget_history(self) -> None:
+        self.server.history.compact()
+
+    async def until(self, condition: Callable[[], bool]) -> bool:
+        for _ in range(5):
+            if condition():
+                return True
+            self._collector.collect()
+        return condition()
+
+
+class RealSide:
+    """Plain HTTP for everybody else's requests, shell/kube.py for the operator's."""
+
+    def __init__(self, cluster: KubeCluster, kubeconfig: Path) -> None:
+        self.cluster: Cluster = cluster
+        config = yaml.safe_load(kubeconfig.read_text())
+        context = next(c["context"] for c in config["contexts"] if c["name"] == config["current-context"])
+        server = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
+        user = next(u["user"] for u in config["users"] if u["name"] == context["user"])
+        self._base = server["server"]
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if "token" in user:
+            self._headers["Authorization"] = f"Bearer {user['token']}"
+        self._tls = _tls(server, user, kubeconfig.parent)
+
+    def get(self, kind: str, namespace: str, name: str) -> Object:
+        return self._send("GET", _path(kind, namespace, name))
+
+    def create(self, kind: str, namespace: str, body: Object) -> Object:
+        return self._send("POST", _path(kind, namespace), body)
+
+    def replace(self, kind: str, namespace: str, body: Object, *, status: bool = False) -> Object:
+        path = _path(kind, namespace, body["metadata"]["name"])
+        return self._send("PUT", path + ("/status" if status else ""), body)
+
+    def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
+        preconditions = {"uid": options.get("uid"), "resourceVersion": options.get("resource_version")}
+        body = {
+            "preconditions": {key: value for key, value in preconditions.items() if value},
+            "gracePeriodSeconds": options.get("grace"),
+            "propagationPolicy": options.get("propagation", "Background"),
+        }
+        self._send("DELETE", _path(kind, namespace, name), {k: v for k, v in body.items() if v is not None})
+
+    def bind(self, namespace: str, name: str, node: str) -> None:
+        target = {"kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        self._send("POST", f"{_path('Pod', namespace, name)}/binding", body)
+
+    def watch(self, kind: str, namespace: str, since: str) -> list[tuple[str, Object]]:
+        query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": "1"}
+        lines = self._open("GET", f"{_path(kind, namespace)}?{urlencode(query)}", None).splitlines()
+        events = [json.loads(line) for line in lines if line.strip()]
+        for event in events:
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise ApiError(status["code"], status["reason"], status["message"])
+        return [(event["type"], event["object"]) for event in events]
+
+    def forget_history(self) -> None:
+        """A real server's watch cache begins later than revision 1 anyway."""
+
+    async def until(self, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.05)
+        return True
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Object:
+        answer: Object = json.loads(self._open(method, path, body))
+        return answer
+
+    def _open(self, method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._base + path, data, self._headers, method=method)
+        try:
+            with urllib.request.urlopen(request, context=self._tls, timeout=DEADLINE) as answer:
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as refused:
+            status = json.loads(refused.read())
+            raise ApiError(refused.code, status.get("reason", ""), status.get("message", "")) from None
+
+
+def _path(kind: str, namespace: str, name: str = "") -> str:
+    row = resource(kind)
+    prefix = f"/apis/{row.api_version}" if row.group else f"/api/{row.api_version}"
+    where = f"{prefix}/namespaces/{namespace}/{row.plural}" if row.namespaced else f"{prefix}/{row.plural}"
+    return f"{where}/{name}" if name else where
+
+
+def _tls(server: Mapping[str, Any], user: Mapping[str, Any], home: Path) -> ssl.SSLContext | None:
+    if not server["server"].startswith("https"):
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        ca = _file(server, "certificate-authority", home, Path(scratch) / "ca")
+        context = ssl.create_default_context(cafile=ca)
+        if server.get("insecure-skip-tls-verify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        certificate = _file(user, "client-certificate", home, Path(scratch) / "certificate")
+        if certificate:
+            context.load_cert_chain(certificate, _file(user, "client-key", home, Path(scratch) / "key"))
+        return context
+
+
+def _file(section: Mapping[str, Any], field: str, home: Path, scratch: Path) -> str | None:
+    if f"{field}-data" in section:
+        scratch.write_bytes(b64decode(section[f"{field}-data"]))
+        return str(scratch)
+    return str(home / section[field]) if field in section else None

@@ -1,0 +1,180 @@
+"""ports.Cluster on the server in memory, as one operator process sees it: with latency, faults and death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+from tests.harness.apiserver import ApiServer
+from tests.harness.faults import Fault, Injector, Write
+
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.shell.ports import ApiError, ListPage
+
+T = TypeVar("T")
+TRAVEL = 0.002
+"""Seconds that a request takes to the server, and its answer back."""
+CLIENT_TIMEOUT = 20.0
+LATE_BY = 25.0
+"""A late request arrives this long after it was sent: later than the client waits."""
+PAUSE = 60.0
+
+_ERRORS = {
+    Fault.CONFLICT: (409, "Conflict", "Operation cannot be fulfilled: the object has been modified"),
+    Fault.THROTTLED: (429, "TooManyRequests", "the server has received too many requests"),
+    Fault.ERROR: (500, "InternalError", "etcdserver: request timed out"),
+    Fault.UNAVAILABLE: (503, "ServiceUnavailable", "apiserver is shutting down"),
+}
+
+
+class MemoryCluster:
+    """One operator process' connection. After `die`, nothing that the process does reaches the server."""
+
+    def __init__(self, server: ApiServer, injector: Injector, by: str, on_crash: Callable[[], None]) -> None:
+        self.by = by
+        self.paused_until = 0.0
+        self._server = server
+        self._injector = injector
+        self._on_crash = on_crash
+        self._dead = False
+
+    def die(self) -> None:
+        self._dead = True
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        return await self._read(lambda: self._server.get(kind, namespace, name))
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+    ) -> ListPage:
+        items, revision, following = await self._read(
+            lambda: self._server.list_page(kind, namespace, selector, limit, token)
+        )
+        return ListPage(list[Object](items), str(revision), following)
+
+    async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        return await self._write(
+            ("create", kind, namespace, body["metadata"]["name"]),
+            lambda: self._server.create(kind, namespace, body, by=self.by),
+        )
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        await self._write(
+            ("delete", kind, namespace, name),
+            lambda: self._server.delete(
+                kind,
+                namespace,
+                name,
+                by=self.by,
+                uid=uid,
+                resource_version=resource_version,
+                grace=grace_seconds,
+            ),
+        )
+
+    async def replace_status(self, job: Object) -> Object:
+        meta = job["metadata"]
+        return await self._write(
+            ("replace_status", Kind.JOB, meta["namespace"], meta["name"]),
+            lambda: self._server.replace(Kind.JOB, meta["namespace"], job, by=self.by, status=True),
+        )
+
+    async def create_event(self, namespace: str, body: Object) -> None:
+        meta = body["metadata"]
+        await self._write(
+            ("create", "Event", namespace, meta.get("name") or meta["generateName"]),
+            lambda: self._server.create("Event", namespace, body, by=self.by),
+        )
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        return await self._read(lambda: self._server.get("Lease", namespace, name))
+
+    async def create_lease(self, namespace: str, body: Object) -> Object:
+        return await self._write(
+            ("create", "Lease", namespace, body["metadata"]["name"]),
+            lambda: self._server.create("Lease", namespace, body, by=self.by),
+        )
+
+    async def replace_lease(self, namespace: str, body: Object) -> Object:
+        return await self._write(
+            ("replace", "Lease", namespace, body["metadata"]["name"]),
+            lambda: self._server.replace("Lease", namespace, body, by=self.by),
+        )
+
+    async def _read(self, call: Callable[[], T]) -> T:
+        await self._travel()
+        answer = call()
+        await self._travel()
+        return answer
+
+    async def _write(self, what: tuple[str, str, str, str], call: Callable[[], T]) -> T:
+        await self._travel()
+        loop = asyncio.get_running_loop()
+        fault = self._injector.judge(Write(self.by, *what, at=loop.time()))
+        if fault is None:
+            answer = call()
+        elif fault in _ERRORS:
+            await self._travel()
+            raise ApiError(*_ERRORS[fault])
+        elif fault is Fault.PAUSED:
+            answer = await self._paused(call)
+        else:
+            await self._strike(fault, call)
+        await self._travel()
+        return answer
+
+    async def _strike(self, fault: Fault, call: Callable[[], T]) -> NoReturn:
+        loop = asyncio.get_running_loop()
+        if fault in (Fault.CRASH_AFTER, Fault.APPLIED_UNANSWERED):
+            with suppress(ApiError):
+                call()
+        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+            self._on_crash()
+            await loop.create_future()
+        if fault is Fault.LATE:
+            loop.call_later(LATE_BY, _quietly, call)
+        await asyncio.sleep(CLIENT_TIMEOUT)
+        raise ApiError(0, "Timeout", "no answer from the API server")
+
+    async def _paused(self, call: Callable[[], T]) -> T:
+        """The request lies in the send buffer of a process that stands still, and leaves when it goes on."""
+        loop = asyncio.get_running_loop()
+        self.paused_until = loop.time() + PAUSE
+        outcome: asyncio.Future[T] = loop.create_future()
+
+        def leave() -> None:
+            try:
+                answer = call()
+            except ApiError as refused:
+                if not outcome.done():
+                    outcome.set_exception(refused)
+            else:
+                if not outcome.done():
+                    outcome.set_result(answer)
+
+        loop.call_at(self.paused_until, leave)
+        return await outcome
+
+    async def _travel(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._dead:
+            raise asyncio.CancelledError
+        await asyncio.sleep(max(TRAVEL, self.paused_until - loop.time()))
+        if self._dead:
+            raise asyncio.CancelledError
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    with suppress(ApiError):
+        call()
