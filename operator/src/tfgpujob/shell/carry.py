@@ -44,9 +44,7 @@ class Hands:
         """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
         await at_once(self._delete(key, delete) for delete in deletes)
 
-    async def create(
-        self, key: Key, job: Object, creates: Sequence[Create], first: str, tries: int
-    ) -> Answers:
+    async def create(self, key: Key, job: Object, creates: Sequence[Create], first: str, tries: int) -> Answers:
         """Never raises ApiError. `tries`: how often in a row this job's reconciliation has failed before."""
         alone = [create for create in creates if create.name == first]
         rest = [create for create in creates if create.name != first]
@@ -86,15 +84,11 @@ class Hands:
         self._store.put(create.kind, made)
         return None
 
-    async def _taken(
-        self, key: Key, job: Object, create: Create, error: ApiError
-    ) -> Refusal | ApiError | Ownership:
+    async def _taken(self, key: Key, job: Object, create: Create, error: ApiError) -> Refusal | ApiError | Ownership:
         try:
             found = await self._cluster.get(create.kind, key.namespace, create.name)
         except ApiError as lookup:
-            return (
-                lookup if lookup.code != 404 else ApiError(0, "Gone", f"{create.name} has just been deleted")
-            )
+            return lookup if lookup.code != 404 else ApiError(0, "Gone", f"{create.name} has just been deleted")
         uid: str = job["metadata"]["uid"]
         holder: Pod | Service
         if create.kind is Kind.POD:
@@ -126,9 +120,7 @@ async def at_once(work: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*(one(item) for item in work)))
 
 
-def _summed(
-    results: Sequence[Refusal | ApiError | Ownership | None], creates: Sequence[Create], tries: int
-) -> Answers:
+def _summed(results: Sequence[Refusal | ApiError | Ownership | None], creates: Sequence[Create], tries: int) -> Answers:
     refusals = [result for result in results if isinstance(result, Refusal)]
     troubles: list[ApiError] = []
     for create, result in zip(creates, results, strict=False):

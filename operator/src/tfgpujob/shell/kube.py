@@ -97,9 +97,7 @@ class KubeCluster:
             query["labelSelector"] = selector
         if token:
             query["continue"] = token
-        page = await self._send(
-            "GET", _path(_COLLECTIONS[kind], namespace), query=query, seconds=LIST_SECONDS
-        )
+        page = await self._send("GET", _path(_COLLECTIONS[kind], namespace), query=query, seconds=LIST_SECONDS)
         metadata = page.get("metadata") or {}
         return ListPage(
             items=page.get("items") or [],
@@ -184,9 +182,7 @@ class KubeCluster:
 
     async def _authorization(self) -> str | None:
         # Also runs the client's hook that reads a rotated ServiceAccount token again.
-        header: str | None = await self._configuration.get_api_key_with_prefix(
-            "BearerToken", alias="authorization"
-        )
+        header: str | None = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         return header
 
 
@@ -211,12 +207,8 @@ def _decoded(status: int, headers: Mapping[str, str], payload: bytes) -> Object:
         # A proxy in between, or the server's own filters, answer in plain text.
         answer = {"message": payload[:500].decode(errors="replace").strip()}
     if status < 300:
-        raise ApiError(
-            0, "BadAnswer", f"the API server answered {status} with something that is not an object"
-        )
-    raise ApiError(
-        status, answer.get("reason") or "", answer.get("message") or "", _retry_after(headers, answer)
-    )
+        raise ApiError(0, "BadAnswer", f"the API server answered {status} with something that is not an object")
+    raise ApiError(status, answer.get("reason") or "", answer.get("message") or "", _retry_after(headers, answer))
 
 
 def _retry_after(headers: Mapping[str, str], answer: Mapping[str, Any]) -> float | None:

@@ -57,7 +57,7 @@ class Store:
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._buried: OrderedDict[str, None] = OrderedDict()
 
-    def keys(self) -> list[Key]:
+    def jobs(self) -> list[Key]:
         """Every job of which anything is known."""
         return list(self._entries)
 

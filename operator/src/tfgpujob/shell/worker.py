@@ -100,15 +100,11 @@ class Worker:
             await self._reconcile(key)
         except _StaleError as error:
             delay = self._queue.retry(key)
-            logger.debug(
-                "the job has changed meanwhile", extra={"job": _text(key), "why": str(error), "retry": delay}
-            )
+            logger.debug("the job has changed meanwhile", extra={"job": _text(key), "why": str(error), "retry": delay})
             return "stale"
         except ApiError as error:
             delay = self._queue.retry(key, error.retry_after or 0.0)
-            logger.warning(
-                "will try again", extra={"job": _text(key), "error": str(error), "retry": round(delay, 3)}
-            )
+            logger.warning("will try again", extra={"job": _text(key), "error": str(error), "retry": round(delay, 3)})
             return "error"
         except Exception:
             delay = self._queue.retry(key)
@@ -239,9 +235,7 @@ class Worker:
             try:
                 await self._cluster.create_event(key.namespace, event_body(done.job, event, self._now()))
             except ApiError as error:
-                logger.warning(
-                    "event lost", extra={"job": _text(key), "event": event.reason, "error": str(error)}
-                )
+                logger.warning("event lost", extra={"job": _text(key), "event": event.reason, "error": str(error)})
             else:
                 done.wrote.setdefault("events", []).append(event.reason)
 

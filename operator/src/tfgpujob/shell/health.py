@@ -1,0 +1,37 @@
+"""/healthz, /readyz and /metrics on one port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from tfgpujob.shell.metrics import Metrics
+
+
+@asynccontextmanager
+async def serving(
+    port: int, problems: Callable[[], list[str]], ready: Callable[[], bool], metrics: Metrics
+) -> AsyncIterator[None]:
+    """Serve while the context is open. `problems` are answered with 500, one a line."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        found = problems()
+        return web.Response(text="\n".join(found) or "ok", status=500 if found else 200)
+
+    async def readyz(_: web.Request) -> web.Response:
+        return web.Response(text="ok") if ready() else web.Response(text="listing objects", status=503)
+
+    async def text(_: web.Request) -> web.Response:
+        return web.Response(text=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", text)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, port=port).start()
+        yield
+    finally:
+        await runner.cleanup()

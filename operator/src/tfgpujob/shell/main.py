@@ -1,0 +1,167 @@
+"""The operator process: everything is wired here, started in order, and stopped in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+from datetime import UTC, datetime
+from functools import partial
+
+from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.shell import logs
+from tfgpujob.shell.health import serving
+from tfgpujob.shell.kube import KubeCluster
+from tfgpujob.shell.leader import Elector
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.ports import Cluster
+from tfgpujob.shell.queue import Queue
+from tfgpujob.shell.resync import Resync
+from tfgpujob.shell.settings import Settings, SettingsError, from_environment
+from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.supervisor import Supervisor, TaskDiedError
+from tfgpujob.shell.watch import Watch
+from tfgpujob.shell.worker import Core, Worker
+
+logger = logging.getLogger(__name__)
+
+
+class Operator:
+    """The parts of one operator, connected."""
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.store = Store()
+        self.queue = Queue(random.random)
+        self.supervisor = Supervisor()
+        self.resync = Resync(
+            cluster,
+            self.store,
+            self.changed,
+            namespaces=settings.watch_namespaces,
+            random=random.random,
+        )
+        self.elector = Elector(
+            cluster,
+            namespace=settings.namespace,
+            name=settings.lease_name,
+            identity=settings.identity,
+            now=_now,
+            beat=lambda: self.supervisor.beat("leader"),
+        )
+        self.worker = Worker(
+            cluster,
+            self.store,
+            self.queue,
+            core=Core(reconcile=reconcile, conclude=conclude, config=settings.config),
+            now=_now,
+            metrics=self.metrics,
+        )
+        self._gauges()
+
+    def changed(self, key: Key) -> None:
+        """Something about this job may be new."""
+        if self.elector.leading:
+            self.queue.add(key)
+
+    def handle(self, kind: Kind, event: str | None, obj: Object) -> None:
+        """One watch event."""
+        self.metrics.watched(kind)
+        metadata = obj["metadata"]
+        if event == "DELETED":
+            key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
+        else:
+            key = self.store.put(kind, obj)
+        if key is not None:
+            self.changed(key)
+
+    async def lead(self) -> None:
+        """What only the leader does."""
+        for key in self.store.jobs():
+            self.queue.add(key)
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self.settings.workers):
+                    workers.create_task(self.worker.run())
+        finally:
+            self.queue.clear()
+
+    def _gauges(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("tfgpu_queue_depth", "Jobs that wait for a worker.", lambda: len(self.queue))
+        gauge("tfgpu_queue_active", "Jobs that workers have in hand.", lambda: self.queue.active)
+        gauge("tfgpu_leader", "1 when this process leads.", lambda: float(self.elector.leading))
+        for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
+            gauge(f"tfgpu_{name}", f"{kind}s in the store.", partial(self._count, kind))
+
+    def _count(self, kind: Kind) -> float:
+        return self.store.count()[kind]
+
+
+async def operate(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises TaskDiedError when a background task ends before that."""
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    async with await KubeCluster.connect() as cluster:
+        operator = Operator(cluster, settings)
+        supervisor = operator.supervisor
+        async with serving(settings.health_port, supervisor.problems, operator.resync.synced.is_set, operator.metrics):
+            supervisor.start("watch", _follow(operator, cluster, stop))
+            supervisor.start("leader", _lead(operator), silence=60)
+            supervisor.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)
+            try:
+                await supervisor.wait(stop)
+            finally:
+                for name in ("leader", "resync", "watch"):
+                    await supervisor.stop(name)
+
+
+async def _follow(operator: Operator, cluster: KubeCluster, stop: asyncio.Event) -> None:
+    watch = Watch(operator.handle, cluster.credentials, namespaces=operator.settings.watch_namespaces)
+    await operator.resync.first(lambda: operator.supervisor.beat("resync"))
+    logger.info("store filled", extra={str(kind): count for kind, count in operator.store.count().items()})
+    # kopf takes the signals for itself; the order in which we stop is ours.
+    await watch.run(started=lambda: _stop_on_signals(stop))
+
+
+async def _lead(operator: Operator) -> None:
+    await operator.resync.synced.wait()
+    await operator.elector.run(operator.lead)
+
+
+async def _resync(operator: Operator) -> None:
+    await operator.resync.synced.wait()
+    await operator.resync.run(operator.settings.resync_seconds, lambda: operator.supervisor.beat("resync"))
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def main() -> None:
+    """The `tfgpu-operator` command. Exits 2 for a bad setting, 1 when a background task died."""
+    try:
+        settings = from_environment(os.environ)
+    except SettingsError as error:
+        sys.exit(f"tfgpu-operator: {error}")
+    logs.set_up(settings.log_format, settings.log_level)
+    try:
+        asyncio.run(operate(settings))
+    except TaskDiedError as error:
+        logger.critical("stopping", exc_info=error, extra={"why": str(error)})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""List everything now and then, because a watch is a hint: events get lost, and deletions leave no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tfgpujob import names
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.shell.store import Key, Known, Store
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 2.0
+PAGE: Final = 500
+SELECTORS: Final = {Kind.JOB: "", Kind.SERVICE: names.LABEL_JOB_NAME, Kind.POD: names.LABEL_JOB_NAME}
+
+
+class Resync:
+    """Keeps the store true to what the API server lists."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        changed: Callable[[Key], None],
+        *,
+        namespaces: Sequence[str],
+        random: Callable[[], float],
+    ) -> None:
+        """`namespaces`: empty for all. `random` gives numbers in [0, 1)."""
+        self._cluster = cluster
+        self._store = store
+        self._changed = changed
+        self._scopes: Sequence[str | None] = tuple(namespaces) or (None,)
+        self._random = random
+        self.synced = asyncio.Event()
+        """Set once everything has been listed."""
+
+    async def first(self, beat: Callable[[], None]) -> None:
+        """Fill the store; tries until it succeeds."""
+        await self._until_done(beat)
+        self.synced.set()
+
+    async def run(self, every: float, beat: Callable[[], None]) -> None:
+        """List everything every `every` seconds, give or take a tenth; then have every job looked at."""
+        while True:
+            await asyncio.sleep(every * (0.9 + self._random() / 5))
+            await self._until_done(beat)
+            for key in self._store.jobs():
+                self._changed(key)
+
+    async def once(self) -> None:
+        """Raises ApiError."""
+        for kind in (Kind.JOB, Kind.SERVICE, Kind.POD):
+            for namespace in self._scopes:
+                await self._list(kind, namespace)
+
+    async def _until_done(self, beat: Callable[[], None]) -> None:
+        while True:
+            beat()
+            try:
+                return await self.once()
+            except ApiError as error:
+                hint = "install the CRD first" if error.code == 404 else ""
+                logger.warning("cannot list", extra={"error": str(error), "hint": hint})
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _list(self, kind: Kind, namespace: str | None) -> None:
+        before = {known.uid: known for known in self._store.known(kind, namespace)}
+        token = ""
+        while True:
+            page = await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
+            for obj in page.items:
+                before.pop(obj["metadata"]["uid"], None)
+                key = self._store.put(kind, obj)
+                if key is not None:
+                    self._changed(key)
+            token = page.token
+            if not token:
+                break
+        self._drop(before)
+
+    def _drop(self, unlisted: dict[str, Known]) -> None:
+        """They were there before the list began and are not in it: their DELETED event was lost."""
+        for known in unlisted.values():
+            key = self._store.remove(known.kind, known.namespace, known.name, known.uid)
+            if key is not None:
+                logger.warning(
+                    "a deletion was missed",
+                    extra={"kind": known.kind, "object": f"{known.namespace}/{known.name}"},
+                )
+                self._changed(key)

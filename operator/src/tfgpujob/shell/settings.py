@@ -1,0 +1,90 @@
+"""The operator's settings, from the environment that the Helm chart gives it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tfgpujob import __version__
+from tfgpujob.core.snapshot import Config
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_LOG_FORMATS: Final = ("json", "text")
+
+
+class SettingsError(Exception):
+    """A setting is missing or makes no sense. The message names the variable and the fix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    config: Config
+    namespace: str
+    """Where the Lease lives: OPERATOR_NAMESPACE, else this pod's own, else `default`."""
+    identity: str
+    """Who holds the Lease. POD_NAME, so that a restarted container goes on at once; else unique to the process."""
+    watch_namespaces: tuple[str, ...] = ()
+    """WATCH_NAMESPACES, comma-separated. Empty: all, which needs cluster-wide rights."""
+    lease_name: str = "tfgpu-operator"
+    workers: int = 16
+    """How many jobs are reconciled at the same time."""
+    resync_seconds: float = 300.0
+    """How often everything is listed, to repair what the watches missed."""
+    health_port: int = 8080
+    log_format: str = "json"
+    log_level: str = "INFO"
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Raises SettingsError."""
+
+    def text(name: str, default: str) -> str:
+        return environment.get(name, "").strip() or default
+
+    def number(name: str, default: int) -> int:
+        value = text(name, str(default))
+        if not value.isdecimal() or int(value) == 0:
+            raise SettingsError(f"{name} is {value!r}: set it to a whole number above 0, or leave it out for {default}")
+        return int(value)
+
+    log_format = text("LOG_FORMAT", "json")
+    if log_format not in _LOG_FORMATS:
+        raise SettingsError(f"LOG_FORMAT is {log_format!r}: set it to {' or '.join(_LOG_FORMATS)}")
+    config = Config(
+        operator_image=_required(environment, "OPERATOR_IMAGE", "the image that this operator runs from"),
+        trainer_image=_required(environment, "TRAINER_IMAGE", "the image that jobs without an image of their own get"),
+        operator_version=__version__,
+        allow_host_namespaces=frozenset(_items(environment, "ALLOW_HOST_NAMESPACES")),
+        allowed_service_accounts=frozenset(_items(environment, "ALLOWED_SERVICE_ACCOUNTS")),
+    )
+    return Settings(
+        config=config,
+        namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
+        identity=text("POD_NAME", f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"),
+        watch_namespaces=_items(environment, "WATCH_NAMESPACES"),
+        lease_name=text("LEASE_NAME", "tfgpu-operator"),
+        workers=number("WORKERS", 16),
+        resync_seconds=number("RESYNC_SECONDS", 300),
+        health_port=number("HEALTH_PORT", 8080),
+        log_format=log_format,
+        log_level=text("LOG_LEVEL", "INFO").upper(),
+    )
+
+
+def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
+    value = environment.get(name, "").strip()
+    if not value:
+        raise SettingsError(f"{name} is not set: set it to {meaning}")
+    return value
+
+
+def _items(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in environment.get(name, "").split(",") if item.strip())
+
+
+def _own_namespace() -> str:
+    return _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.exists() else "default"

@@ -1,0 +1,155 @@
+"""The watches. The only file that imports kopf.
+
+kopf follows the objects (lists, watches, reconnects, logs in again) and calls one handler with every event.
+Its own persistence is switched off in every place where it would cost a write or a copy: an event is a hint
+for the store and the queue, and the state of a job is in its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
+
+import kopf
+
+from tfgpujob import names
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.shell.ports import Credentials
+
+logger = logging.getLogger(__name__)
+
+RESOURCES: Final = {
+    Kind.JOB: (names.GROUP, names.VERSION, names.PLURAL),
+    Kind.POD: ("", "v1", "pods"),
+    Kind.SERVICE: ("", "v1", "services"),
+}
+Handle = Callable[[Kind, str | None, Object], None]
+"""Called with the kind, the event's type (None for an object that was listed) and the object."""
+
+
+class _EveryFewSeconds:
+    """Delays between tries of a request, without end: an API server that is away for long comes back."""
+
+    def __iter__(self) -> Iterator[float]:
+        delay = 0.5
+        while True:
+            yield delay
+            delay = min(8.0, delay * 2)
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """kopf compares each object with its last-handled copy, for handlers of changes. There are none."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Event handlers are called once, so there is no progress to keep on the objects."""
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing was kept."""
+
+    def touch(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+
+class Watch:
+    """Follows jobs, and the pods and services that carry the job-name label."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        credentials: Callable[[], Awaitable[Credentials]],
+        *,
+        namespaces: Sequence[str],
+    ) -> None:
+        """`namespaces`: empty for all."""
+        self._handle = handle
+        self._credentials = credentials
+        self._namespaces = namespaces
+
+    async def run(self, started: Callable[[], None]) -> None:
+        """Follow until cancelled. `started` is called when kopf has put its signal handlers in place."""
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(),
+            settings=_settings(),
+            clusterwide=not self._namespaces,
+            namespaces=list(self._namespaces),
+            standalone=True,
+        )
+        started()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # kopf's own way down: the other tasks, and then whatever they have started.
+            ended = [task for task in tasks if task.done() and not task.cancelled()]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in ended:
+            task.result()
+        raise RuntimeError(f"kopf has stopped: {', '.join(task.get_name() for task in ended)}")
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        for kind, resource in RESOURCES.items():
+            kopf.on.event(*resource, registry=registry, id=kind.value.lower())(self._handler(kind))
+        return registry
+
+    async def _login(self, **_: Any) -> kopf.ConnectionInfo:
+        found = await self._credentials()
+        return kopf.ConnectionInfo(
+            server=found.server,
+            ca_path=found.ca_path,
+            insecure=found.insecure,
+            certificate_path=found.certificate_path,
+            private_key_path=found.private_key_path,
+            scheme=found.scheme,
+            token=found.token,
+        )
+
+    def _handler(self, kind: Kind) -> Callable[..., Awaitable[None]]:
+        async def on_event(event: Any, **_: Any) -> None:
+            self._handle(kind, event["type"], event["object"])
+
+        return on_event
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    # The CRD is there: the store has listed it. Without this, kopf wants to watch CRDs and namespaces.
+    settings.scanning.disabled = True
+    settings.watching.chunk_size = 500
+    settings.networking.error_backoffs = _EveryFewSeconds()
+    settings.networking.connect_timeout = 5
+    settings.networking.request_timeout = 60
+    # A task of kopf's holds the last event of its object for this long.
+    settings.queueing.idle_timeout = 0.1
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
+    for kind in (Kind.POD, Kind.SERVICE):
+        settings.watching.label_selectors[RESOURCES[kind]] = names.LABEL_JOB_NAME
+    return settings
