@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
@@ -30,28 +31,40 @@ from tfgpujob.shell.worker import Core, Worker
 logger = logging.getLogger(__name__)
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Operator:
     """The parts of one operator, connected."""
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        *,
+        now: Callable[[], datetime] = _now,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`chance` gives numbers in [0, 1)."""
         self.settings = settings
         self.metrics = Metrics()
         self.store = Store()
-        self.queue = Queue(random.random)
+        self.queue = Queue(chance)
         self.supervisor = Supervisor()
         self.resync = Resync(
             cluster,
             self.store,
             self.changed,
             namespaces=settings.watch_namespaces,
-            random=random.random,
+            random=chance,
         )
         self.elector = Elector(
             cluster,
             namespace=settings.namespace,
             name=settings.lease_name,
             identity=settings.identity,
-            now=_now,
+            now=now,
             beat=lambda: self.supervisor.beat("leader"),
         )
         self.worker = Worker(
@@ -59,7 +72,7 @@ class Operator:
             self.store,
             self.queue,
             core=Core(reconcile=reconcile, conclude=conclude, config=settings.config),
-            now=_now,
+            now=now,
             metrics=self.metrics,
         )
         self._gauges()
@@ -143,10 +156,6 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def main() -> None:
