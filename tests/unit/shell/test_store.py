@@ -55,7 +55,7 @@ def test_deleted_removes_only_the_same_object() -> None:
     assert store.remove(Kind.POD, "ns", "train-worker-0", "old") is None
     assert store.snapshot(KEY).pods
     assert store.remove(Kind.POD, "ns", "train-worker-0", "new") == KEY
-    assert store.keys() == []
+    assert store.jobs() == []
 
 
 def test_what_was_deleted_does_not_come_back_with_a_late_list() -> None:
@@ -83,7 +83,7 @@ def test_a_pod_moves_with_its_label_and_leaves_without_it() -> None:
     assert store.snapshot(KEY).pods == ()
     assert len(store.snapshot(Key("ns", "other")).pods) == 1
     store.put(Kind.POD, pod(version=3, job_name=None))
-    assert store.keys() == []
+    assert store.jobs() == []
     store.put(Kind.POD, pod(version=4, job_name=None), of=KEY)
     assert store.snapshot(KEY).pods[0].job_name == "train"
 

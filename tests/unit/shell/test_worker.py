@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -50,9 +51,7 @@ class Brain:
 
     def reconcile(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         self.seen.append(snapshot)
-        if self.outcome.lookups and set(self.outcome.lookups) <= snapshot.absent | {
-            p.name for p in snapshot.pods
-        }:
+        if self.outcome.lookups and set(self.outcome.lookups) <= snapshot.absent | {p.name for p in snapshot.pods}:
             return Outcome()
         return self.outcome
 
@@ -79,9 +78,7 @@ class Rig:
         if held is not None:
             self.store.put(Kind.JOB, job_known or held)
         core = Core(reconcile=brain.reconcile, conclude=brain.conclude, config=CONFIG)
-        self.worker = Worker(
-            self.cluster, self.store, self.queue, core=core, now=lambda: NOW, metrics=Metrics()
-        )
+        self.worker = Worker(self.cluster, self.store, self.queue, core=core, now=lambda: NOW, metrics=Metrics())
 
     def look(self) -> str:
         return run(self.worker.look(KEY))
@@ -92,6 +89,11 @@ class Rig:
                 raise error
 
         self.cluster.refuse = rule
+
+
+@pytest.fixture(autouse=True)
+def _all_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
 
 
 def test_intent_deletes_first_create_the_rest_status_events() -> None:
@@ -150,7 +152,7 @@ def test_a_conflict_because_the_job_is_gone_removes_it_from_the_store() -> None:
     rig = Rig(Brain(Outcome(intent=INTENT)), job())
     del rig.cluster.objects[Kind.JOB, "train"]
     assert rig.look() == "stale"
-    assert rig.store.keys() == []
+    assert rig.store.jobs() == []
     assert rig.look() == "ok"
 
 
@@ -199,9 +201,7 @@ def test_a_server_error_that_stays_becomes_a_refusal() -> None:
     rig = Rig(brain, job())
     rig.refuse("create", ApiError(500, "InternalError", "failed calling webhook"))
     assert [rig.look() for _ in range(3)] == ["error", "error", "ok"]
-    assert brain.refusals == (
-        Refusal(Kind.POD, "train-worker-0", 500, "InternalError", "failed calling webhook"),
-    )
+    assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 500, "InternalError", "failed calling webhook"),)
 
 
 def test_retry_after_is_honoured() -> None:
@@ -227,9 +227,7 @@ def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
 
 
 @pytest.mark.parametrize(("owner", "label"), [("", None), ("", "train"), ("another-job", "train")])
-def test_a_foreign_or_old_pod_under_a_taken_name_is_a_refusal_that_says_whose(
-    owner: str, label: str | None
-) -> None:
+def test_a_foreign_or_old_pod_under_a_taken_name_is_a_refusal_that_says_whose(owner: str, label: str | None) -> None:
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job(), pod("train-worker-0", uid="theirs", owner=owner, job_name=label))
     assert rig.look() == "ok"

@@ -248,7 +248,7 @@ class Worker:
 def _log(key: Key, done: _Done) -> None:
     if done.wrote:
         attempt = (done.job.get("status") or {}).get("attempt")
-        logger.info("reconciled", extra={"job": _text(key), "attempt": attempt, **done.wrote})
+        logger.info("reconciled", extra={"job": _text(key), "attempt": attempt, "wrote": done.wrote})
 
 
 def _text(key: Key) -> str:
