@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,17 +17,21 @@ import aiohttp
 import yarl
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.client.rest import RESTClientObject, RESTResponse
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
-from tfgpujob.shell.ports import ApiError, Credentials, ListPage
+from tfgpujob.shell.ports import ApiError, Credentials, ListPage, WatchEvent
 
 REQUEST_SECONDS: Final = 20.0
 """Longest wait for an answer. Also how long a write may still be under way after its task was cancelled."""
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 64
 LIST_SECONDS: Final = 60.0
+WATCH_SECONDS: Final = 300
+"""How long one watch request runs before a new one goes on from where it was."""
+SILENCE_SECONDS: Final = 75.0
+"""A watch without any line is dead: the API server sends a bookmark every minute."""
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
@@ -52,8 +56,6 @@ class KubeCluster:
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self._base = str(configuration.host).rstrip("/")
-        self.requests = 0
-        """Requests sent since the start, for the metrics."""
 
     @classmethod
     async def connect(cls) -> Self:
@@ -104,6 +106,31 @@ class KubeCluster:
             resource_version=metadata.get("resourceVersion", ""),
             token=metadata.get("continue") or "",
         )
+
+    async def watch(
+        self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        path = _path(_COLLECTIONS[kind], namespace)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "resourceVersion": resource_version,
+        }
+        if selector:
+            query["labelSelector"] = selector
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        try:
+            answer = await self._request("GET", path, query, None, limits)
+            async with answer.response as stream:
+                if stream.status != 200:
+                    _decoded(stream.status, stream.headers, await stream.read())
+                async for line in _lines(stream.content):
+                    yield _event(line)
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", f"watch {path}: silent for {SILENCE_SECONDS:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"watch {path}: {error}") from error
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         # A server too old to know the parameter ignores it.
@@ -159,26 +186,36 @@ class KubeCluster:
         body: Object | None = None,
         seconds: float = REQUEST_SECONDS,
     ) -> Object:
-        url = yarl.URL(self._base + path, encoded=True)
-        headers = {"Accept": "application/json"}
-        authorization = await self._authorization()
-        if authorization:
-            headers["authorization"] = authorization
-        self.requests += 1
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            response = await self._rest.request(
-                method,
-                url.with_query(query) if query else url,
-                headers=headers,
-                body=body,
-                _request_timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
-            )
+            response = await self._request(method, path, query, body, limits)
             payload = await response.read()
         except TimeoutError as error:
             raise ApiError(0, "Timeout", f"{method} {path}: no answer within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
         return _decoded(response.status, response.headers, payload)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Object | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> RESTResponse:
+        url = yarl.URL(self._base + path, encoded=True)
+        headers = {"Accept": "application/json"}
+        authorization = await self._authorization()
+        if authorization:
+            headers["authorization"] = authorization
+        return await self._rest.request(
+            method,
+            url.with_query(query) if query else url,
+            headers=headers,
+            body=body,
+            _request_timeout=limits,
+        )
 
     async def _authorization(self) -> str | None:
         # Also runs the client's hook that reads a rotated ServiceAccount token again.
@@ -194,6 +231,23 @@ def _path(collection: tuple[str, str], namespace: str | None, name: str = "") ->
     prefix, plural = collection
     where = f"{prefix}/namespaces/{namespace}/{plural}" if namespace is not None else f"{prefix}/{plural}"
     return f"{where}/{name}" if name else where
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """aiohttp's own line reader refuses lines as long as an object may be."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+
+
+def _event(line: bytes) -> WatchEvent:
+    answer = json.loads(line)
+    if answer["type"] == "ERROR":
+        status = answer["object"]
+        raise ApiError(status.get("code", 0), status.get("reason", ""), status.get("message", ""))
+    return WatchEvent(answer["type"], answer["object"])
 
 
 def _decoded(status: int, headers: Mapping[str, str], payload: bytes) -> Object:

@@ -15,6 +15,7 @@ from functools import partial
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell import logs
+from tfgpujob.shell.follow import Follow
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.kube import KubeCluster
 from tfgpujob.shell.leader import Elector
@@ -86,10 +87,15 @@ class Operator:
         """One watch event."""
         self.metrics.watched(kind)
         metadata = obj["metadata"]
-        if event == "DELETED":
-            key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
-        else:
-            key = self.store.put(kind, obj)
+        try:
+            if event == "DELETED":
+                key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
+            else:
+                key = self.store.put(kind, obj)
+        except Exception:
+            # One object that cannot be understood must not blind us to the others.
+            logger.exception("event ignored", extra={"kind": kind, "object": metadata.get("name")})
+            return
         if key is not None:
             self.changed(key)
 
@@ -124,17 +130,28 @@ async def operate(settings: Settings) -> None:
         operator = Operator(cluster, settings)
         supervisor = operator.supervisor
         async with serving(settings.health_port, supervisor.problems, operator.resync.synced.is_set, operator.metrics):
-            supervisor.start("watch", _follow(operator, cluster, stop))
+            supervisor.start("watch jobs", _watch_jobs(operator, cluster, stop))
             supervisor.start("leader", _lead(operator), silence=60)
             supervisor.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)
+            for kind in (Kind.POD, Kind.SERVICE):
+                for namespace in operator.resync.scopes:
+                    name = f"watch {kind} {namespace or '*'}"
+                    follow = Follow(cluster, operator.resync, operator.handle, kind=kind, namespace=namespace)
+                    supervisor.start(name, _follow(operator, follow, name), silence=300)
             try:
                 await supervisor.wait(stop)
             finally:
-                for name in ("leader", "resync", "watch"):
-                    await supervisor.stop(name)
+                # The leader first: the Lease is released when the workers have stopped, and only then.
+                await supervisor.stop("leader")
+                await supervisor.stop_all()
 
 
-async def _follow(operator: Operator, cluster: KubeCluster, stop: asyncio.Event) -> None:
+async def _follow(operator: Operator, follow: Follow, name: str) -> None:
+    await operator.resync.synced.wait()
+    await follow.run(partial(operator.supervisor.beat, name))
+
+
+async def _watch_jobs(operator: Operator, cluster: KubeCluster, stop: asyncio.Event) -> None:
     watch = Watch(operator.handle, cluster.credentials, namespaces=operator.settings.watch_namespaces)
     await operator.resync.first(lambda: operator.supervisor.beat("resync"))
     logger.info("store filled", extra={str(kind): count for kind, count in operator.store.count().items()})

@@ -5,7 +5,7 @@ Every call is one request. Nothing is retried here: the queue retries whole reco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,14 @@ class ListPage:
     items: Sequence[Object]
     resource_version: str
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object. A hint: it may be late, repeated or missing."""
+
+    type: str
+    object: Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +93,15 @@ class Cluster(Protocol):
 
     async def replace_lease(self, namespace: str, body: Object) -> Object:
         """PUT; a stale metadata.resourceVersion gives 409."""
+
+
+class Watchable(Protocol):
+    """An API server whose changes can be followed."""
+
+    def watch(
+        self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes after this version, until the server ends the stream, which is no error.
+
+        Raises ApiError; code 410 when the version is too old: list again.
+        """

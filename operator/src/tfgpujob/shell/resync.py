@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell.ports import ApiError, Cluster
 from tfgpujob.shell.store import Key, Known, Store
 
@@ -35,10 +35,12 @@ class Resync:
         self._cluster = cluster
         self._store = store
         self._changed = changed
-        self._scopes: Sequence[str | None] = tuple(namespaces) or (None,)
+        self.scopes: Sequence[str | None] = tuple(namespaces) or (None,)
         self._random = random
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
+        self.versions: dict[tuple[Kind, str | None], str] = {}
+        """The resourceVersion of the last list of a kind in a namespace: where a watch goes on from."""
 
     async def first(self, beat: Callable[[], None]) -> None:
         """Fill the store; tries until it succeeds."""
@@ -56,8 +58,8 @@ class Resync:
     async def once(self) -> None:
         """Raises ApiError."""
         for kind in (Kind.JOB, Kind.SERVICE, Kind.POD):
-            for namespace in self._scopes:
-                await self._list(kind, namespace)
+            for namespace in self.scopes:
+                await self.list(kind, namespace)
 
     async def _until_done(self, beat: Callable[[], None]) -> None:
         while True:
@@ -69,20 +71,30 @@ class Resync:
                 logger.warning("cannot list", extra={"error": str(error), "hint": hint})
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _list(self, kind: Kind, namespace: str | None) -> None:
+    async def list(self, kind: Kind, namespace: str | None) -> None:
+        """Make the store true for one kind in one namespace (None: all). Raises ApiError."""
         before = {known.uid: known for known in self._store.known(kind, namespace)}
         token = ""
         while True:
             page = await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
             for obj in page.items:
                 before.pop(obj["metadata"]["uid"], None)
-                key = self._store.put(kind, obj)
-                if key is not None:
-                    self._changed(key)
+                self._put(kind, obj)
             token = page.token
             if not token:
                 break
         self._drop(before)
+        self.versions[kind, namespace] = page.resource_version
+
+    def _put(self, kind: Kind, obj: Object) -> None:
+        try:
+            key = self._store.put(kind, obj)
+        except Exception:
+            # One object that cannot be understood must not hide the others.
+            logger.exception("object ignored", extra={"kind": kind, "object": obj["metadata"].get("name")})
+            return
+        if key is not None:
+            self._changed(key)
 
     def _drop(self, unlisted: dict[str, Known]) -> None:
         """They were there before the list began and are not in it: their DELETED event was lost."""

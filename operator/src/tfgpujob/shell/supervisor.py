@@ -64,6 +64,11 @@ class Supervisor:
                 error = None if watched.task.cancelled() else watched.task.exception()
                 raise TaskDiedError(f"{name} has ended: {error or 'it returned'}") from error
 
+    async def stop_all(self) -> None:
+        """Cancel all tasks and wait until they have cleaned up."""
+        for name in list(self._watched):
+            await self.stop(name)
+
     async def stop(self, name: str) -> None:
         """Cancel one task and wait until it has cleaned up."""
         watched = self._watched.pop(name, None)

@@ -1,32 +1,25 @@
-"""The watches. The only file that imports kopf.
+"""The watch of jobs. The only file that imports kopf.
 
-kopf follows the objects (lists, watches, reconnects, logs in again) and calls one handler with every event.
+kopf follows the jobs (lists, watches, reconnects, logs in again) and calls one handler with every event.
 Its own persistence is switched off in every place where it would cost a write or a copy: an event is a hint
-for the store and the queue, and the state of a job is in its status.
+for the store and the queue, and the state of a job is in its status. Pods and services, of which there are
+many more events than kopf can take at the speed we promise, are followed in `follow.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import kopf
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.shell.follow import Handle
 from tfgpujob.shell.ports import Credentials
 
-logger = logging.getLogger(__name__)
-
-RESOURCES: Final = {
-    Kind.JOB: (names.GROUP, names.VERSION, names.PLURAL),
-    Kind.POD: ("", "v1", "pods"),
-    Kind.SERVICE: ("", "v1", "services"),
-}
-Handle = Callable[[Kind, str | None, Object], None]
-"""Called with the kind, the event's type (None for an object that was listed) and the object."""
+RESOURCE: Final = (names.GROUP, names.VERSION, names.PLURAL)
 
 
 class _EveryFewSeconds:
@@ -75,7 +68,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 class Watch:
-    """Follows jobs, and the pods and services that carry the job-name label."""
+    """Follows jobs."""
 
     def __init__(
         self,
@@ -114,8 +107,7 @@ class Watch:
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(self._login)
-        for kind, resource in RESOURCES.items():
-            kopf.on.event(*resource, registry=registry, id=kind.value.lower())(self._handler(kind))
+        kopf.on.event(*RESOURCE, registry=registry)(self._on_event)
         return registry
 
     async def _login(self, **_: Any) -> kopf.ConnectionInfo:
@@ -130,11 +122,8 @@ class Watch:
             token=found.token,
         )
 
-    def _handler(self, kind: Kind) -> Callable[..., Awaitable[None]]:
-        async def on_event(event: Any, **_: Any) -> None:
-            self._handle(kind, event["type"], event["object"])
-
-        return on_event
+    async def _on_event(self, event: Any, **_: Any) -> None:
+        self._handle(Kind.JOB, event["type"], event["object"])
 
 
 def _settings() -> kopf.OperatorSettings:
@@ -150,6 +139,4 @@ def _settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.1
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()
-    for kind in (Kind.POD, Kind.SERVICE):
-        settings.watching.label_selectors[RESOURCES[kind]] = names.LABEL_JOB_NAME
     return settings
