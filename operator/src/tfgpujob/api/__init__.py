@@ -1,0 +1,46 @@
+"""The API: what a TFGPUJob may say, and what is wrong with one that says something else.
+
+The models are the only source: the CRD (crds/), its documentation and these checks come from them.
+"""
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.parse import parse_job
+from tfgpujob.api.rules.gpu import gpus, processes
+from tfgpujob.api.spec import (
+    CleanPodPolicy,
+    GpuMemory,
+    GpuSpec,
+    JobSpec,
+    ReplicaSpec,
+    ReplicaSpecs,
+    RestartPolicy,
+    RestartScope,
+    RunPolicy,
+    SchedulingPolicy,
+    StartPolicy,
+    SuccessPolicy,
+)
+from tfgpujob.api.status import JobStatus
+from tfgpujob.api.trainer import CodeSource, TrainerSpec
+
+__all__ = [
+    "CleanPodPolicy",
+    "CodeSource",
+    "GpuMemory",
+    "GpuSpec",
+    "Invalid",
+    "JobSpec",
+    "JobStatus",
+    "ReplicaSpec",
+    "ReplicaSpecs",
+    "RestartPolicy",
+    "RestartScope",
+    "RunPolicy",
+    "SchedulingPolicy",
+    "StartPolicy",
+    "SuccessPolicy",
+    "TrainerSpec",
+    "gpus",
+    "parse_job",
+    "processes",
+]

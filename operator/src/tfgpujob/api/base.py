@@ -1,0 +1,70 @@
+"""What all models of the API share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+class Model(BaseModel):
+    """Frozen, and strict: "2" is no number, and a key that is not a field is an error.
+
+    Attributes are snake_case, the YAML is camelCase. Attribute docstrings become the descriptions that
+    `kubectl explain` shows.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_null(cls, data: Any) -> Any:
+        """A key with nothing behind it is a line that somebody forgot to finish; the CRD refuses it too."""
+        if isinstance(data, dict):
+            for name, field in cls.model_fields.items():
+                key = field.alias or name
+                if key in data and data[key] is None:
+                    raise PydanticCustomError("empty", "{key} is empty", {"key": key})
+        return data
+
+
+class OpenModel(Model):
+    """Part of a Kubernetes object: only the fields that rules look at are named, the rest is kept as given."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={PRESERVE: True})
+
+
+class StatusModel(Model):
+    """Written by the operator. Read back by people and programs."""
+
+
+def _quantity(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise PydanticCustomError("quantity", "not a quantity")
+    return value
+
+
+Quantity = Annotated[Any, BeforeValidator(_quantity), WithJsonSchema({"x-kubernetes-int-or-string": True})]
+"""A Kubernetes quantity: 500m, 2, 16Gi."""
+
+Positive = Annotated[int, Field(ge=1, le=MAX_INT32)]
+NotNegative = Annotated[int, Field(ge=0, le=MAX_INT32)]
+Positive64 = Annotated[int, Field(ge=1, le=MAX_INT64)]
+NotNegative64 = Annotated[int, Field(ge=0, le=MAX_INT64)]
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+"""The name of another object in the job's namespace."""
+Text = Annotated[str, Field(min_length=1, max_length=1024)]

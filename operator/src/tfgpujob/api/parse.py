@@ -1,0 +1,86 @@
+"""From the object that a user wrote to a JobSpec, or to everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules import JOB_RULES, NAME_RULES
+from tfgpujob.api.rules.rule import Job
+from tfgpujob.api.spec import JobSpec
+from tfgpujob.api.template import PodTemplate, read_template
+from tfgpujob.api.translate import shown, translate
+from tfgpujob.names import Role
+
+
+def parse_job(
+    obj: Mapping[str, Any], *, allow_host: bool = False, allowed_service_accounts: frozenset[str] | None = None
+) -> JobSpec | tuple[Invalid, ...]:
+    """The job's spec, or all problems that were found. `obj` is a TFGPUJob as read from YAML; it is not changed.
+
+    `allow_host` lets templates use host namespaces, hostPath and privileged containers.
+    `allowed_service_accounts` are the ServiceAccounts that templates may name; None allows any.
+    """
+    metadata = obj.get("metadata")
+    problems = [
+        problem for rule in NAME_RULES for problem in rule.check(metadata if isinstance(metadata, Mapping) else {})
+    ]
+    job = _read(obj.get("spec"), allow_host, allowed_service_accounts)
+    if isinstance(job, Job):
+        problems += [problem for _, problem in violations(job)]
+    else:
+        problems += job
+    if problems or not isinstance(job, Job):
+        return tuple(problems)
+    return job.spec
+
+
+def violations(job: Job) -> Iterator[tuple[str, Invalid]]:
+    """Every rule that the job breaks, by the rule's id."""
+    for rule in JOB_RULES:
+        for problem in rule.check(job):
+            yield rule.id, problem
+
+
+def _read(spec: Any, allow_host: bool, accounts: frozenset[str] | None) -> Job | list[Invalid]:
+    if spec is None:
+        return [Invalid("spec", "is missing", "add it, with strategy and replicaSpecs")]
+    if not isinstance(spec, Mapping):
+        return [Invalid("spec", f"{shown(spec)} is no mapping", "give a mapping of keys to values")]
+    templates, problems = _templates(spec)
+    try:
+        parsed = JobSpec.model_validate(dict(spec), by_alias=True, by_name=False)
+    except ValidationError as error:
+        return [*_translated(error, "spec", JobSpec), *problems]
+    return problems or Job(parsed, templates, allow_host, accounts)
+
+
+def _templates(spec: Mapping[str, Any]) -> tuple[dict[Role, PodTemplate], list[Invalid]]:
+    """The readable templates, and what is wrong with the others. What is no mapping is the models' business."""
+    templates: dict[Role, PodTemplate] = {}
+    problems: list[Invalid] = []
+    replica_specs = spec.get("replicaSpecs")
+    for role in Role:
+        replica = replica_specs.get(str(role)) if isinstance(replica_specs, Mapping) else None
+        template = replica.get("template") if isinstance(replica, Mapping) else None
+        if not isinstance(template, Mapping):
+            continue
+        try:
+            templates[role] = read_template(template)
+        except ValidationError as error:
+            problems += _translated(error, f"spec.replicaSpecs.{role}.template", PodTemplate)
+    return templates, problems
+
+
+def _translated(error: ValidationError, prefix: str, model: type[BaseModel]) -> list[Invalid]:
+    problems = [translate(detail, prefix, model) for detail in error.errors(include_url=False)]
+    # A misspelled key says it all; that the right one is missing follows from it.
+    misspelled = {
+        f"{p.field.rpartition('.')[0]}.{p.fix.removeprefix('did you mean ').removesuffix('?')}"
+        for p in problems
+        if p.fix.startswith("did you mean ")
+    }
+    return [p for p in problems if not (p.problem == "is missing" and p.field in misspelled)]

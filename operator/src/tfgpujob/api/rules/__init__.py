@@ -1,0 +1,17 @@
+"""Every rule that spans fields. Rules about one field by itself are types and bounds of the models."""
+
+from __future__ import annotations
+
+from tfgpujob.api.rules import access, gpu, image, name, release, roles, template, trainer
+from tfgpujob.api.rules.rule import JobRule, NameRule
+
+NAME_RULES: tuple[NameRule, ...] = name.RULES
+JOB_RULES: tuple[JobRule, ...] = (
+    *roles.RULES,
+    *gpu.RULES,
+    *trainer.RULES,
+    *image.RULES,
+    *template.RULES,
+    *access.RULES,
+    *release.RELEASE_LIMITS,
+)

@@ -1,0 +1,70 @@
+"""spec.gpu: GPUs and the processes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.spec import JobSpec, ReplicaSpec
+from tfgpujob.names import Role, Strategy
+
+
+def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
+    """GPUs of one pod: the role's own number, else spec.gpu.perReplica, else 1 where the strategy computes.
+
+    A ps and a ParameterServer chief hold and move variables, and Custom assumes nothing: none unless they ask.
+    """
+    if replica.gpus is not None:
+        return replica.gpus
+    if role is Role.PS or (spec.strategy is Strategy.PARAMETER_SERVER and role is Role.CHIEF):
+        return 0
+    if spec.gpu.per_replica is not None:
+        return spec.gpu.per_replica
+    return 0 if spec.strategy is Strategy.CUSTOM else 1
+
+
+def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
+    """TensorFlow tasks of one pod: gpus × processesPerGpu, or one that sees all the pod's GPUs."""
+    if spec.gpu.processes_per_gpu is None:
+        return 1
+    return max(1, gpus(spec, role, replica) * spec.gpu.processes_per_gpu)
+
+
+def several_processes(job: Job) -> bool:
+    """Some pod has more than one TensorFlow process."""
+    return any(processes(job.spec, role, replica) > 1 for role, replica in job.spec.replica_specs.items())
+
+
+def _memory(job: Job) -> Iterator[Invalid]:
+    memory = job.spec.gpu.memory
+    if memory.growth and memory.limit_mib is not None:
+        fix = "keep one of them: TensorFlow refuses a limit on memory that grows"
+        yield Invalid("spec.gpu.memory", "growth and limitMiB are both set", fix)
+
+
+def _processes_need_trainer(job: Job) -> Iterator[Invalid]:
+    if job.spec.trainer is None and several_processes(job):
+        fix = "remove it: your own command starts as many processes as it likes"
+        yield Invalid("spec.gpu.processesPerGpu", "only the bundled trainer starts several processes in a pod", fix)
+
+
+RULES = (
+    JobRule(
+        "gpu.memory",
+        _memory,
+        cel=(
+            Cel(
+                at="spec.gpu.memory",
+                rule="!has(self.growth) || !self.growth || !has(self.limitMiB)",
+                message="growth and limitMiB are both set; keep one of them: TensorFlow refuses a limit on memory that "
+                "grows",
+            ),
+        ),
+    ),
+    JobRule(
+        "gpu.processes-need-trainer",
+        _processes_need_trainer,
+        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+    ),
+)

@@ -1,0 +1,87 @@
+"""What the training process runs: somebody must say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
+from tfgpujob.names import CONTAINER, Role, Strategy
+
+_NAME_IT = f"name the training container {CONTAINER}, or set spec.image or spec.trainer"
+_SET_IT = "set spec.image, or spec.trainer to use the bundled trainer's"
+
+
+def _named(job: Job) -> Iterator[Invalid]:
+    for role, template in job.templates.items():
+        names = [container.name for container in template.spec.containers]
+        if names and CONTAINER not in names and not _default_image(job):
+            field = f"spec.replicaSpecs.{role}.template.spec.containers"
+            yield Invalid(field, f"none of them is named {CONTAINER}", _NAME_IT)
+
+
+def _known(job: Job) -> Iterator[Invalid]:
+    if not _default_image(job) and any(_has_no_image(job, role) for role in _roles(job)):
+        yield Invalid("spec.image", "there is no image to run", _SET_IT)
+
+
+def _default_image(job: Job) -> bool:
+    return job.spec.trainer is not None or job.spec.image is not None
+
+
+def _roles(job: Job) -> list[Role]:
+    roles = [role for role, replica in job.spec.replica_specs.items()]
+    if job.spec.strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in roles:
+        return [Role.CHIEF, *roles]
+    return roles
+
+
+def _has_no_image(job: Job, role: Role) -> bool:
+    template = job.templates.get(role)
+    containers = template.spec.containers if template else []
+    ours = [container for container in containers if container.name == CONTAINER]
+    # Containers of other names only are reported by image.container-named.
+    return not any(container.image for container in ours) and (bool(ours) or not containers)
+
+
+_REPLICA = f"self.replicaSpecs.{EVERY_ROLE}"
+_CONTAINERS = f"{_REPLICA}.template.spec.containers"
+_HAS_CONTAINERS = (
+    f"has({_REPLICA}.template) && has({_REPLICA}.template.spec) && has({_CONTAINERS}) && size({_CONTAINERS}) > 0"
+)
+_DEFAULT = "has(self.trainer) || has(self.image)"
+
+RULES = (
+    JobRule(
+        "image.container-named",
+        _named,
+        cel=(
+            Cel(
+                at="spec",
+                rule=f"{_DEFAULT} || !has({_REPLICA}) || !({_HAS_CONTAINERS}) || "
+                f"{_CONTAINERS}.exists(c, c.name == '{CONTAINER}')",
+                field=f"replicaSpecs.{EVERY_ROLE}.template.spec.containers",
+                message=f"none of them is named {CONTAINER}; {_NAME_IT}",
+            ),
+        ),
+    ),
+    JobRule(
+        "image.known",
+        _known,
+        cel=(
+            Cel(
+                at="spec",
+                rule=f"{_DEFAULT} || !has({_REPLICA}) || (({_HAS_CONTAINERS}) && "
+                f"{_CONTAINERS}.all(c, c.name != '{CONTAINER}' || (has(c.image) && c.image != '')))",
+                field="image",
+                message=f"there is no image to run; {_SET_IT}",
+            ),
+            Cel(
+                at="spec",
+                rule=f"{_DEFAULT} || self.strategy != 'ParameterServer' || has(self.replicaSpecs.chief)",
+                field="image",
+                message=f"there is no image to run the chief that is added; {_SET_IT}",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,55 @@
+"""What this release can't do yet. Each of these rules is deleted when the release that can arrives; nothing else
+needs to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.gpu import several_processes
+from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.names import Strategy
+
+_TRAINER_RUNS = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED)
+_CHOICE = f"{', '.join(_TRAINER_RUNS[:-1])} or {_TRAINER_RUNS[-1]}"
+
+
+def _trainer_strategy(job: Job) -> Iterator[Invalid]:
+    if job.spec.trainer is not None and job.spec.strategy not in _TRAINER_RUNS:
+        yield Invalid(
+            "spec.trainer",
+            f"the bundled trainer can't run {job.spec.strategy} in this release",
+            f"use {_CHOICE}, or remove spec.trainer and run your own image",
+        )
+
+
+def _processes(job: Job) -> Iterator[Invalid]:
+    if job.spec.trainer is not None and several_processes(job):
+        yield Invalid(
+            "spec.gpu.processesPerGpu",
+            "several processes in a pod come with a later release",
+            "remove it: one process then uses all GPUs of its pod",
+        )
+
+
+RELEASE_LIMITS = (
+    JobRule(
+        "release.trainer-strategy",
+        _trainer_strategy,
+        cel=(
+            Cel(
+                at="spec",
+                rule="!has(self.trainer) || "
+                f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in _TRAINER_RUNS)}]",
+                field="trainer",
+                message=f"the bundled trainer can't run this strategy in this release; use {_CHOICE}, or remove "
+                "spec.trainer and run your own image",
+            ),
+        ),
+    ),
+    JobRule(
+        "release.processes-per-gpu",
+        _processes,
+        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+    ),
+)

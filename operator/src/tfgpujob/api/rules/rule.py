@@ -1,0 +1,60 @@
+"""What a rule is: one statement about a job that spans fields, in Python and, where that can be, in CEL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.spec import JobSpec
+from tfgpujob.api.template import PodTemplate
+from tfgpujob.names import Role
+
+EVERY_ROLE = "<role>"
+"""In Cel.at and Cel.field: the rule stands once for each role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose every field is well-formed by itself."""
+
+    spec: JobSpec
+    templates: Mapping[Role, PodTemplate]
+    """Of the roles that have one."""
+    allow_host: bool = False
+    allowed_service_accounts: frozenset[str] | None = None
+    """None allows any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cel:
+    """An entry of x-kubernetes-validations.
+
+    Written so that API servers from 1.28 on run it within their cost limits: no regular expression but on the name,
+    no list without maxItems, no nested lists.
+    """
+
+    at: str
+    """The schema that carries it: spec, spec.trainer, spec.replicaSpecs.<role>.template."""
+    rule: str
+    message: str
+    field: str = ""
+    """Below `at`: the field the message is about."""
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Rule(Generic[T]):
+    id: str
+    check: Callable[[T], Iterator[Invalid]]
+    cel: tuple[Cel, ...] = field(default=())
+    only_python: str = ""
+    """Why there is no CEL for it."""
+
+
+NameRule = Rule[Mapping[str, Any]]
+"""About metadata, which may be looked at even if the spec makes no sense."""
+JobRule = Rule[Job]

@@ -1,0 +1,146 @@
+"""What a pod template must leave to the operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
+from tfgpujob.api.template import PodTemplate
+from tfgpujob.names import CONTAINER, GROUP
+
+_PREFIX = f"{GROUP}/"
+_RESERVED = "tfgpu-"
+OWN_ENV = frozenset(
+    {
+        "TF_CONFIG",
+        "TFGPU_STRATEGY",
+        "TFGPU_JOB",
+        "TFGPU_NAMESPACE",
+        "TFGPU_JOB_UID",
+        "TFGPU_REPLICA_TYPE",
+        "TFGPU_REPLICA_INDEX",
+        "TFGPU_ATTEMPT",
+        "TFGPU_REPLICA_RESTART",
+        "TFGPU_GPUS",
+        "TFGPU_GPU_MEMORY_GROWTH",
+        "TFGPU_GPU_MEMORY_LIMIT_MIB",
+    }
+)
+"""Set by the operator on the training container."""
+
+TemplateCheck = Callable[[PodTemplate, str], Iterator[Invalid]]
+"""Is given the template and its path."""
+
+
+def each_template(check: TemplateCheck) -> Callable[[Job], Iterator[Invalid]]:
+    """The check, run on every template of a job."""
+
+    def run(job: Job) -> Iterator[Invalid]:
+        for role, template in job.templates.items():
+            yield from check(template, f"spec.replicaSpecs.{role}.template")
+
+    return run
+
+
+def _restart_policy(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    policy = template.spec.restart_policy
+    if policy not in {None, "Never"}:
+        fix = f"remove it and set {path.removesuffix('.template')}.restartPolicy"
+        yield Invalid(f"{path}.spec.restartPolicy", f"pods of a job are never restarted in place, so not {policy}", fix)
+
+
+def _address(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    for name in ("hostname", "subdomain"):
+        if getattr(template.spec, name) is not None:
+            fix = "remove it: the other replicas find the pod by it"
+            yield Invalid(f"{path}.spec.{name}", "is set by the operator", fix)
+
+
+def _name(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    if template.metadata.name is not None:
+        fix = "remove it: pods are named <job>-<role>-<index>"
+        yield Invalid(f"{path}.metadata.name", "is set by the operator", fix)
+
+
+def _own_labels(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    for kind in ("labels", "annotations"):
+        for key in getattr(template.metadata, kind):
+            if key.startswith(_PREFIX):
+                fix = f"remove it: what begins with {_PREFIX} is the operator's"
+                yield Invalid(f"{path}.metadata.{kind}[{key}]", "is set by the operator", fix)
+
+
+def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    for place, container in template.spec.each_container():
+        if container.name != CONTAINER:
+            continue
+        for index, variable in enumerate(container.env):
+            if variable.name in OWN_ENV:
+                fix = "remove it: the operator sets it for each replica"
+                yield Invalid(f"{path}.spec.{place}.env[{index}]", f"{variable.name} is not yours to set", fix)
+
+
+def _duplicates(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    names = Counter(container.name for _, container in template.spec.each_container())
+    for name, count in names.items():
+        if count > 1:
+            yield Invalid(f"{path}.spec", f"{count} containers are named {name}", "give each a name of its own")
+
+
+def _reserved(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    named = [(place, container.name) for place, container in template.spec.each_container()]
+    named += [(f"volumes[{index}]", volume.name) for index, volume in enumerate(template.spec.volumes)]
+    for place, name in named:
+        if name.startswith(_RESERVED):
+            fix = f"choose a name that does not begin with {_RESERVED}: those are the operator's"
+            yield Invalid(f"{path}.spec.{place}.name", f"{name!r} is reserved", fix)
+
+
+def _cel(rule: str, field: str, message: str) -> Cel:
+    return Cel(at=f"spec.replicaSpecs.{EVERY_ROLE}.template", rule=rule, field=field, message=message)
+
+
+_TWO_LISTS = "a list in a list, or a map: a cost limit would have to cap what people may write"
+
+RULES = (
+    JobRule(
+        "template.restart-policy",
+        each_template(_restart_policy),
+        cel=(
+            _cel(
+                "!has(self.spec) || !has(self.spec.restartPolicy) || self.spec.restartPolicy == 'Never'",
+                "spec.restartPolicy",
+                "pods of a job are never restarted in place; remove it and set spec.replicaSpecs.<role>.restartPolicy",
+            ),
+        ),
+    ),
+    JobRule(
+        "template.address",
+        each_template(_address),
+        cel=tuple(
+            _cel(
+                f"!has(self.spec) || !has(self.spec.{name})",
+                f"spec.{name}",
+                "is set by the operator; remove it: the other replicas find the pod by it",
+            )
+            for name in ("hostname", "subdomain")
+        ),
+    ),
+    JobRule(
+        "template.name",
+        each_template(_name),
+        cel=(
+            _cel(
+                "!has(self.metadata) || !has(self.metadata.name)",
+                "metadata.name",
+                "is set by the operator; remove it: pods are named <job>-<role>-<index>",
+            ),
+        ),
+    ),
+    JobRule("template.own-labels", each_template(_own_labels), only_python=_TWO_LISTS),
+    JobRule("template.own-env", each_template(_own_env), only_python=_TWO_LISTS),
+    JobRule("template.duplicate-containers", each_template(_duplicates), only_python=_TWO_LISTS),
+    JobRule("template.reserved-names", each_template(_reserved), only_python=_TWO_LISTS),
+)

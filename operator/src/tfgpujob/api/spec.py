@@ -1,0 +1,208 @@
+"""spec: what a user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tfgpujob.api.base import Model, NotNegative, Positive, Positive64, Quantity, Text
+from tfgpujob.api.trainer import TrainerSpec
+from tfgpujob.names import Role, Strategy
+
+MAX_REPLICAS = 512
+"""Of all roles together: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
+MAX_GPUS = 64
+"""In one pod, more than any machine has."""
+
+
+class RestartPolicy(StrEnum):
+    """replicaSpecs.<role>.restartPolicy."""
+
+    NEVER = "Never"
+    ON_FAILURE = "OnFailure"
+    ALWAYS = "Always"
+    EXIT_CODE = "ExitCode"
+
+
+class CleanPodPolicy(StrEnum):
+    """runPolicy.cleanPodPolicy."""
+
+    AUTO = "Auto"
+    NONE = "None"
+    RUNNING = "Running"
+    ALL = "All"
+
+
+class StartPolicy(StrEnum):
+    """runPolicy.startPolicy."""
+
+    RETRY = "Retry"
+    FAIL = "Fail"
+
+
+class RestartScope(StrEnum):
+    """runPolicy.restartScope."""
+
+    AUTO = "Auto"
+    REPLICA = "Replica"
+    GANG = "Gang"
+
+
+class SuccessPolicy(StrEnum):
+    """spec.successPolicy."""
+
+    DEFAULT = "Default"
+    ALL_WORKERS = "AllWorkers"
+
+
+class ReplicaSpec(Model):
+    """The pods of one role."""
+
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 1
+    """Number of pods of this role."""
+    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
+    """GPUs of each pod of this role. Absent: spec.gpu.perReplica decides."""
+    restart_policy: Annotated[RestartPolicy, Field(strict=False)] = RestartPolicy.EXIT_CODE
+    """When a failed replica is started again. ExitCode: after exit codes of 128 and more (a signal, a lost peer, a
+    stop on request) and after eviction, not after 1 to 127 (an error in the program). OnFailure and Always: after
+    every failure. Never: a failure ends the job. The pod template's own restartPolicy must be left out."""
+    template: dict[str, Any] | None = None
+    """A PodTemplateSpec for what image, command and GPUs don't say: volumes, node selectors, tolerations, resources,
+    sidecars. The training process is the container named `tensorflow`. May be left out altogether."""
+
+
+class ReplicaSpecs(Model):
+    """The pods of the job, by role."""
+
+    chief: ReplicaSpec | None = None
+    """The coordinator under ParameterServer (added if absent); under MultiWorkerMirrored optional, a worker that
+    also saves. At most one."""
+    worker: ReplicaSpec | None = None
+    """The processes that train. OneDevice and Mirrored have exactly one."""
+    ps: ReplicaSpec | None = None
+    """Parameter servers, which hold the variables. Only under ParameterServer and Custom."""
+    evaluator: ReplicaSpec | None = None
+    """Evaluates checkpoints beside the training. At most one; never required for the job to run."""
+
+    def items(self) -> Iterator[tuple[Role, ReplicaSpec]]:
+        """The roles that are present, in the order chief, worker, ps, evaluator."""
+        for role in Role:
+            replica: ReplicaSpec | None = getattr(self, role)
+            if replica is not None:
+                yield role, replica
+
+    def count(self, role: Role) -> int:
+        """Pods of a role; 0 if absent."""
+        replica: ReplicaSpec | None = getattr(self, role)
+        return 0 if replica is None else replica.replicas
+
+
+class GpuMemory(Model):
+    """How much GPU memory TensorFlow takes. By default all of it, at start."""
+
+    growth: bool = False
+    """Take memory as it is needed instead of all at start. Not together with limitMiB."""
+    limit_mib: Annotated[Positive | None, Field(alias="limitMiB")] = None
+    """Take at most this many MiB of each GPU, for GPUs that are shared. Not together with growth."""
+
+
+class GpuSpec(Model):
+    """The GPUs of the pods."""
+
+    per_replica: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
+    """GPUs of each chief, worker and evaluator pod. Absent: 1, under Custom 0. A ps and a ParameterServer chief get
+    none, unless their own `gpus` says so."""
+    resource_name: Annotated[
+        str,
+        Field(
+            max_length=316,
+            pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        ),
+    ] = "nvidia.com/gpu"
+    """The extended resource to request: nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, …"""
+    processes_per_gpu: Annotated[int, Field(ge=1, le=64)] | None = None
+    """TensorFlow processes on each GPU, each a task of its own. Absent: one process in a pod sees all its GPUs."""
+    memory: GpuMemory = Field(default_factory=GpuMemory)
+    """How much GPU memory TensorFlow takes."""
+
+
+class SchedulingPolicy(Model):
+    """Wishes to a scheduler that starts all pods of a job or none. Same names as in TFJob."""
+
+    min_available: Positive | None = None
+    """Pods that must fit before any starts. Absent: all of the job."""
+    queue: Text | None = None
+    """Queue of the scheduler to wait in."""
+    min_resources: Annotated[dict[str, Quantity], Field(max_length=64)] | None = None
+    """Resources that must be free before any pod starts, such as cpu: 16."""
+    priority_class: Text | None = None
+    """PriorityClass of the whole group."""
+    schedule_timeout_seconds: Positive | None = None
+    """Seconds to wait for the group to be scheduled."""
+
+
+class RunPolicy(Model):
+    """How the job starts, restarts, ends and is cleaned up. Same names as in TFJob where they mean the same."""
+
+    clean_pod_policy: Annotated[CleanPodPolicy, Field(strict=False)] = CleanPodPolicy.AUTO
+    """Which pods are deleted when the job has finished. Auto: ps and evaluator pods and whatever still runs, so that
+    GPUs are free, while finished chiefs and workers stay for their logs. Running: whatever still runs. All: all. None:
+    none, so that parameter servers keep their GPUs until the job is deleted."""
+    ttl_seconds_after_finished: NotNegative | None = None
+    """Delete the job and its pods this many seconds after it finished. Absent: keep it."""
+    active_deadline_seconds: Positive64 | None = None
+    """The job fails when it has been active for this many seconds, restarts included. The clock starts again after a
+    suspension. Absent: no limit."""
+    start_deadline_seconds: Positive = 1800
+    """Seconds in which all replicas must become ready. After that all are released, and startPolicy decides."""
+    start_policy: Annotated[StartPolicy, Field(strict=False)] = StartPolicy.RETRY
+    """What happens when not all replicas could be started. Retry: release what there is and try again later. Fail:
+    the job fails."""
+    backoff_limit: NotNegative = 6
+    """Restarts before the job fails. A failure of the whole gang counts once, however many pods it took with it;
+    evictions and lost nodes don't count."""
+    restart_scope: Annotated[RestartScope, Field(strict=False)] = RestartScope.AUTO
+    """What restarts when a replica fails. Auto: what the strategy needs, which is everything under
+    MultiWorkerMirrored. Replica: the failed one. Gang: everything."""
+    force_delete_after_seconds: NotNegative = 60
+    """Seconds after the grace period of a pod's deletion after which it is forced, if its node is gone."""
+    suspend: bool = False
+    """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
+    managed_by: (
+        Annotated[
+            str,
+            Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
+        ]
+        | None
+    ) = None
+    """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. Anything else: this operator does
+    not touch it."""
+    scheduling_policy: SchedulingPolicy | None = None
+    """Wishes to a scheduler that starts all pods of a job or none."""
+    failure_log_lines: Annotated[int, Field(ge=0, le=100)] = 20
+    """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes."""
+
+
+class JobSpec(Model):
+    """What to train, with how many pods and GPUs, and what to do when something fails."""
+
+    strategy: Annotated[Strategy, Field(strict=False)]
+    """How TensorFlow distributes the training. OneDevice: one process, one GPU. Mirrored: one process, all GPUs of
+    its pod. MultiWorkerMirrored: several workers in step. ParameterServer: workers that don't wait for each other,
+    variables on parameter servers. Custom: a TF_CONFIG as TFJob gives it, for programs that do it all themselves."""
+    replica_specs: ReplicaSpecs
+    """The pods, by role."""
+    gpu: GpuSpec = Field(default_factory=GpuSpec)
+    """The GPUs of the pods."""
+    trainer: TrainerSpec | None = None
+    """What the bundled trainer runs. Absent: the container's own command runs."""
+    image: Text | None = None
+    """Image for all roles. Absent: with spec.trainer the bundled trainer's image. A template's own image wins."""
+    success_policy: Annotated[SuccessPolicy, Field(strict=False)] = SuccessPolicy.DEFAULT
+    """When the job has succeeded. Default: when the chief has, or without a chief, worker 0. AllWorkers: when all
+    workers have."""
+    run_policy: RunPolicy = Field(default_factory=RunPolicy)
+    """How the job starts, restarts, ends and is cleaned up."""

@@ -1,0 +1,202 @@
+"""status: what the operator says about a job. No floats: decimals are strings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tfgpujob.api.base import MAX_INT32, NotNegative, NotNegative64, StatusModel
+from tfgpujob.names import Phase, Role
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+ExitCode = Annotated[int, Field(ge=-1, le=MAX_INT32)]
+
+
+class JobCondition(StatusModel):
+    """One aspect of the job's state, as a metav1.Condition."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """Accepted, Created, Running, Restarting, Suspended, Succeeded, Failed or Finished."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it is so."""
+    reason: Annotated[str, Field(max_length=1024)]
+    """Why, in one word that programs can rely on."""
+    message: Annotated[str, Field(max_length=32768)]
+    """Why, for a person: the field, the problem and the fix where something is wrong."""
+    last_transition_time: Time
+    """When the status last changed."""
+    observed_generation: NotNegative64 | None = None
+    """metadata.generation that this was judged by."""
+
+
+class ReplicaStatus(StatusModel):
+    """The pods of one role."""
+
+    desired: NotNegative = 0
+    """Pods that the attempt has."""
+    ready: NotNegative = 0
+    """Pods that run and are ready."""
+    active: NotNegative = 0
+    """Pods that exist and have not ended."""
+    succeeded: NotNegative = 0
+    """Replicas that have succeeded."""
+    failed: NotNegative = 0
+    """Pods that have failed."""
+    succeeded_indexes: list[NotNegative] | None = None
+    """Replicas whose success is recorded: they never run again in this attempt."""
+
+
+class ReplicaStatuses(StatusModel):
+    """Counts by role; only roles that the job has."""
+
+    chief: ReplicaStatus | None = None
+    """The chief."""
+    worker: ReplicaStatus | None = None
+    """The workers."""
+    ps: ReplicaStatus | None = None
+    """The parameter servers."""
+    evaluator: ReplicaStatus | None = None
+    """The evaluator."""
+
+
+class RestartRecord(StatusModel):
+    """A replica that was restarted on its own."""
+
+    role: Annotated[Role, Field(strict=False)]
+    """Role of the replica."""
+    index: NotNegative
+    """Index of the replica."""
+    restarts: NotNegative
+    """How often it was restarted in this attempt."""
+    last_counted_pod_uid: Annotated[str | None, Field(alias="lastCountedPodUID")] = None
+    """uid of the pod whose failure was counted last, so that none is counted twice."""
+    backoff_until: Time | None = None
+    """It is not started again before this moment."""
+
+
+class PlanStatus(StatusModel):
+    """What the attempt was started from. Defaults and images are resolved once an attempt."""
+
+    spec_hash: str
+    """Digest of the part of the spec that shapes the pods."""
+    counts: dict[str, NotNegative]
+    """Pods by role."""
+    ports: dict[str, list[NotNegative]]
+    """Ports of the TensorFlow tasks of a pod, by role."""
+    images: dict[str, str]
+    """Image by role, and the peer gate's."""
+    operator_version: str
+    """Version of the operator that resolved it."""
+
+
+class RetryStatus(StatusModel):
+    """A start that could not be completed and is tried again."""
+
+    not_before: Time | None = None
+    """It is not tried again before this moment."""
+    refusals: NotNegative | None = None
+    """How often it failed in a row."""
+    object: str | None = None
+    """The object that was refused: it goes first and alone at the next try."""
+
+
+class ProgressStatus(StatusModel):
+    """How far the training is, as the chief, or else worker 0, told last."""
+
+    step: NotNegative64 | None = None
+    """Optimizer steps done."""
+    total_steps: NotNegative64 | None = None
+    """Optimizer steps to do, if known."""
+    epoch: NotNegative64 | None = None
+    """Epochs done."""
+    total_epochs: NotNegative64 | None = None
+    """Epochs to do, if known."""
+    loss: str | None = None
+    """Last training loss, as a decimal."""
+    examples_per_second: str | None = None
+    """Throughput of all workers together, as a decimal."""
+    remaining_seconds: NotNegative64 | None = None
+    """Estimated time to the end."""
+    time: Time | None = None
+    """When this was told."""
+
+
+class CheckpointStatus(StatusModel):
+    """The newest complete checkpoint."""
+
+    step: NotNegative64 | None = None
+    """Optimizer steps it holds."""
+    epoch: NotNegative64 | None = None
+    """Epochs it holds."""
+    directory: str | None = None
+    """Where it is, as the pods see it."""
+    time: Time | None = None
+    """When it was complete."""
+
+
+class FailureStatus(StatusModel):
+    """The failure that stopped the last attempt, or a replica of it."""
+
+    role: str | None = None
+    """Role of the replica that failed first."""
+    index: NotNegative | None = None
+    """Index of that replica."""
+    exit_code: ExitCode | None = None
+    """Exit code of its `tensorflow` container. Absent if the pod was evicted or lost."""
+    reason: str | None = None
+    """What Kubernetes called it: Error, OOMKilled, Evicted, …"""
+    message: Annotated[str, Field(max_length=4096)] | None = None
+    """What the trainer said last, or the last lines of the log."""
+    time: Time | None = None
+    """When it ended."""
+
+
+class JobStatus(StatusModel):
+    """What the operator knows of the job. Written by the operator only."""
+
+    observed_generation: NotNegative64 | None = None
+    """metadata.generation that this status was made from."""
+    phase: Annotated[Phase | None, Field(strict=False)] = None
+    """The state in one word, for a person. Programs read the conditions."""
+    conditions: Annotated[
+        list[JobCondition],
+        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    ] = Field(default_factory=list)
+    """The state by aspect. `kubectl wait --for=condition=Finished` covers success and failure."""
+    ready: str | None = None
+    """Required replicas that are ready or have succeeded, of all required: 3/4."""
+    start_time: Time | None = None
+    """When the job became active; again after a suspension."""
+    completion_time: Time | None = None
+    """When it succeeded or failed."""
+    attempt: NotNegative | None = None
+    """Number of the current attempt, from 1. Every start of the whole gang is one."""
+    attempt_start_time: Time | None = None
+    """When the current attempt was begun, or may begin."""
+    restarts: NotNegative | None = None
+    """Failures that counted against runPolicy.backoffLimit."""
+    disruptions: NotNegative | None = None
+    """Evictions, preemptions and lost nodes, which count against nothing."""
+    replica_statuses: ReplicaStatuses | None = None
+    """Counts by role."""
+    restart_records: (
+        Annotated[
+            list[RestartRecord],
+            Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["role", "index"]}),
+        ]
+        | None
+    ) = None
+    """Replicas that were restarted on their own; only those that were."""
+    plan: PlanStatus | None = None
+    """What the current attempt was started from."""
+    retry: RetryStatus | None = None
+    """A start that could not be completed and is tried again."""
+    progress: ProgressStatus | None = None
+    """How far the training is."""
+    last_checkpoint: CheckpointStatus | None = None
+    """The newest complete checkpoint."""
+    last_failure: FailureStatus | None = None
+    """The failure that stopped the last attempt, or a replica of it."""
+    selector: str | None = None
+    """Label selector of the job's pods."""

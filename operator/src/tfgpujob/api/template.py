@@ -1,0 +1,115 @@
+"""The parts of a pod template that rules look at. Everything else in it is kept as given and checked by Kubernetes
+when the pod is created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tfgpujob.api.base import PRESERVE, OpenModel
+
+AnyObject = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]
+ShortText = Annotated[str, Field(max_length=253)]
+MAX_CONTAINERS = 64
+
+
+class TemplateMetadata(OpenModel):
+    """Labels and annotations for the pods. Their names are given by the operator."""
+
+    name: ShortText | None = None
+    """Not allowed: the operator names the pods <job>-<role>-<index>."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels for the pods, besides the operator's own."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations for the pods."""
+
+
+class EnvVar(OpenModel):
+    """An environment variable, as in a Pod."""
+
+    name: str
+    """Name of the variable. TF_CONFIG and the operator's own TFGPU_ variables are set by the operator."""
+
+
+class SecurityContext(OpenModel):
+    """The container's security context, as in a Pod."""
+
+    privileged: bool | None = None
+    """Refused unless an administrator allows host access in this namespace."""
+
+
+class Container(OpenModel):
+    """A container, as in a Pod. The one named `tensorflow` is the training process."""
+
+    name: ShortText
+    """Name of the container."""
+    image: str | None = None
+    """Image of the container. For `tensorflow`, spec.image or the bundled trainer's if absent."""
+    command: list[str] | None = None
+    """Command to run. For `tensorflow`, not together with spec.trainer."""
+    args: list[str] | None = None
+    """Arguments. For `tensorflow`, not together with spec.trainer."""
+    env: list[EnvVar] = Field(default_factory=list)
+    """Environment variables."""
+    security_context: SecurityContext | None = None
+    """Security settings of the container."""
+
+
+class Volume(OpenModel):
+    """A volume, as in a Pod."""
+
+    name: str
+    """Name of the volume."""
+    host_path: AnyObject | None = None
+    """Refused unless an administrator allows host access in this namespace."""
+
+
+class PodSpec(OpenModel):
+    """A pod's spec, as in a Pod. Nobody has to write one: image, command and GPUs have defaults."""
+
+    restart_policy: ShortText | None = None
+    """Leave it out, or Never: whether a replica restarts is decided by replicaSpecs.<role>.restartPolicy."""
+    hostname: ShortText | None = None
+    """Not allowed: the operator sets it to the pod's name, by which the other replicas find it."""
+    subdomain: ShortText | None = None
+    """Not allowed: the operator sets it to the job's name, by which the other replicas find it."""
+    service_account_name: str | None = None
+    """ServiceAccount of the pods. An administrator may restrict which ones jobs may use."""
+    service_account: str | None = None
+    """Old name of serviceAccountName."""
+    host_network: bool | None = None
+    """Refused unless an administrator allows host access in this namespace."""
+    host_pid: Annotated[bool | None, Field(alias="hostPID")] = None
+    """Refused unless an administrator allows host access in this namespace."""
+    host_ipc: Annotated[bool | None, Field(alias="hostIPC")] = None
+    """Refused unless an administrator allows host access in this namespace."""
+    containers: Annotated[list[Container], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=list)
+    """Containers of the pod. The one named `tensorflow` is the training process; it is added if missing, when
+    spec.trainer or spec.image says what it runs."""
+    init_containers: Annotated[list[Container], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=list)
+    """Containers that run before the others."""
+    volumes: list[Volume] = Field(default_factory=list)
+    """Volumes of the pod."""
+
+    def each_container(self) -> Iterator[tuple[str, Container]]:
+        """All containers with their place: `containers[0]`, `initContainers[1]`."""
+        for index, container in enumerate(self.containers):
+            yield f"containers[{index}]", container
+        for index, container in enumerate(self.init_containers):
+            yield f"initContainers[{index}]", container
+
+
+class PodTemplate(OpenModel):
+    """A PodTemplateSpec: what the pods have besides what the operator gives them."""
+
+    metadata: TemplateMetadata = Field(default_factory=TemplateMetadata)
+    """Labels and annotations for the pods."""
+    spec: PodSpec = Field(default_factory=PodSpec)
+    """The pods' spec."""
+
+
+def read_template(template: Mapping[str, Any]) -> PodTemplate:
+    """Raises pydantic's ValidationError, with locations below the template."""
+    return PodTemplate.model_validate(template, by_alias=True, by_name=False)

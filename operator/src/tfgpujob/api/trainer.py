@@ -1,0 +1,117 @@
+"""spec.trainer: what the bundled trainer runs. The trainer has its own copy of these names; a test compares them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tfgpujob.api.base import PRESERVE, Model, NotNegative, ObjectName, Positive, Positive64, Text
+
+
+class Remainder(StrEnum):
+    """spec.trainer.remainder."""
+
+    CARRY = "carry"
+    DROP = "drop"
+
+
+class ConfigMapCode(Model):
+    """Code in a ConfigMap: one key a file, up to 1 MiB together."""
+
+    name: ObjectName
+    """Name of the ConfigMap, in the job's namespace."""
+
+
+class VolumeCode(Model):
+    """Code on a volume, mounted read-only."""
+
+    claim_name: ObjectName
+    """Name of the PersistentVolumeClaim, in the job's namespace."""
+    sub_path: Text | None = None
+    """Folder in the volume that holds the code. The whole volume if absent."""
+
+
+class CodeSource(Model):
+    """Where the files under /code come from. Name exactly one source."""
+
+    config_map: ConfigMapCode | None = None
+    """A ConfigMap, for instance from `kubectl create configmap my-code --from-file=train.py`."""
+    volume: VolumeCode | None = None
+    """A volume that already holds the code."""
+    image: Text | None = None
+    """An image whose /code folder is copied before training starts. It must contain `cp`."""
+
+
+class Output(Model):
+    """Where results go: checkpoints/, model.keras and run.json."""
+
+    directory: Annotated[str, Field(pattern=r"^/", max_length=1024)] = "/output"
+    """Absolute path in the container."""
+    claim: ObjectName | None = None
+    """PersistentVolumeClaim to mount there. Absent: an emptyDir, which is lost with its pod, so that a restarted
+    pod starts from the beginning. With several workers, all of them must be able to mount it."""
+
+
+class Checkpoint(Model):
+    """When to save, and how many saves to keep. By default after every epoch. Every save is complete: weights,
+    optimizer, random seeds and the place in the data, so that training resumes exactly."""
+
+    every_steps: Positive | None = None
+    """Save after this many optimizer steps."""
+    every_epochs: Positive | None = None
+    """Save after this many epochs. May be combined with everySteps."""
+    keep: Positive = 3
+    """Number of saves to keep; older ones are deleted."""
+
+
+class Evaluate(Model):
+    """Evaluation during training, on data("validation")."""
+
+    every_epochs: Positive | None = None
+    """Evaluate after this many epochs. Absent: only at the end of training."""
+
+
+class Watchdog(Model):
+    """How long silence may last before a process gives up and is restarted."""
+
+    startup_seconds: Positive = 600
+    """Seconds from the start of the process to the end of its first training step."""
+    step_seconds: Positive = 300
+    """Seconds that one step, evaluation batch or save may take."""
+
+
+class TrainerSpec(Model):
+    """What the bundled trainer runs. Name a module that defines `model()` and `data(split)`: plain Keras, which
+    imports nothing of this project. Leave spec.trainer out to run your own image with its own command."""
+
+    entrypoint: Annotated[str, Field(min_length=1, max_length=1024)]
+    """What defines model() and data(): a built-in (digits), a dotted module, or a file under /code (train.py)."""
+    params: Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})] = Field(default_factory=dict)
+    """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
+    global_batch_size: Positive
+    """Examples per optimizer step over all workers together. It does not change with the number of workers."""
+    epochs: Positive | None = None
+    """Passes over the training data. Set either epochs or steps."""
+    steps: Positive64 | None = None
+    """Optimizer steps. Set either epochs or steps."""
+    seed: NotNegative = 0
+    """Seed of everything random: initial weights, dropout, the order of the data."""
+    deterministic: bool = False
+    """Use only operations that give bit-equal results on every run. Slower, and some operations refuse it."""
+    remainder: Annotated[Remainder, Field(strict=False)] = Remainder.CARRY
+    """What happens to examples left over at the end of an epoch that are fewer than the replicas: carry them into
+    the next epoch, or drop them."""
+    code: CodeSource | None = None
+    """Where your code comes from; it is mounted at /code. Not needed for a built-in, or when the image has it."""
+    output: Output = Field(default_factory=Output)
+    """Where results go."""
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    """When to save."""
+    evaluate: Evaluate = Field(default_factory=Evaluate)
+    """When to evaluate."""
+    log_every_seconds: Positive = 10
+    """Seconds between two progress lines in the log."""
+    watchdog: Watchdog = Field(default_factory=Watchdog)
+    """When to give up on a process that makes no progress."""

@@ -1,0 +1,180 @@
+"""pydantic's errors, said in Kubernetes' words: the field's path, the problem, the fix."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.spec import JobSpec
+
+_TFJOB_KEYS = {
+    "master": "the role is called chief here: rename it",
+    "tfReplicaSpecs": "it is called replicaSpecs here, with roles in lower case",
+    "enableDynamicWorker": "remove it: under ParameterServer, workers may come and go anyway",
+}
+_PATTERNS = {
+    "resourceName": "write it as domain/name, such as nvidia.com/gpu",
+    "managedBy": "write it as domain/name, such as tfgpu.dev/operator",
+    "directory": "give an absolute path, such as /output",
+    "name": "use lower-case letters, digits, - and .",
+    "claimName": "use lower-case letters, digits, - and .",
+    "claim": "use lower-case letters, digits, - and .",
+}
+_KINDS = {
+    "int": "a whole number, without quotes",
+    "bool": "true or false, without quotes",
+    "string": "text; put quotes around it if it looks like a number",
+    "dict": "a mapping of keys to values",
+    "model": "a mapping of keys to values",
+    "list": "a list",
+}
+
+
+def translate(error: ErrorDetails, prefix: str, model: type[BaseModel]) -> Invalid:
+    """`model` is what was validated, `prefix` its path."""
+    location = [part for part in error["loc"] if part != "[key]"]
+    path = _path(prefix, location)
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return _unknown(path, location, _model_at(model, location[:-1]))
+    if kind == "empty":
+        key = str((error.get("ctx") or {})["key"])
+        return Invalid(_path(prefix, [*location, key]), "has no value", "give it one, or remove the line")
+    if kind == "missing":
+        return Invalid(path, "is missing", _how_to_add(str(location[-1])))
+    return _bad_value(path, kind, error["input"], error.get("ctx") or {})
+
+
+def _path(prefix: str, location: Iterable[int | str]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return (prefix + "".join(parts)).removeprefix(".")
+
+
+def _bad_value(path: str, kind: str, value: Any, ctx: Mapping[str, Any]) -> Invalid:
+    said = shown(value)
+    for name, wanted in _KINDS.items():
+        if kind.startswith(f"{name}_") and kind.endswith(("_type", "_parsing", "_from_float")):
+            return Invalid(path, f"{said} is {_what(value)}", f"give {wanted}")
+    leaf = path.rpartition(".")[2]
+    translated: dict[str, Callable[[], tuple[str, str]]] = {
+        "enum": lambda: (f"{said} is not one of {_listed(ctx)}", _nearest(value, _choices(ctx))),
+        "literal_error": lambda: (f"{said} is not one of {_listed(ctx)}", _nearest(value, _choices(ctx))),
+        "greater_than_equal": lambda: _too_small(said, value, ctx["ge"]),
+        "less_than_equal": lambda: (f"{said} is too large", f"set {ctx['le']} or less"),
+        "string_too_short": lambda: ("is empty", "give it a value, or remove the line"),
+        "string_too_long": lambda: (f"is {len(value)} characters long", f"use at most {ctx['max_length']}"),
+        "too_long": lambda: (f"has {ctx['actual_length']} entries", f"use at most {ctx['max_length']}"),
+        "string_pattern_mismatch": lambda: (f"{said} is not valid", _PATTERNS.get(leaf, f"match {ctx['pattern']}")),
+        "quantity": lambda: (f"{said} is not a quantity", "write it as 4, 500m or 16Gi"),
+    }
+    problem, fix = translated[kind]()
+    return Invalid(path, problem, fix)
+
+
+def _too_small(said: str, value: Any, least: int) -> tuple[str, str]:
+    return f"{said} is {'negative' if value < 0 else 'too small'}", f"set {least} or more"
+
+
+def _what(value: Any) -> str:
+    names = {bool: "a yes-or-no value", int: "a number", float: "a number with a fraction", str: "text", list: "a list"}
+    return names.get(type(value), "a mapping")
+
+
+def shown(value: Any) -> str:
+    """The value as a person wrote it, cut when it is long."""
+    if isinstance(value, dict | list):
+        return "this"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _choices(ctx: Mapping[str, Any]) -> list[str]:
+    """pydantic words it as "'A', 'B' or 'C'"."""
+    return [part.strip().strip("'") for part in str(ctx["expected"]).replace(" or ", ", ").split(",")]
+
+
+def _listed(ctx: Mapping[str, Any]) -> str:
+    return ", ".join(_choices(ctx))
+
+
+def _nearest(value: Any, choices: Sequence[str]) -> str:
+    found = closest(str(value), choices)
+    return f"did you mean {found}?" if found else "use one of these"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant; upper and lower case don't count."""
+    lower = {name.lower(): name for name in known}
+    exact = [name for low, name in lower.items() if low and word.lower().startswith(low)]
+    found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.7)
+    return lower[found[0]] if found else (max(exact, key=len) if exact else None)
+
+
+def _how_to_add(key: str) -> str:
+    hints = {
+        "strategy": "add one of OneDevice, Mirrored, MultiWorkerMirrored, ParameterServer, Custom",
+        "replicaSpecs": "add it, such as replicaSpecs: {worker: {replicas: 2}}",
+        "entrypoint": "name a built-in (digits), a module, or a file under /code",
+        "globalBatchSize": "add it: the examples of one step over all workers together, such as 128",
+    }
+    return hints.get(key, "add it")
+
+
+def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | None) -> Invalid:
+    key = str(location[-1])
+    known = _aliases(model) if model else {}
+    parent = path.rpartition(".")[0]
+    if key.lower() in {k.lower() for k in _TFJOB_KEYS}:
+        fix = next(text for k, text in _TFJOB_KEYS.items() if k.lower() == key.lower())
+        return Invalid(path, "is not a field", fix)
+    nearest = closest(key, known)
+    elsewhere = [place for place in _places(JobSpec, "spec") if place.rpartition(".")[2] == key]
+    if nearest and nearest.lower() == key.lower():
+        return Invalid(path, "is not a field", f"did you mean {nearest}?")
+    if len(elsewhere) == 1:
+        return Invalid(path, "is not a field here", f"move it to {elsewhere[0]}")
+    if nearest:
+        return Invalid(path, "is not a field", f"did you mean {nearest}?")
+    return Invalid(path, "is not a field", f"remove it; {parent} has {', '.join(known)}")
+
+
+def _aliases(model: type[BaseModel]) -> dict[str, Any]:
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+
+
+def _model_at(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
+    found: type[BaseModel] | None = model
+    for key in location:
+        if isinstance(key, str) and found is not None:
+            found = _model_in(_aliases(found).get(key))
+    return found
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is not None:
+        return next((found for arg in typing.get_args(annotation) if (found := _model_in(arg))), None)
+    return None
+
+
+def _places(model: type[BaseModel], prefix: str) -> Iterable[str]:
+    """The path of every field below the model, `<role>` standing for the roles."""
+    for key, annotation in _aliases(model).items():
+        role = prefix == "spec.replicaSpecs"
+        if role and key != "worker":
+            continue
+        path = f"{prefix}.{'<role>' if role else key}"
+        yield path
+        below = _model_in(annotation)
+        if below is not None:
+            yield from _places(below, path)
