@@ -36,7 +36,7 @@ venv-trainer: $(TRAINER_VENV)/.stamp ## the trainer's virtual environment, with 
 lint: venv ## ruff and the import contracts
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/lint-imports
+	PYTHONPATH=trainer_image/src $(VENV)/bin/lint-imports
 types: venv ## mypy, strict
 	$(VENV)/bin/mypy
 

@@ -110,22 +110,23 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     FORBIDDEN = "Forbidden"
     TEMPLATE_REFUSED = "TemplateRefused"
-    API_ERROR = "APIError"
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     # Running
     STARTING = "Starting"
     ALL_READY = "AllReady"
     REPLICA_NOT_READY = "ReplicaNotReady"
     STOPPED = "Stopped"
     # Restarting
-    POD_LOST = "PodLost"
-    SPEC_CHANGED = "SpecChanged"
+    DISRUPTED = "Disrupted"
+    RETRYABLE_FAILURE = "RetryableFailure"
     RESUMED = "Resumed"
     # Suspended
     SUSPENDED = "Suspended"
-    NOT_SUSPENDED = "NotSuspended"
     # Succeeded, Failed, Finished
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     CHIEF_SUCCEEDED = "ChiefSucceeded"
     WORKERS_SUCCEEDED = "WorkersSucceeded"
     REPLICA_FAILED = "ReplicaFailed"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -85,6 +85,11 @@ class Snapshot:
     pods: tuple[Pod, ...] = ()
     """Every pod whose job-name label is this job's, whoever owns it."""
     service: Service | None = None
+    """The service with the job's name, if the store knows one."""
+    absent: frozenset[str] = frozenset()
+    """Names of pods that a live GET has just shown not to exist: the answer to `Outcome.lookups`."""
+    last_write: datetime | None = None
+    """When this process last wrote the job's status; None when it has not. Small changes wait for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +99,6 @@ class Config:
     operator_image: str
     trainer_image: str
     operator_version: str
-    cluster_domain: str = ""
-    """Appended to peer addresses when set; by default the pod's DNS search list completes `<pod>.<job>.<namespace>.svc`."""
     allow_host_namespaces: frozenset[str] = frozenset()
     """Namespaces in which hostNetwork, hostPID, hostIPC, hostPath and privileged are allowed; `*` allows all."""
     allowed_service_accounts: frozenset[str] = frozenset()
@@ -157,20 +160,26 @@ class Refusal:
 class Outcome:
     """What is to be done for one job, in this order.
 
+    0. If `lookups` is not empty nothing else is set: GET each of these pods, put what is found into the store,
+       and reconcile again with the names that gave 404 in `Snapshot.absent`. A view may be older than the truth,
+       and nothing is torn down on hearsay;
     1. `intent`, when not None, is written to /status; if that fails, nothing below happens;
-    2. `deletes`;
-    3. `creates`: `creates_first` alone, and the rest only if it was not refused;
-    4. `conclude(outcome, refusals, …)` gives the last status, written if it is worth a write;
-    5. events; 6. the next look, at `requeue_at`.
+    2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
+       same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
+    3. `deletes`;
+    4. `creates`: the one called `first` alone, and the rest only if it was not refused;
+    5. `conclude(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
+    6. events; 7. the next look, at `requeue_at`.
     """
 
-    status: Object
-    """The status as it is to be when everything below has succeeded."""
+    status: Object | None = None
+    """The status as it is to be when everything below has succeeded; None when there is nothing to say."""
+    lookups: tuple[str, ...] = ()
     intent: Object | None = None
     deletes: tuple[Delete, ...] = ()
     creates: tuple[Create, ...] = ()
     first: str = ""
-    """Name of the create that was refused last time: it goes alone, so that a retry does not start what it must release."""
+    """Name of the create that was refused last time: a retry must not start what it would have to release."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
 
@@ -179,7 +188,7 @@ class Outcome:
 class Conclusion:
     """What remains to be written once the API server has answered the creates."""
 
-    status: Object | None
+    status: Object | None = None
     """None when the status in the cluster is good enough."""
-    events: tuple[Event, ...] = field(default=())
+    events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None

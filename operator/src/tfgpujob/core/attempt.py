@@ -1,0 +1,176 @@
+"""An attempt from its first write to its end: a chain of judges, each of which may settle the case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec
+from tfgpujob.core import complete, finished, restart, start, success
+from tfgpujob.core.case import Case, old_pods, open_case
+from tfgpujob.core.deadlines import active_deadline, expiry
+from tfgpujob.core.draft import Draft, moment, timestamp
+from tfgpujob.core.failure import Failure, first_failure
+from tfgpujob.core.plan import replica_specs, resolve, spec_hash
+from tfgpujob.core.snapshot import Config, Event, Outcome, Snapshot
+from tfgpujob.core.view import ReplicaId, View, has_ended
+from tfgpujob.names import Condition, Phase, Reason
+
+ECHO_PATIENCE = timedelta(seconds=10)
+"""How long to wait for the failure that a peer failure echoes."""
+
+Judge = Callable[[Case], Outcome | None]
+
+
+def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
+    """The first attempt, the one after a suspension, or after an edit of one that was never complete."""
+    if draft.is_true(Condition.SUSPENDED):
+        draft.set(Condition.SUSPENDED, False, Reason.RESUMED, "spec.runPolicy.suspend is off again.")
+        draft.put("startTime", None)
+    start.begin(draft, resolve(spec, config))
+    draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
+    draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
+    complete.accept(draft)
+    draft.set(Condition.RUNNING, False, Reason.STARTING, f"{draft.fields['ready']} required replicas are ready.")
+    draft.set_phase(Phase.STARTING)
+    return complete.complete(open_case(snapshot, draft, spec, config), licensed=False)
+
+
+def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
+    case = open_case(snapshot, draft, spec, config)
+    chain: tuple[Judge, ...] = (_succeeded, _ran_too_long, _lost_or_failed, _edited, _started_too_late, _incomplete)
+    for judge in chain:
+        outcome = judge(case)
+        if outcome is not None:
+            return outcome
+    return _running(case)
+
+
+def _succeeded(case: Case) -> Outcome | None:
+    """Once the deciders are through, nothing that happens to the others can fail the job."""
+    if not success.decided(case.spec, case.view):
+        return None
+    patience_ends = success.patience_for_stragglers(case.spec, case.view, case.now)
+    if patience_ends is not None:
+        return case.waiting(patience_ends)
+    finished.succeed(case.draft, *success.in_words(case.spec, case.view))
+    return _over(case)
+
+
+def _ran_too_long(case: Case) -> Outcome | None:
+    deadline = active_deadline(case.spec.run_policy, case.draft.fields)
+    if deadline is None or case.now < deadline:
+        return None
+    seconds = case.spec.run_policy.active_deadline_seconds
+    text = f"The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: {seconds} s."
+    finished.fail(case.draft, Reason.DEADLINE_EXCEEDED, text, None)
+    return _over(case)
+
+
+def _lost_or_failed(case: Case) -> Outcome | None:
+    vanished = _vanished(case)
+    unconfirmed = tuple(n for r in vanished if (n := case.view.name(r)) not in case.snapshot.absent)
+    if unconfirmed:
+        return Outcome(lookups=unconfirmed)
+    policies = {role: replica.restart_policy for role, replica in replica_specs(case.spec).items()}
+    failure = first_failure(case.view, policies, frozenset(vanished))
+    if failure is None:
+        return None
+    patience_ends = _patience_for_the_cause(case.view, failure)
+    if patience_ends is not None and case.now < patience_ends:
+        return case.waiting(patience_ends)
+    next_plan = case.plan if _is_edited(case) else resolve(case.spec, case.config)
+    if not restart.again(case.draft, case.spec, next_plan, failure):
+        return _over(case)
+    status = case.draft.done()
+    return Outcome(
+        status=status,
+        intent=status,
+        deletes=old_pods(case.snapshot, case.draft.attempt),
+        events=(Event("Warning", "Restarting", f"{failure}; attempt {case.draft.attempt} follows."),),
+        requeue_at=start.not_before(case.draft) or case.now,
+    )
+
+
+def _edited(case: Case) -> Outcome | None:
+    """An attempt that is not complete can still be started otherwise; one that runs can't."""
+    draft = case.draft
+    refused_before = draft.reason(Condition.ACCEPTED) == Reason.IMMUTABLE_FIELD_CHANGED
+    if not _is_edited(case):
+        if not draft.is_true(Condition.ACCEPTED) and draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
+            complete.accept(draft)
+        return None
+    if not refused_before and not draft.is_true(Condition.CREATED) and case.view.missing():
+        return begin(case.snapshot, draft, case.spec, case.config)
+    text = (
+        "spec: strategy, replicaSpecs, gpu, trainer or image changed while an attempt runs. Its pods go on as they "
+        "were started, and none is created. Restore the old values, or suspend the job, edit it, and resume it."
+    )
+    draft.set(Condition.ACCEPTED, False, Reason.IMMUTABLE_FIELD_CHANGED, text)
+    event = Event("Warning", str(Reason.IMMUTABLE_FIELD_CHANGED), text)
+    waiting = _running(case)
+    return Outcome(waiting.status, events=() if refused_before else (event,), requeue_at=waiting.requeue_at)
+
+
+def _started_too_late(case: Case) -> Outcome | None:
+    deadline = start.start_deadline(case.draft, case.spec)
+    if deadline is None or case.now < deadline:
+        return None
+    found = start.too_late(case.spec, case.view)
+    if start.fails_at_once(case.spec):
+        finished.fail(case.draft, found.reason, found.message, None)
+        return _over(case)
+    return complete.release(case, found, resolve(case.spec, case.config))
+
+
+def _incomplete(case: Case) -> Outcome | None:
+    if not case.view.missing() and complete.has_service(case):
+        return None
+    return complete.complete(case, licensed=True)
+
+
+def _running(case: Case) -> Outcome:
+    draft, required = case.draft, case.plan.required()
+    if not case.view.missing():
+        draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
+    if all(case.view.ready(r) for r in required):
+        draft.set(Condition.RUNNING, True, Reason.ALL_READY, f"All {len(required)} required replicas are ready.")
+        if draft.is_true(Condition.RESTARTING):
+            draft.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {draft.attempt} is running.")
+        draft.set_phase(Phase.RUNNING)
+        draft.put("retry", None)
+    elif not draft.is_true(Condition.RUNNING):
+        draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
+    return case.waiting()
+
+
+def _over(case: Case) -> Outcome:
+    """The terminal write, which licenses the clean-up that goes with it."""
+    deletes = finished.clean_up(case.snapshot, case.draft, case.spec.run_policy.clean_pod_policy)
+    finished.forget(case.draft, case.snapshot, deletes)
+    status = case.draft.done()
+    due = expiry(case.spec.run_policy, status)
+    return Outcome(
+        status=status, intent=status, deletes=deletes, events=(finished.end_event(case.draft),), requeue_at=due
+    )
+
+
+def _is_edited(case: Case) -> bool:
+    return spec_hash(case.spec) != case.plan.spec_hash
+
+
+def _vanished(case: Case) -> tuple[ReplicaId, ...]:
+    """Required replicas that were created and now have no pod, nor a recorded success."""
+    if not case.draft.is_true(Condition.CREATED):
+        return ()
+    required = set(case.plan.required())
+    return tuple(r for r in case.view.missing() if r in required)
+
+
+def _patience_for_the_cause(view: View, failure: Failure) -> datetime | None:
+    """While all that is seen is a peer's failure, its cause is still on its way: when to stop waiting for it."""
+    everyone_ended = all(r in view.pods and has_ended(view.pods[r]) for r in view.plan.required())
+    if not failure.is_echo or everyone_ended or not failure.finished_at:
+        return None
+    return moment(failure.finished_at) + ECHO_PATIENCE

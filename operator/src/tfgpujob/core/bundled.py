@@ -1,0 +1,99 @@
+"""What a pod of the bundled trainer has besides: its command, its config file, code, output and security context."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.api import CodeSource, TrainerSpec
+
+GROUP_ID = 65532
+"""The trainer image's group: volumes that support it become writable for it."""
+_STOP_SECONDS = 120
+"""Time between SIGTERM and SIGKILL: a save of a large model must fit."""
+
+
+def complete(pod_spec: dict[str, Any], container: dict[str, Any], trainer: TrainerSpec) -> str:
+    """Changes the pod under construction so that it runs the trainer; gives the config file's content."""
+    container["command"] = ["tfgpu-train", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
+    pod_spec.setdefault("terminationGracePeriodSeconds", _STOP_SECONDS)
+    mount(pod_spec, container, _config_volume(), names.CONFIG_DIR, read_only=True)
+    mount(pod_spec, container, _output_volume(trainer), trainer.output.directory)
+    if trainer.code is not None:
+        _code(pod_spec, container, trainer.code)
+    _restricted(pod_spec, container)
+    return json.dumps(trainer.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":"))
+
+
+def mount(
+    pod_spec: dict[str, Any],
+    container: dict[str, Any],
+    volume: dict[str, Any],
+    path: str,
+    *,
+    read_only: bool = False,
+    sub_path: str | None = None,
+) -> None:
+    """Adds the volume and mounts it at `path`, unless the template has a mount of its own there."""
+    mounts: list[dict[str, Any]] = container.setdefault("volumeMounts", [])
+    if any(str(m.get("mountPath", "")).rstrip("/") == path for m in mounts):
+        return
+    added = {"name": volume["name"], "mountPath": path, "readOnly": read_only, "subPath": sub_path}
+    mounts.append({key: value for key, value in added.items() if value})
+    pod_spec.setdefault("volumes", []).append(volume)
+
+
+def _config_volume() -> dict[str, Any]:
+    """The pod's own annotation as a file: no ConfigMap to own, and no right to write one."""
+    field = f"metadata.annotations['{names.ANNOTATION_TRAINER_CONFIG}']"
+    item = {"path": names.CONFIG_FILE, "fieldRef": {"fieldPath": field}}
+    return {"name": names.CONFIG_VOLUME, "downwardAPI": {"items": [item]}}
+
+
+def _output_volume(trainer: TrainerSpec) -> dict[str, Any]:
+    if trainer.output.claim is None:
+        return {"name": names.OUTPUT_VOLUME, "emptyDir": {}}
+    return {"name": names.OUTPUT_VOLUME, "persistentVolumeClaim": {"claimName": trainer.output.claim}}
+
+
+def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource) -> None:
+    volume: dict[str, Any] = {"name": names.CODE_VOLUME}
+    sub_path = None
+    if code.config_map is not None:
+        volume["configMap"] = {"name": code.config_map.name}
+    elif code.volume is not None:
+        volume["persistentVolumeClaim"] = {"claimName": code.volume.claim_name, "readOnly": True}
+        sub_path = code.volume.sub_path
+    else:
+        volume["emptyDir"] = {}
+        pod_spec["initContainers"] = [*pod_spec.get("initContainers", []), _copy_code(str(code.image))]
+    mount(pod_spec, container, volume, names.CODE_DIR, read_only=True, sub_path=sub_path)
+
+
+def _copy_code(image: str) -> dict[str, Any]:
+    """The code image's /code, copied: image volumes are younger than the clusters we support."""
+    target = "/tfgpu-code"
+    return {
+        "name": names.CODE_VOLUME,
+        "image": image,
+        "command": ["cp", "-a", f"{names.CODE_DIR}/.", target],
+        "volumeMounts": [{"name": names.CODE_VOLUME, "mountPath": target}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+
+
+def _restricted(pod_spec: dict[str, Any], container: dict[str, Any]) -> None:
+    """Pod Security "restricted": our image needs nothing more. What the template sets stays."""
+    pod_spec["securityContext"] = {
+        "runAsNonRoot": True,
+        "fsGroup": GROUP_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **(pod_spec.get("securityContext") or {}),
+    }
+    container["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        **(container.get("securityContext") or {}),
+    }

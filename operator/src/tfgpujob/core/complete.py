@@ -1,0 +1,120 @@
+"""Making an attempt complete: creating what it lacks, once nothing stands in the way."""
+
+from __future__ import annotations
+
+from tfgpujob.core import start
+from tfgpujob.core.case import Case, old_pods
+from tfgpujob.core.draft import Draft
+from tfgpujob.core.ownership import Ownership, service_ownership
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.pods import Replica, build_pod
+from tfgpujob.core.service import build_service
+from tfgpujob.core.snapshot import Create, Event, Kind, Outcome
+from tfgpujob.core.start import Problem
+from tfgpujob.names import Condition, Phase, Reason
+
+
+def complete(case: Case, *, licensed: bool) -> Outcome:
+    """Creates what the attempt lacks. `licensed`: the status in the cluster names this attempt already."""
+    draft = case.draft
+    waits_until = start.not_before(draft)
+    if (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft)):
+        status = draft.done()
+        intent = None if licensed else status
+        return Outcome(status, intent=intent, deletes=old_pods(case.snapshot, draft.attempt), requeue_at=waits_until)
+    taken = _taken_by_others(case)
+    if taken is not None:
+        return release(case, taken, case.plan)
+    blocker = _in_the_way(case)
+    if blocker:
+        return _wait_for(case, blocker, licensed=licensed)
+    return _create(case, licensed=licensed)
+
+
+def release(case: Case, found: Problem, next_plan: Plan) -> Outcome:
+    """This start is over: its pods go, and the next one is due later."""
+    draft = case.draft
+    known = draft.reason(found.condition) == found.reason
+    # A complete attempt is never given up because something else cannot be created beside it.
+    start.release(draft, next_plan, found, created_some=bool(case.view.pods) and not draft.is_true(Condition.CREATED))
+    status = draft.done()
+    return Outcome(
+        status,
+        intent=status,
+        deletes=old_pods(case.snapshot, draft.attempt),
+        events=() if known else (Event("Warning", str(found.reason), found.message),),
+        requeue_at=start.not_before(draft),
+    )
+
+
+def accept(draft: Draft) -> None:
+    if draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
+        draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
+
+
+def all_created(attempt: int) -> str:
+    return f"All pods of attempt {attempt} are created."
+
+
+def has_service(case: Case) -> bool:
+    service = case.snapshot.service
+    return service is not None and service_ownership(service, case.job["metadata"]["uid"]) is Ownership.OURS
+
+
+def _taken_by_others(case: Case) -> Problem | None:
+    service = case.snapshot.service
+    if service and service_ownership(service, case.job["metadata"]["uid"]) is Ownership.FOREIGN:
+        return start.name_taken(Kind.SERVICE, service.name)
+    return start.name_taken(Kind.POD, case.view.foreign[0].name) if case.view.foreign else None
+
+
+def _in_the_way(case: Case) -> str:
+    """The name of an old object that must go first; empty when there is none."""
+    if case.snapshot.service is not None and not has_service(case):
+        return f"Service {case.snapshot.service.name}"
+    return f"Pod {case.view.in_the_way[0].name}" if case.view.in_the_way else ""
+
+
+def _wait_for(case: Case, blocker: str, *, licensed: bool) -> Outcome:
+    text = f"{blocker} of an earlier start is still going; nothing new is created beside it."
+    case.draft.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, text)
+    status = case.draft.done()
+    deletes = old_pods(case.snapshot, case.draft.attempt)
+    return Outcome(status, intent=None if licensed else status, deletes=deletes)
+
+
+def _create(case: Case, *, licensed: bool) -> Outcome:
+    draft = case.draft
+    creates = _missing_objects(case)
+    if not draft.is_true(Condition.RUNNING):
+        draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
+    intent = None if licensed else draft.done()
+    refused_last = (draft.fields.get("retry") or {}).get("object", "")
+    # What follows is true once the creates have succeeded; `conclude` sees to it that it isn't written otherwise.
+    draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
+    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
+    draft.put("retry", None)
+    if draft.fields.get("phase") == Phase.PENDING:
+        draft.set_phase(Phase.STARTING)
+    return Outcome(
+        status=draft.done(),
+        intent=intent,
+        creates=creates,
+        first=refused_last if any(create.name == refused_last for create in creates) else "",
+        events=(Event("Normal", "Created", f"Attempt {draft.attempt}: created {_in_words(creates)}."),),
+        requeue_at=case.waiting().requeue_at,
+    )
+
+
+def _missing_objects(case: Case) -> tuple[Create, ...]:
+    pods = tuple(
+        Create(Kind.POD, build_pod(case.job, case.spec, case.plan, Replica(role, index, case.draft.attempt)))
+        for role, index in case.view.missing()
+    )
+    return pods if has_service(case) else (Create(Kind.SERVICE, build_service(case.job)), *pods)
+
+
+def _in_words(creates: tuple[Create, ...]) -> str:
+    pods = sum(create.kind is Kind.POD for create in creates)
+    service = " and the service" if pods != len(creates) else ""
+    return f"{pods} pod{'' if pods == 1 else 's'}{service}"

@@ -1,0 +1,113 @@
+"""Which replica's end stopped the attempt, and what it says about restarting.
+
+Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer
+documents as such: 143 stopped on request, 160 peer failure, 161 deadline). A pod that failed without an exit code
+was evicted or lost, which is retryable. A peer's failure (160) only echoes another one: it is blamed last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tfgpujob.api import RestartPolicy
+from tfgpujob.core.snapshot import Pod
+from tfgpujob.core.view import ReplicaId, View, has_failed
+from tfgpujob.names import Role
+
+FIRST_RETRYABLE = 128
+PEER_FAILURE = 160
+_MAX_MESSAGE = 4096
+_DISRUPTIONS = frozenset({"Evicted", "Preempting", "NodeLost", "NodeAffinity", "Shutdown", "Terminated"})
+
+
+class Cause(StrEnum):
+    DISRUPTION = "Disruption"
+    """The cluster took the pod away: it spends no budget."""
+    RETRYABLE = "Retryable"
+    PERMANENT = "Permanent"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    replica: ReplicaId
+    name: str
+    cause: Cause
+    exit_code: int | None
+    reason: str
+    message: str
+    finished_at: str
+
+    def __str__(self) -> str:
+        code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.name} ended{code}{reason}"
+
+    @property
+    def is_echo(self) -> bool:
+        """It only tells that another task failed."""
+        return self.exit_code == PEER_FAILURE
+
+    def to_status(self) -> dict[str, Any]:
+        """status.lastFailure."""
+        fields = {
+            "role": str(self.replica[0]),
+            "index": self.replica[1],
+            "exitCode": self.exit_code,
+            "reason": self.reason or None,
+            "message": self.message[-_MAX_MESSAGE:] or None,
+            "time": self.finished_at or None,
+        }
+        return {key: value for key, value in fields.items() if value is not None}
+
+
+def first_failure(view: View, policies: dict[Role, RestartPolicy], gone: frozenset[ReplicaId]) -> Failure | None:
+    """The failure to blame. `gone`: required replicas that certainly have no pod any more."""
+    failures = [
+        _failure(view, replica, policies.get(replica[0], RestartPolicy.EXIT_CODE))
+        for replica in view.plan.required()
+        if _stopped(view, replica)
+    ]
+    failures += [
+        Failure(r, view.name(r), Cause.DISRUPTION, None, "Vanished", "its pod no longer exists", "") for r in gone
+    ]
+    return min(failures, key=_blame, default=None)
+
+
+def _stopped(view: View, replica: ReplicaId) -> bool:
+    pod = view.pods.get(replica)
+    if pod is None or view.succeeded(replica):
+        return False
+    return has_failed(pod) or pod.deleting
+
+
+def _failure(view: View, replica: ReplicaId, policy: RestartPolicy) -> Failure:
+    pod = view.pods[replica]
+    ended = pod.termination
+    return Failure(
+        replica=replica,
+        name=pod.name,
+        cause=_cause(pod, policy),
+        exit_code=ended.exit_code if ended else None,
+        reason=pod.status_reason or (ended.reason if ended else "") or ("Deleted" if pod.deleting else ""),
+        message=ended.message if ended else pod.waiting_message,
+        finished_at=ended.finished_at if ended else "",
+    )
+
+
+def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
+    # The operator marks an attempt as over before it deletes its pods, so a deletion seen here is somebody else's.
+    if pod.deleting or pod.disrupted or pod.status_reason in _DISRUPTIONS:
+        return Cause.DISRUPTION
+    if policy is RestartPolicy.NEVER:
+        return Cause.PERMANENT
+    if policy in {RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS}:
+        return Cause.RETRYABLE
+    code = pod.termination.exit_code if pod.termination else FIRST_RETRYABLE
+    return Cause.RETRYABLE if code >= FIRST_RETRYABLE else Cause.PERMANENT
+
+
+def _blame(failure: Failure) -> tuple[bool, bool, str, str]:
+    """First the specific ones, then the earliest."""
+    return failure.is_echo, not failure.finished_at, failure.finished_at, failure.name

@@ -1,0 +1,76 @@
+"""The end of a job: writing it once, cleaning up after it, and letting it expire."""
+
+from __future__ import annotations
+
+from tfgpujob.api import CleanPodPolicy, JobSpec
+from tfgpujob.core.case import own_pods
+from tfgpujob.core.cleanup import pods_to_clean
+from tfgpujob.core.deadlines import expiry
+from tfgpujob.core.draft import Draft, timestamp
+from tfgpujob.core.failure import Failure
+from tfgpujob.core.snapshot import Delete, Event, Kind, Outcome, Snapshot
+from tfgpujob.core.view import has_ended
+from tfgpujob.names import Condition, Phase, Reason
+
+
+def succeed(draft: Draft, reason: Reason, message: str) -> None:
+    _finish(draft, Condition.SUCCEEDED, Phase.SUCCEEDED, reason, message)
+
+
+def fail(draft: Draft, reason: Reason, message: str, failure: Failure | None) -> None:
+    if failure is not None:
+        draft.put("lastFailure", failure.to_status())
+    _finish(draft, Condition.FAILED, Phase.FAILED, reason, message)
+
+
+def _finish(draft: Draft, condition: Condition, phase: Phase, reason: Reason, message: str) -> None:
+    assert not draft.finished, "a terminal condition is written once"
+    draft.set(condition, True, reason, message)
+    draft.set(Condition.FINISHED, True, Reason(str(condition)), message)
+    draft.set(Condition.RUNNING, False, Reason.STOPPED, message)
+    if draft.is_true(Condition.RESTARTING):
+        draft.set(Condition.RESTARTING, False, Reason.STOPPED, message)
+    draft.set_phase(phase)
+    draft.put("completionTime", timestamp(draft.now))
+    draft.put("retry", None)
+
+
+def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec | None) -> Outcome:
+    """A finished job never changes its mind; all that happens to it is cleaning up. `spec` None: it was edited away."""
+    if spec is None:
+        return Outcome()
+    due = expiry(spec.run_policy, draft.fields)
+    if due is not None and draft.now >= due:
+        return Outcome(deletes=(_the_job(snapshot),))
+    return Outcome(deletes=clean_up(snapshot, draft, spec.run_policy.clean_pod_policy), requeue_at=due)
+
+
+def clean_up(snapshot: Snapshot, draft: Draft, policy: CleanPodPolicy) -> tuple[Delete, ...]:
+    own = own_pods(snapshot, draft.attempt)
+    return tuple(Delete(Kind.POD, pod.name, pod.uid) for pod in pods_to_clean(policy, own))
+
+
+def _the_job(snapshot: Snapshot) -> Delete:
+    assert snapshot.job is not None
+    metadata = snapshot.job["metadata"]
+    return Delete(Kind.JOB, metadata["name"], metadata["uid"], resource_version=metadata["resourceVersion"])
+
+
+def forget(draft: Draft, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
+    """Takes pods that are about to be deleted out of the counts: this status is the last word."""
+    going = {delete.uid for delete in deletes}
+    by_role: dict[str, dict[str, int]] = {
+        role: dict(s) for role, s in (draft.fields.get("replicaStatuses") or {}).items()
+    }
+    for pod in snapshot.pods:
+        counts = by_role.get(pod.role)
+        if counts is not None and pod.uid in going and pod.attempt == draft.attempt and not has_ended(pod):
+            counts["active"] -= 1
+            counts["ready"] -= int(pod.ready)
+    if by_role:
+        draft.put("replicaStatuses", by_role)
+
+
+def end_event(draft: Draft) -> Event:
+    failed = draft.is_true(Condition.FAILED)
+    return Event("Warning" if failed else "Normal", str(draft.fields["phase"]), draft.message(Condition.FINISHED))

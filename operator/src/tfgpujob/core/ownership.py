@@ -1,0 +1,37 @@
+"""Whose is an object that has a name we need? Names are deterministic, so this decides every conflict.
+
+ours     made for this job and this attempt, and not going away: it counts
+old      of an earlier attempt, terminating, or of a deleted job of the same name: wait for it to go
+foreign  anybody else's: the job cannot have the name until they let go of it
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tfgpujob.core.snapshot import Pod, Service
+
+
+class Ownership(StrEnum):
+    OURS = "ours"
+    OLD = "old"
+    FOREIGN = "foreign"
+
+
+def pod_ownership(pod: Pod, job_uid: str, attempt: int) -> Ownership:
+    if not pod.owner_uid:
+        return Ownership.FOREIGN
+    if pod.owner_uid != job_uid:
+        # Only a TFGPUJob controls it, and two of one name never live at once: the other one is gone.
+        return Ownership.OLD
+    if pod.deleting or pod.attempt < attempt:
+        return Ownership.OLD
+    return Ownership.OURS
+
+
+def service_ownership(service: Service, job_uid: str) -> Ownership:
+    if not service.owner_uid:
+        return Ownership.FOREIGN
+    if service.owner_uid != job_uid or service.deleting:
+        return Ownership.OLD
+    return Ownership.OURS

@@ -1,0 +1,108 @@
+"""What an attempt is started from: counts, ports and images, resolved once and kept in status.plan.
+
+A new operator release may bring other defaults. A running attempt never sees them: its pods are built from the
+plan that its first pod was built from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, ReplicaSpec, processes
+from tfgpujob.core.snapshot import Config
+from tfgpujob.names import Role, Strategy
+
+_GATE = "peer-gate"
+_NOT_POD_SHAPING: dict[str, Any] = {
+    "run_policy": True,
+    "success_policy": True,
+    "replica_specs": {str(role): {"restart_policy"} for role in Role},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    spec_hash: str
+    counts: Mapping[Role, int]
+    """Pods a role, in the order chief, worker, ps, evaluator; only roles that have any."""
+    ports: Mapping[Role, tuple[int, ...]]
+    """One port a TensorFlow task of a pod."""
+    images: Mapping[Role, str]
+    gate_image: str
+    operator_version: str
+
+    def pods(self) -> tuple[tuple[Role, int], ...]:
+        """Every (role, index) of the attempt."""
+        return tuple((role, index) for role, count in self.counts.items() for index in range(count))
+
+    def required(self) -> tuple[tuple[Role, int], ...]:
+        """The pods without which the attempt can't run. Evaluators are never required."""
+        return tuple((role, index) for role, index in self.pods() if role is not Role.EVALUATOR)
+
+    def to_status(self) -> dict[str, Any]:
+        return {
+            "specHash": self.spec_hash,
+            "counts": {str(role): count for role, count in self.counts.items()},
+            "ports": {str(role): list(ports) for role, ports in self.ports.items()},
+            "images": {**{str(role): image for role, image in self.images.items()}, _GATE: self.gate_image},
+            "operatorVersion": self.operator_version,
+        }
+
+    @staticmethod
+    def from_status(plan: Mapping[str, Any]) -> Plan:
+        images = plan["images"]
+        roles = [role for role in Role if str(role) in plan["counts"]]
+        return Plan(
+            spec_hash=plan["specHash"],
+            counts={role: plan["counts"][role] for role in roles},
+            ports={role: tuple(plan["ports"][role]) for role in roles},
+            images={role: images[role] for role in roles},
+            gate_image=images[_GATE],
+            operator_version=plan["operatorVersion"],
+        )
+
+
+def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
+    """The replicas to run. A ParameterServer job without a chief gets one: somebody must coordinate."""
+    specs = {role: replica for role, replica in spec.replica_specs.items() if replica.replicas > 0}
+    if spec.strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in specs:
+        specs = {Role.CHIEF: ReplicaSpec(), **specs}
+    return specs
+
+
+def resolve(spec: JobSpec, config: Config) -> Plan:
+    specs = replica_specs(spec)
+    return Plan(
+        spec_hash=spec_hash(spec),
+        counts={role: replica.replicas for role, replica in specs.items()},
+        ports={
+            role: tuple(names.PORT + k for k in range(processes(spec, role, replica)))
+            for role, replica in specs.items()
+        },
+        images={role: _image(spec, replica, config) for role, replica in specs.items()},
+        gate_image=config.operator_image,
+        operator_version=config.operator_version,
+    )
+
+
+def spec_hash(spec: JobSpec) -> str:
+    """A digest of what shapes the pods.
+
+    Values that equal their defaults are left out, so that a release which adds a field with a default, and an API
+    server that fills it in, change no hash.
+    """
+    shape = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_POD_SHAPING)
+    text = json.dumps(shape, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _image(spec: JobSpec, replica: ReplicaSpec, config: Config) -> str:
+    for container in ((replica.template or {}).get("spec") or {}).get("containers") or ():
+        if container.get("name") == names.CONTAINER and container.get("image"):
+            return str(container["image"])
+    return spec.image or config.trainer_image

@@ -1,0 +1,130 @@
+"""One look at one job: what is, what should be, what to do. Pure; `shell/worker.py` carries it out.
+
+gone or going, or another controller's    nothing
+finished                                  clean up, expire              → finished.py
+spec not valid                            say so, touch nothing
+suspended                                 stop the pods                 → suspend.py
+no attempt, or resumed                    begin one                     → start.py
+an attempt                                judge it: over? lost? complete it   → attempt.py
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core import attempt, finished, start, suspend
+from tfgpujob.core.draft import Draft, differs, worth_a_write_now
+from tfgpujob.core.plan import resolve
+from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
+from tfgpujob.names import Condition, Phase, Reason, Role
+
+COALESCE = timedelta(seconds=10)
+"""Counts and messages alone are written at most this often."""
+
+NOTHING = Outcome()
+
+
+def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+    job = snapshot.job
+    if job is None or job["metadata"].get("deletionTimestamp") or not _is_ours(job):
+        return NOTHING
+    draft = Draft(job, now)
+    spec = _parse(job, config)
+    if draft.finished:
+        return finished.reconcile(snapshot, draft, spec if isinstance(spec, JobSpec) else None)
+    if isinstance(spec, str):
+        return _refuse(draft, spec)
+    if spec.run_policy.suspend:
+        return suspend.reconcile(snapshot, draft)
+    if draft.attempt == 0 or draft.is_true(Condition.SUSPENDED):
+        return attempt.begin(snapshot, draft, spec, config)
+    return attempt.reconcile(snapshot, draft, spec, config)
+
+
+def conclude(
+    snapshot: Snapshot, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime, config: Config
+) -> Conclusion:
+    """What remains to be said once the API server has answered.
+
+    `snapshot.job` is the job as last read or written; `refusals` are the creates that it definitely refused.
+    """
+    job = snapshot.job
+    if job is None or outcome.status is None:
+        return Conclusion(events=outcome.events, requeue_at=outcome.requeue_at)
+    if not refusals:
+        return _write_if_worth(snapshot, outcome.status, outcome.events, outcome.requeue_at, now)
+
+    draft = Draft(job, now)
+    found = start.problem(refusals, job["metadata"]["uid"], draft.attempt)
+    if found is None:
+        # An old object of ours still has the name: its going is an event, and this is in case that is missed.
+        return Conclusion(requeue_at=now + timedelta(seconds=1))
+    if draft.is_true(Condition.CREATED) or _all_optional(outcome, refusals):
+        return _go_on_without(snapshot, outcome, found, now)
+    spec = _parse(job, config)
+    assert isinstance(spec, JobSpec), "only a valid job gets anything created"
+    if start.fails_at_once(spec) and found.condition is not Condition.ACCEPTED:
+        finished.fail(draft, found.reason, found.message, None)
+        return Conclusion(draft.done(), (finished.end_event(draft),), now)
+    known = draft.reason(found.condition) == found.reason
+    only_first = any(refusal.name == outcome.first for refusal in refusals)
+    # Nothing of this attempt lives on, so the next one takes the spec, and the defaults, as they are now.
+    start.release(draft, resolve(spec, config), found, created_some=not only_first)
+    events = () if known else (Event("Warning", str(found.reason), found.message),)
+    return Conclusion(draft.done(), events, start.not_before(draft) if only_first else now)
+
+
+def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
+    """Only evaluators were refused, and they are never required."""
+    roles = {c.name: (c.body["metadata"].get("labels") or {}).get(names.LABEL_REPLICA_TYPE) for c in outcome.creates}
+    return all(roles.get(refusal.name) == Role.EVALUATOR for refusal in refusals)
+
+
+def _go_on_without(snapshot: Snapshot, outcome: Outcome, found: start.Problem, now: datetime) -> Conclusion:
+    """What runs is worth more than what is missing: say so, and try again."""
+    assert outcome.status is not None
+    written = _write_if_worth(snapshot, outcome.status, (), None, now)
+    event = Event("Warning", str(found.reason), found.message)
+    return Conclusion(written.status, (event,), now + timedelta(seconds=found.retry_cap or 300))
+
+
+def _write_if_worth(
+    snapshot: Snapshot, status: Object, events: tuple[Event, ...], requeue_at: datetime | None, now: datetime
+) -> Conclusion:
+    assert snapshot.job is not None
+    current = snapshot.job.get("status") or {}
+    if not differs(current, status):
+        return Conclusion(None, events, requeue_at)
+    due = snapshot.last_write + COALESCE if snapshot.last_write else now
+    if worth_a_write_now(current, status) or now >= due:
+        return Conclusion(status, events, requeue_at)
+    return Conclusion(None, events, min(due, requeue_at) if requeue_at else due)
+
+
+def _is_ours(job: Object) -> bool:
+    manager = ((job.get("spec") or {}).get("runPolicy") or {}).get("managedBy")
+    return manager in {None, "", names.CONTROLLER}
+
+
+def _parse(job: Object, config: Config) -> JobSpec | str:
+    """The spec, or what is wrong with it."""
+    namespace = job["metadata"]["namespace"]
+    allow_host = bool({namespace, "*"} & config.allow_host_namespaces)
+    accounts = None
+    if config.allowed_service_accounts:
+        prefix = f"{namespace}/"
+        accounts = frozenset(a.removeprefix(prefix) for a in config.allowed_service_accounts if a.startswith(prefix))
+    parsed = parse_job(job, allow_host=allow_host, allowed_service_accounts=accounts)
+    return parsed if isinstance(parsed, JobSpec) else "; ".join(str(invalid) for invalid in parsed)
+
+
+def _refuse(draft: Draft, problems: str) -> Outcome:
+    """Pods that run already run on: an edit that is not valid stops nothing."""
+    known = draft.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
+    draft.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
+    if draft.attempt == 0:
+        draft.set_phase(Phase.PENDING)
+    events = () if known else (Event("Warning", str(Reason.INVALID_SPEC), problems),)
+    return Outcome(status=draft.done(), events=events)

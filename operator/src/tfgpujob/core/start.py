@@ -1,0 +1,157 @@
+"""Starting an attempt: all of it or nothing.
+
+An attempt begins with a status write that names it (attempt, plan, attemptStartTime) and so licenses its pods. If
+the API server refuses one of them, or they are not all ready in time, the attempt is over: the next one is written
+with the moment before which it must not begin, and the pods of the old one, now without a licence, go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tfgpujob.api import JobSpec, StartPolicy
+from tfgpujob.core import backoff
+from tfgpujob.core.draft import Draft, moment, timestamp
+from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.snapshot import Kind, Pod, Refusal
+from tfgpujob.core.view import View
+from tfgpujob.names import Condition, Phase, Reason
+
+
+def begin(draft: Draft, plan: Plan, *, not_before: datetime | None = None, refusals: int = 0, first: str = "") -> None:
+    """Writes the next attempt into the draft. Conditions are the caller's."""
+    draft.put("attempt", draft.attempt + 1)
+    draft.put("plan", plan.to_status())
+    draft.put("attemptStartTime", timestamp(not_before or draft.now))
+    draft.put("retry", _retry(not_before, refusals, first))
+    draft.put(
+        "replicaStatuses",
+        {str(r): {"desired": n, "ready": 0, "active": 0, "succeeded": 0, "failed": 0} for r, n in plan.counts.items()},
+    )
+    draft.put("ready", f"0/{len(plan.required())}")
+
+
+def _retry(not_before: datetime | None, refusals: int, first: str) -> dict[str, Any] | None:
+    fields = {
+        "notBefore": timestamp(not_before) if not_before else None,
+        "refusals": refusals or None,
+        "object": first or None,
+    }
+    return {key: value for key, value in fields.items() if value is not None} or None
+
+
+def not_before(draft: Draft) -> datetime | None:
+    text = (draft.fields.get("retry") or {}).get("notBefore")
+    return moment(text) if text else None
+
+
+def waits_for_edit(draft: Draft) -> bool:
+    """The template was refused: only another template helps."""
+    return draft.reason(Condition.CREATED) == Reason.TEMPLATE_REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the attempt could not be created, in words for a person."""
+
+    condition: Condition
+    reason: Reason
+    message: str
+    object: str
+    retry_cap: float | None
+    """Seconds between tries at most; None: only an edit helps."""
+
+
+def problem(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> Problem | None:
+    """The refusal to report: the one that needs a person most. None if all that is needed is patience."""
+    problems = [p for p in (_problem(refusal, job_uid, attempt) for refusal in refusals) if p is not None]
+    return min(problems, key=lambda p: (p.retry_cap is not None, p.condition != Condition.ACCEPTED), default=None)
+
+
+def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
+    what = f"{refusal.kind} {refusal.name}"
+    if refusal.code == 409:
+        return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
+    if refusal.code == 422:
+        message = f"{what} was refused: {refusal.message} Correct the template in spec.replicaSpecs."
+        return Problem(Condition.CREATED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
+    if "exceeded quota" in refusal.message:
+        message = f"{what} does not fit: {refusal.message} Nothing is held meanwhile; it is tried again."
+        return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)
+    if refusal.code == 400:
+        message = f"{what} was refused: {refusal.message} Correct the template in spec.replicaSpecs."
+        return Problem(Condition.CREATED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
+    message = f"{what} was refused: {refusal.message} It is tried again."
+    return Problem(Condition.CREATED, Reason.FORBIDDEN, message, refusal.name, 300)
+
+
+def name_taken(kind: Kind, name: str) -> Problem:
+    message = (
+        f"metadata.name: the {kind.lower()} {name} belongs to somebody else. "
+        f"Delete or rename that {kind.lower()}, or give this job another name; it is checked again until then."
+    )
+    return Problem(Condition.ACCEPTED, Reason.NAME_TAKEN, message, name, 30)
+
+
+def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
+    holder = refusal.holder
+    if holder is None:
+        return False
+    if isinstance(holder, Pod):
+        return pod_ownership(holder, job_uid, attempt) is Ownership.FOREIGN
+    return service_ownership(holder, job_uid) is Ownership.FOREIGN
+
+
+def release(draft: Draft, plan: Plan, found: Problem, *, created_some: bool) -> None:
+    """Writes that this start failed, and when the next is due. Under startPolicy Fail the caller ends the job."""
+    refusals = int((draft.fields.get("retry") or {}).get("refusals") or 0) + 1
+    wait = None
+    if found.retry_cap is not None:
+        seed = f"{draft.fields.get('attempt')}/{found.object}"
+        wait = draft.now + backoff.delay(refusals, first=2, cap=found.retry_cap, seed=seed)
+    if created_some:
+        begin(draft, plan, not_before=wait, refusals=refusals, first=found.object)
+    else:
+        draft.put("retry", _retry(wait, refusals, found.object))
+    draft.set(found.condition, False, found.reason, found.message)
+    if found.condition is Condition.ACCEPTED:
+        draft.set(Condition.CREATED, False, found.reason, found.message)
+    draft.set(Condition.RUNNING, False, found.reason, found.message)
+    draft.set_phase(Phase.PENDING)
+
+
+def fails_at_once(spec: JobSpec) -> bool:
+    return spec.run_policy.start_policy is StartPolicy.FAIL
+
+
+def too_late(spec: JobSpec, view: View) -> Problem:
+    seconds = spec.run_policy.start_deadline_seconds
+    message = (
+        f"Not all replicas were ready within spec.runPolicy.startDeadlineSeconds ({seconds} s), so all were released: "
+        f"{what_is_missing(view)[1]}"
+    )
+    return Problem(Condition.CREATED, Reason.START_DEADLINE_EXCEEDED, message, "", 300)
+
+
+def start_deadline(draft: Draft, spec: JobSpec) -> datetime | None:
+    """When all required replicas must be ready; None before the attempt has begun or once they were."""
+    started = draft.fields.get("attemptStartTime")
+    if not started or draft.is_true(Condition.RUNNING):
+        return None
+    return moment(started) + timedelta(seconds=spec.run_policy.start_deadline_seconds)
+
+
+def what_is_missing(view: View) -> tuple[Reason, str]:
+    """Why not all required replicas are ready, in one line."""
+    waiting = [r for r in view.plan.required() if not view.ready(r)]
+    blocked = [(r, view.pods[r]) for r in waiting if r in view.pods and view.pods[r].waiting_reason]
+    total = len(view.plan.required())
+    summary = f"{total - len(waiting)} of {total} required replicas are ready"
+    if not blocked:
+        return Reason.STARTING, f"{summary}."
+    replica, pod = blocked[0]
+    detail = f": {pod.waiting_message}" if pod.waiting_message else ""
+    return Reason.REPLICA_NOT_READY, f"{summary}; {view.name(replica)}: {pod.waiting_reason}{detail}"

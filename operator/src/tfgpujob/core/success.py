@@ -1,0 +1,56 @@
+"""When has a job succeeded?
+
+The chief decides; without one, worker 0; under successPolicy AllWorkers, every worker. The tasks of a
+MultiWorkerMirrored job end together, so its success waits a moment for the stragglers: the status then shows the
+whole truth at once. An evaluator neither decides nor delays.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tfgpujob.api import JobSpec, SuccessPolicy
+from tfgpujob.core.draft import moment
+from tfgpujob.core.view import ReplicaId, View, has_ended
+from tfgpujob.names import Reason, Role, Strategy
+
+STRAGGLERS = timedelta(seconds=30)
+
+
+def deciders(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
+    """The replicas whose success is the job's."""
+    if spec.success_policy is SuccessPolicy.ALL_WORKERS:
+        return tuple((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
+    return ((Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0),)
+
+
+def decided(spec: JobSpec, view: View) -> bool:
+    return all(view.succeeded(replica) for replica in deciders(spec, view))
+
+
+def patience_for_stragglers(spec: JobSpec, view: View, now: datetime) -> datetime | None:
+    """Until when a decided job waits for the tasks that end with the deciders; None when there is none to wait for."""
+    if spec.strategy is not Strategy.MULTI_WORKER_MIRRORED or all(_ended(view, r) for r in view.plan.required()):
+        return None
+    ends = max(_finished_at(view, replica, now) for replica in deciders(spec, view)) + STRAGGLERS
+    return ends if now < ends else None
+
+
+def in_words(spec: JobSpec, view: View) -> tuple[Reason, str]:
+    if deciders(spec, view) == ((Role.CHIEF, 0),):
+        return Reason.CHIEF_SUCCEEDED, "The chief finished with exit code 0."
+    total = view.plan.counts[Role.WORKER]
+    through = sum(view.succeeded((Role.WORKER, index)) for index in range(total))
+    return Reason.WORKERS_SUCCEEDED, f"{through} of {total} workers finished with exit code 0."
+
+
+def _ended(view: View, replica: ReplicaId) -> bool:
+    pod = view.pods.get(replica)
+    return view.succeeded(replica) or (pod is not None and has_ended(pod))
+
+
+def _finished_at(view: View, replica: ReplicaId, now: datetime) -> datetime:
+    pod = view.pods.get(replica)
+    if pod is None or pod.termination is None or not pod.termination.finished_at:
+        return now
+    return moment(pod.termination.finished_at)

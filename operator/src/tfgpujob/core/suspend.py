@@ -1,0 +1,49 @@
+"""spec.runPolicy.suspend: the pods stop, the service and the status stay, and resuming is a new attempt.
+
+Under ParameterServer the chief goes first: to save, it must read the variables from parameter servers that live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfgpujob.core.case import own_pods
+from tfgpujob.core.draft import Draft
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.replica_status import ready_text, replica_statuses
+from tfgpujob.core.snapshot import Delete, Kind, Outcome, Pod, Snapshot
+from tfgpujob.core.view import build_view
+from tfgpujob.names import Condition, Phase, Reason, Role
+
+
+def reconcile(snapshot: Snapshot, draft: Draft) -> Outcome:
+    pods = own_pods(snapshot, draft.attempt)
+    if draft.fields.get("plan"):
+        view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
+        draft.put("replicaStatuses", replica_statuses(view))
+        draft.put("ready", ready_text(view))
+    new = not draft.is_true(Condition.SUSPENDED)
+    if new:
+        _say_so(draft)
+    status: Mapping[str, Any] = draft.done()
+    return Outcome(status=status, intent=status if new else None, deletes=_stops(pods))
+
+
+def _say_so(draft: Draft) -> None:
+    text = "spec.runPolicy.suspend is on: no pod runs until it is off."
+    draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
+    draft.set(Condition.RUNNING, False, Reason.SUSPENDED, text)
+    draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, text)
+    for condition in (Condition.CREATED, Condition.RESTARTING):
+        if draft.is_true(condition):
+            draft.set(condition, False, Reason.SUSPENDED, text)
+    draft.set_phase(Phase.SUSPENDED)
+    draft.put("retry", None)
+
+
+def _stops(pods: tuple[Pod, ...]) -> tuple[Delete, ...]:
+    chief = tuple(pod for pod in pods if pod.role == Role.CHIEF)
+    serves = any(pod.role == Role.PS for pod in pods)
+    stopping = chief if chief and serves else pods
+    return tuple(Delete(Kind.POD, pod.name, pod.uid) for pod in stopping if not pod.deleting)
