@@ -1,0 +1,1 @@
+"""Entrypoints that come with the trainer, on data that needs no download."""

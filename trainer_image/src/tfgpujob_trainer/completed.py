@@ -1,0 +1,50 @@
+"""The mark of a finished run, which a later start finds and ends with success. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`checkpoints/COMPLETED.json` of one output directory."""
+
+    output: Path
+
+    @property
+    def path(self) -> Path:
+        """Where the mark is."""
+        return self.output / "checkpoints" / "COMPLETED.json"
+
+    def summary_for(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The summary of a finished run of this very config, else None."""
+        try:
+            record = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return None
+        summary: dict[str, Any] = record.get("summary", {})
+        return summary if record.get("config") == config else None
+
+    def write(self, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+        """Mark the run as finished."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path, json.dumps({"config": config, "summary": summary}))
+
+    def remove(self) -> None:
+        """Take the mark back: the run goes on."""
+        self.path.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a small file in one go, on disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,242 @@
+"""`spec.trainer` as the trainer reads it: frozen values that check themselves. Imports no TensorFlow.
+
+The JSON file uses the names of the API (`globalBatchSize`); the fields here are the same names in
+snake_case. An unknown key is an error with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from tfgpujob_trainer.exits import ConfigError
+
+T = TypeVar("T")
+
+
+def _require(ok: bool, message: str, fix: str = "") -> None:
+    if not ok:
+        raise ConfigError(f"trainer.{message}", fix)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigMapCode:
+    """Code from a ConfigMap that the operator mounts at the code directory."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VolumeCode:
+    """Code from a volume claim that the operator mounts at the code directory."""
+
+    claim_name: str
+    sub_path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """Where the code directory comes from; the operator acts on it, the trainer only reads the directory."""
+
+    config_map: ConfigMapCode | None = None
+    volume: VolumeCode | None = None
+    image: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("config_map", "volume", "image") if getattr(self, name) is not None]
+        _require(len(given) <= 1, f"code: both {' and '.join(map(camel, given))} are set", "keep one of them")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """Where checkpoints/, model.keras and run.json go."""
+
+    directory: str = "/output"
+    claim: str | None = None
+
+    def __post_init__(self) -> None:
+        _require(bool(self.directory), "output.directory is empty", "name a directory, such as /output")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """When to save (steps, epochs, or both; each epoch when neither is set) and how many to keep."""
+
+    every_steps: int | None = None
+    every_epochs: int | None = None
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        _positive(self, "checkpoint", "every_steps", "every_epochs", "keep")
+
+    def epochs_between(self) -> int | None:
+        """Epochs between two saves, or None when only steps count."""
+        return self.every_epochs or (None if self.every_steps else 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluate:
+    """Evaluation of the `validation` split while training; the `test` split is always evaluated at the end."""
+
+    every_epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive(self, "evaluate", "every_epochs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watchdog:
+    """Seconds until the first step is done, and seconds that one step, batch or save may take."""
+
+    startup_seconds: int = 600
+    step_seconds: int = 300
+
+    def __post_init__(self) -> None:
+        _positive(self, "watchdog", "startup_seconds", "step_seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerConfig:
+    """What to train, on how much data at a time, for how long, and what to keep of it."""
+
+    entrypoint: str
+    global_batch_size: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    deterministic: bool = False
+    remainder: Literal["carry", "drop"] = "carry"
+    code: Code = field(default_factory=Code)
+    output: Output = field(default_factory=Output)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    log_every_seconds: int = 10
+    watchdog: Watchdog = field(default_factory=Watchdog)
+
+    def __post_init__(self) -> None:
+        _require(bool(self.entrypoint), "entrypoint is empty", "name a built-in (digits), a module or a file")
+        _positive(self, "", "global_batch_size", "epochs", "steps", "log_every_seconds")
+        _require(0 <= self.seed < 2**31, f"seed is {self.seed}", "use 0 to 2147483647")
+        _require(
+            self.epochs is None or self.steps is None,
+            f"epochs is {self.epochs} and steps is {self.steps}",
+            "set one of them",
+        )
+        _require(self.epochs is not None or self.steps is not None, "epochs is missing", "set epochs, or steps")
+
+    def to_json(self) -> dict[str, Any]:
+        """The config in the API's names, with every default filled in."""
+        return typing.cast("dict[str, Any]", _to_json(self))
+
+
+def _positive(owner: object, prefix: str, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        path = ".".join(part for part in (prefix, camel(name)) if part)
+        _require(value is None or value >= 1, f"{path} is {value}", "use a whole number of at least 1")
+
+
+def camel(name: str) -> str:
+    """`global_batch_size` as the API writes it: `globalBatchSize`."""
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'?`, or the list of what is known."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> TrainerConfig:
+    """Read the JSON file and apply `a.b=c` overrides, whose values are JSON or else plain strings.
+
+    Raises ConfigError for whatever is wrong with them.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", "name the file with --config") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    _require(isinstance(data, dict), f"{path} holds a {type(data).__name__}", "it must be a JSON object")
+    for override in overrides:
+        _override(data, override)
+    return parse(data)
+
+
+def parse(data: Mapping[str, Any]) -> TrainerConfig:
+    """Build the config from JSON values; raises ConfigError naming the field and the fix."""
+    return _build(TrainerConfig, data, "trainer")
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    path, separator, text = override.partition("=")
+    if not separator or not re.fullmatch(r"\w+(\.\w+)*", path):
+        raise ConfigError(f"--set {override!r} is not of the form a.b=c", "such as --set params.units=64")
+    *parents, last = path.split(".")
+    for parent in parents:
+        data = data.setdefault(parent, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"--set {override!r}: {parent} is not an object")
+    try:
+        data[last] = json.loads(text)
+    except ValueError:
+        data[last] = text
+
+
+def _build(cls: type[T], data: Any, path: str) -> T:
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{path} is {json.dumps(data)}", "it must be an object")
+    fields = {camel(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    for key in data:
+        if key not in fields:
+            raise ConfigError(f"{path} has no field {key!r}", did_you_mean(key, list(fields)))
+    values = {
+        fields[key].name: _value(hints[fields[key].name], value, f"{path}.{key}")
+        for key, value in data.items()
+        if value is not None
+    }
+    required = [
+        name
+        for name, f in fields.items()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    missing = [name for name in required if fields[name].name not in values]
+    if missing:
+        raise ConfigError(f"{path}.{missing[0]} is missing", f"add it; {path} needs {', '.join(required)}")
+    return cls(**values)
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast("type[Any]", hint), value, path)
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise ConfigError(f"{path} is {json.dumps(value)}", did_you_mean(str(value), choices))
+        return value
+    kind = typing.get_origin(hint) or hint
+    wanted = (int, float) if kind is float else (kind,)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
+        names = {int: "a whole number", bool: "true or false", str: "a string", float: "a number"}
+        raise ConfigError(f"{path} is {json.dumps(value)}", f"it must be {names.get(kind, 'an object')}")
+    return value
+
+
+def _to_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {camel(f.name): _to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,60 @@
+"""Says what is run: the global batch for people, run.json for whoever must do it again."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer import __version__
+from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.data import Schedule
+from tfgpujob_trainer.entrypoint import Entrypoint
+from tfgpujob_trainer.environment import Environment
+
+
+def describe_batch(schedule: Schedule, env: Environment) -> str:
+    """`global batch 128 = 64 × 2 workers × 1 micro-batch`."""
+    total, replicas = schedule.global_batch_size, schedule.replicas
+    unit = "workers" if replicas == len(env.peers) else "replicas"
+    unit = "worker" if replicas == 1 else unit
+    each = f"{total // replicas}" if total % replicas == 0 else f"{total // replicas} or {total // replicas + 1}"
+    return (
+        f"global batch {total} = {each} × {replicas} {unit} × 1 micro-batch; "
+        f"{schedule.rows} rows, {schedule.steps_per_epoch} steps an epoch"
+    )
+
+
+def describe_run(
+    settings: TrainerConfig, env: Environment, strategy_: tf.distribute.Strategy, module: Entrypoint
+) -> dict[str, Any]:
+    """run.json: what produced a checkpoint, complete enough to do it again."""
+    return {
+        "config": settings.to_json(),
+        "codeSha256": code_hash(module),
+        "job": env.job,
+        "namespace": env.namespace,
+        "attempt": env.attempt,
+        "strategy": env.strategy,
+        "workers": max(1, len(env.peers)),
+        "replicas": strategy_.num_replicas_in_sync,
+        "devices": list(strategy_.extended.worker_devices),
+        "versions": {
+            "trainer": __version__,
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def code_hash(module: Entrypoint) -> str:
+    """SHA-256 of the user's module file."""
+    path = module.module.__file__
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""

@@ -1,0 +1,114 @@
+"""What the pod tells the trainer through environment variables. Imports no TensorFlow.
+
+All are optional: without them the trainer runs as one worker from a shell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfgpujob_trainer.config import did_you_mean
+from tfgpujob_trainer.exits import ConfigError
+
+ONE_DEVICE = "OneDevice"
+MIRRORED = "Mirrored"
+MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
+STRATEGIES = (ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED)
+LATER_STRATEGIES = ("ParameterServer", "Custom")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """The task of this process and the limits of its GPUs."""
+
+    strategy: str = ONE_DEVICE
+    job: str = "local"
+    namespace: str = ""
+    job_uid: str = ""
+    role: str = "worker"
+    index: int = 0
+    attempt: int = 1
+    replica_restart: int = 0
+    gpus: int | None = None
+    memory_growth: bool = True
+    memory_limit_mib: int | None = None
+    peers: tuple[str, ...] = ()
+    chiefs: int = 0
+    code_directory: Path = Path("/code")
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes checkpoints and the model: the chief, or else worker 0."""
+        return self.position == 0
+
+    @property
+    def position(self) -> int:
+        """The place of this task in `peers`."""
+        return self.index if self.role == "chief" else self.chiefs + self.index
+
+    @property
+    def name(self) -> str:
+        """`worker-1`, as it stands in log lines."""
+        return f"{self.role}-{self.index}"
+
+
+def read(env: Mapping[str, str]) -> Environment:
+    """Read the environment; raises ConfigError naming the variable."""
+    cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
+    strategy = env.get("TFGPU_STRATEGY") or (MULTI_WORKER_MIRRORED if cluster else ONE_DEVICE)
+    _check_strategy(strategy, clustered=bool(cluster))
+    peers = tuple(address for task in ("chief", "worker") for address in cluster.get(task, []))
+    return Environment(
+        strategy=strategy,
+        job=env.get("TFGPU_JOB", "local"),
+        namespace=env.get("TFGPU_NAMESPACE", ""),
+        job_uid=env.get("TFGPU_JOB_UID", ""),
+        role=env.get("TFGPU_REPLICA_TYPE") or role,
+        index=_integer(env, "TFGPU_REPLICA_INDEX", index, 0) or 0,
+        attempt=_integer(env, "TFGPU_ATTEMPT", 1, 1) or 1,
+        replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,
+        gpus=_integer(env, "TFGPU_GPUS", None, 0),
+        memory_growth=env.get("TFGPU_GPU_MEMORY_GROWTH", "true").lower() != "false",
+        memory_limit_mib=_integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1),
+        peers=peers,
+        chiefs=len(cluster.get("chief", [])),
+        code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
+    )
+
+
+def _check_strategy(strategy: str, *, clustered: bool) -> None:
+    if strategy in LATER_STRATEGIES:
+        raise ConfigError(
+            f"TFGPU_STRATEGY={strategy} is not run by this version of the trainer",
+            "remove spec.trainer and run your own script, or use MultiWorkerMirrored",
+        )
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, STRATEGIES))
+    if strategy == MULTI_WORKER_MIRRORED and not clustered:
+        raise ConfigError(
+            "TFGPU_STRATEGY=MultiWorkerMirrored without TF_CONFIG", "set TF_CONFIG, or use Mirrored or OneDevice"
+        )
+
+
+def _tf_config(text: str) -> tuple[dict[str, list[str]], str, int]:
+    if not text:
+        return {}, "worker", 0
+    try:
+        config = json.loads(text)
+        cluster = {role: list(addresses) for role, addresses in config.get("cluster", {}).items()}
+        task = config.get("task", {})
+        return cluster, str(task.get("type", "worker")), int(task.get("index", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"TF_CONFIG cannot be read: {error}") from error
+
+
+def _integer(env: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not text.isdigit() or int(text) < least:
+        raise ConfigError(f"{name} is {text!r}", f"it must be a whole number of at least {least}")
+    return int(text)

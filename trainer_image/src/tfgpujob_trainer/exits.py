@@ -1,0 +1,146 @@
+"""Exit codes of the trainer, and the one JSON object that explains an exit.
+
+The codes are a contract with the operator: 128 and above is retried, 1 to 127 is permanent.
+TensorFlow itself exits with 1 for nearly everything, so the mapping from exceptions is made here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+TERMINATION_LOG_BYTES = 4096
+"""Kubernetes keeps this much of a container's termination message."""
+
+
+class ExitCode(IntEnum):
+    """What a trainer process exits with."""
+
+    DONE = 0
+    FAILED = 1
+    BAD_CONFIG = 2
+    OUT_OF_MEMORY = 70
+    FENCED = 71
+    STOPPED = 143
+    PEER_FAILURE = 160
+    WATCHDOG = 161
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a process ended: its exit code, one word for the cause, one line for people, and the fix.
+
+    `summary` is set on success: what was trained, how well, where it lies.
+    """
+
+    code: int
+    cause: str
+    message: str
+    fix: str = ""
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """The one line that a person reads."""
+        return f"{self.message} ({self.fix})" if self.fix else self.message
+
+
+class TrainerError(Exception):
+    """An end that the trainer itself decides on, with its exit code and fix."""
+
+    code = ExitCode.FAILED
+    cause = "Failed"
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+
+    def outcome(self) -> Outcome:
+        """This error as the end of the process."""
+        return Outcome(code=self.code, cause=self.cause, message=str(self), fix=self.fix)
+
+
+class ConfigError(TrainerError):
+    """The configuration, or the user's module, asks for something that cannot be."""
+
+    code = ExitCode.BAD_CONFIG
+    cause = "BadConfig"
+
+
+class FencedError(TrainerError):
+    """A newer attempt owns the checkpoint directory: this process must not write."""
+
+    code = ExitCode.FENCED
+    cause = "Fenced"
+
+
+class StoppedError(TrainerError):
+    """SIGTERM was received somewhere; all workers stopped at one step and saved."""
+
+    code = ExitCode.STOPPED
+    cause = "Stopped"
+
+
+class NotFiniteError(TrainerError):
+    """The loss became NaN or infinite."""
+
+    cause = "LossNotFinite"
+
+
+_PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
+_PEER_WORDS = ("Collective ops is aborted", "ncclRemoteError", "ncclSystemError", "coordination service")
+_MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
+_MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
+
+
+def classify(error: BaseException, *, has_peers: bool) -> Outcome:
+    """Map an exception to the end of the process.
+
+    TensorFlow's classes are recognised by name, so that this module needs no TensorFlow.
+    A communication error can come from a peer only where there are peers.
+    """
+    if isinstance(error, TrainerError):
+        return error.outcome()
+    names = {cls.__name__ for cls in type(error).__mro__}
+    text = first_line(str(error)) or type(error).__name__
+    if names & _MEMORY_ERRORS:
+        return Outcome(
+            code=ExitCode.OUT_OF_MEMORY, cause="OutOfMemory", message=f"out of memory: {text}", fix=_MEMORY_FIX
+        )
+    if has_peers and "OpError" in names and (names & _PEER_ERRORS or any(w in str(error) for w in _PEER_WORDS)):
+        return Outcome(
+            code=ExitCode.PEER_FAILURE,
+            cause="PeerFailure",
+            message=f"a peer failed or stopped answering: {text}",
+            fix="see the other workers' last lines; this end is retried",
+        )
+    return Outcome(code=ExitCode.FAILED, cause="Exception", message=f"{type(error).__name__}: {text}")
+
+
+def first_line(text: str) -> str:
+    """The first line that says something, at most 500 characters."""
+    return next((line.strip()[:500] for line in text.splitlines() if line.strip()), "")
+
+
+def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
+    """`outcome` as one JSON object of at most 4,096 bytes, with as many of the last lines as fit."""
+    record: dict[str, Any] = {
+        "code": int(outcome.code),
+        "cause": outcome.cause,
+        "message": outcome.message[:1000],
+    }
+    if outcome.fix:
+        record["fix"] = outcome.fix[:500]
+    if outcome.summary:
+        record["summary"] = dict(outcome.summary)
+    kept: list[str] = []
+    for line in reversed(last_lines):
+        candidate = {**record, "lastLines": [line[:400], *kept]}
+        if len(json.dumps(candidate, ensure_ascii=False).encode()) > TERMINATION_LOG_BYTES:
+            break
+        kept.insert(0, line[:400])
+    if kept:
+        record["lastLines"] = kept
+    return json.dumps(record, ensure_ascii=False)

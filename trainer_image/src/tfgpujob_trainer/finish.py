@@ -1,0 +1,93 @@
+"""The end of a successful run: evaluation of the test split, the model, the mark, and the summary."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfgpujob_trainer import heartbeat
+from tfgpujob_trainer.completed import Mark
+from tfgpujob_trainer.data import Source, source
+from tfgpujob_trainer.entrypoint import Entrypoint
+from tfgpujob_trainer.lift import Lifted, as_compiled
+from tfgpujob_trainer.loop import Position, Run, evaluate
+from tfgpujob_trainer.progress import describe, say
+from tfgpujob_trainer.values import local_value
+
+
+def finish(run: Run, module: Entrypoint, lifted: Lifted, position: Position) -> dict[str, Any]:
+    """Evaluate the `test` split, export the model, mark the run as complete; returns the summary."""
+    splits = {"train": run.last_epoch}
+    test = test_data(module)
+    if test is not None:
+        loss, metrics = evaluate(run, test)
+        splits["test"] = {"loss": loss, **metrics}
+    run.heart.beat(heartbeat.EXPORTING, position.step)
+    output = Path(run.config.output.directory)
+    summary: dict[str, Any] = {
+        "steps": position.step,
+        "epochs": position.epoch,
+        "examples": position.examples,
+        "examplesPerSecond": run.progress.total.rate,
+        "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
+        "weightsSha256": weights_digest(run.model),
+        "model": str(output / "model.keras"),
+    }
+    if run.peers.is_chief:
+        export(run.model, lifted, output)
+    run.peers.count(True)
+    if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
+        Mark(output).write(run.config.to_json(), summary)
+    for line in summary_lines(summary):
+        say(line)
+    run.peers.count(True)
+    return summary
+
+
+def test_data(module: Entrypoint) -> Source | None:
+    """The `test` split, or None, said aloud, if data() has none."""
+    try:
+        value = module.data("test")
+    except Exception as error:  # noqa: BLE001 (a module need not know this split)
+        say(f"no test split: data('test') raised {type(error).__name__}: {error}")
+        return None
+    return None if value is None else source(value, "test")
+
+
+def export(model: keras.Model, lifted: Lifted, output: Path) -> None:
+    """Write model.keras, replacing an older one in one go."""
+    temporary = output / ".model.tmp.keras"
+    with as_compiled(model, lifted):
+        model.save(temporary)
+    temporary.replace(output / "model.keras")
+    newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)
+    if newest is not None:
+        shutil.copyfile(newest, output / "run.json")
+
+
+def weights_digest(model: keras.Model) -> str:
+    """SHA-256 of all weights, in the model's order: equal digests are bit-equal weights."""
+    digest = hashlib.sha256()
+    for variable in model.weights:
+        digest.update(np.ascontiguousarray(local_value(variable)).tobytes())
+    return digest.hexdigest()
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """The end summary for people."""
+    return [
+        f"trained {summary['steps']} steps, {summary['epochs']} epochs, {summary['examplesPerSecond']:.0f} examples/s",
+        *(f"{name}: {describe_split(values)}" for name, values in summary["splits"].items() if values),
+        f"weights sha256 {summary['weightsSha256']}",
+        f"model {summary['model']}",
+    ]
+
+
+def describe_split(values: dict[str, float]) -> str:
+    """`loss 0.1234, accuracy 0.9500`."""
+    return describe(values["loss"], {k: v for k, v in values.items() if k != "loss"})

@@ -1,0 +1,63 @@
+"""`tfgpu-train --config trainer.json [--set a.b=c]`: checks the configuration, then trains in a child process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfgpujob_trainer import config, entrypoint, environment
+from tfgpujob_trainer.completed import Mark
+from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
+from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the trainer; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(arguments)
+    last_lines: Sequence[str] = ()
+    try:
+        settings = config.load(options.config, options.set)
+        env = environment.read(os.environ)
+        entrypoint.locate(settings.entrypoint, env.code_directory)
+    except ConfigError as error:
+        outcome = error.outcome()
+    else:
+        summary = Mark(Path(settings.output.directory)).summary_for(settings.to_json())
+        if summary is not None:
+            outcome = Outcome(
+                code=ExitCode.DONE,
+                cause="Completed",
+                message=f"{settings.output.directory} already holds this run, finished: nothing to do",
+                fix="use a new output.directory to train again",
+                summary=summary,
+            )
+            return _end(outcome, ())
+        supervisor = Supervisor(settings, arguments, has_peers=len(env.peers) > 1)
+        outcome = supervisor.run()
+        last_lines = supervisor.last_lines
+    return _end(outcome, last_lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, shared with the training process."""
+    result = argparse.ArgumentParser(prog="tfgpu-train", description=__doc__)
+    result.add_argument("--config", type=Path, required=True, metavar="FILE", help="spec.trainer as JSON")
+    result.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="override one field, such as params.units=32"
+    )
+    return result
+
+
+def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:
+    write_termination_log(outcome, last_lines)
+    stream = sys.stdout if outcome.code == ExitCode.DONE else sys.stderr
+    print(f"tfgpu-train: {outcome.line()} [exit {outcome.code}, {outcome.cause}]", file=stream, flush=True)
+    return int(outcome.code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Saves the whole state of a run and brings it back: on every worker the chief's, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.checkpoint import Saved, Store
+from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.peers import Peers
+from tfgpujob_trainer.values import local_value
+
+Say = Callable[[str], None]
+
+_NEW_OUTPUT = "use a new output.directory, or restore the old value"
+
+
+class Resume:
+    """Connects the variables of a run with the checkpoints of a Store.
+
+    `identity` holds what must not change between two starts, by the names that an error message shows;
+    `config` what may, and is then said.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        variables: Mapping[str, Any],
+        *,
+        identity: Mapping[str, Any],
+        config: Mapping[str, Any],
+        run_json: str,
+        say: Say,
+    ) -> None:
+        self._store, self._variables, self._say = store, variables, say
+        self._identity, self._config, self._run_json = identity, config, run_json
+        self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
+
+    def save(self, peers: Peers, step: int, state: Mapping[str, Any], metrics: Sequence[np.ndarray]) -> None:
+        """Save, by the chief alone; returns on every worker when the checkpoint is published."""
+        if peers.is_chief:
+            arrays = {name: local_value(v) for name, v in self._variables.items()}
+            arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
+            record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
+            self._store.save(step, arrays, record, self._run_json)
+        peers.count(True)
+
+    def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
+        """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.
+
+        The chief alone reads and sends, so all workers agree, also when the directory is not shared.
+        Raises ConfigError if the checkpoint does not fit the model, the data or the batch size.
+        """
+        saved = self._store.latest() if peers.is_chief else None
+        header = json.loads(peers.from_chief(_header(saved)))
+        if header is None:
+            return None
+        state = header["state"]
+        self._check(state, header["arrays"])
+        metrics: list[np.ndarray] = []
+        arrays = saved.arrays() if saved is not None else {}
+        for name, (dtype, shape) in header["arrays"].items():
+            data = peers.from_chief(arrays[name].tobytes() if saved is not None else b"")
+            value = np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
+            if name.startswith("metrics/"):
+                metrics.append(value)
+            elif not self._keeps_new_rate(name, state):
+                self._variables[name].assign(value)
+        return state, metrics
+
+    def _check(self, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        for name, value in self._identity.items():
+            if state["identity"].get(name) != value:
+                raise ConfigError(
+                    f"the checkpoint was made with {name} {state['identity'].get(name)}, this run has {value}",
+                    _NEW_OUTPUT,
+                )
+        expected = {name: list(v.shape) for name, v in self._variables.items()}
+        found = {name: shape for name, (_, shape) in arrays.items() if not name.startswith("metrics/")}
+        for name in {**expected, **found}:
+            if expected.get(name) != found.get(name):
+                raise ConfigError(
+                    f"variable {name} has shape {found.get(name, 'none')} in the checkpoint and "
+                    f"{expected.get(name, 'none')} in the model",
+                    _NEW_OUTPUT,
+                )
+        for name, value in self._config.items():
+            if state["config"].get(name) != value:
+                self._say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")
+
+    def _keeps_new_rate(self, name: str, state: Mapping[str, Any]) -> bool:
+        """A learning rate that the code or the params set anew wins over the saved one."""
+        if name not in self._rates or state["learningRates"].get(name) == self._rates[name]:
+            return False
+        self._say(f"{name} was {state['learningRates'].get(name)}, goes on with {self._rates[name]}")
+        return True
+
+
+def _header(saved: Saved | None) -> bytes:
+    if saved is None:
+        return b"null"
+    arrays = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in saved.arrays().items()}
+    return json.dumps({"state": saved.state, "arrays": arrays}).encode()

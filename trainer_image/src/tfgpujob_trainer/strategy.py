@@ -1,0 +1,100 @@
+"""Looks at the devices, resolves the peers, and only then builds the strategy."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.environment import MIRRORED, MULTI_WORKER_MIRRORED, Environment
+from tfgpujob_trainer.exits import ConfigError
+
+Say = Callable[[str], None]
+
+
+def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> list[str]:
+    """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on.
+
+    Raises ConfigError when fewer GPUs are visible than the pod was granted.
+    """
+    keras.utils.set_random_seed(seed)
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    gpus = tf.config.list_physical_devices("GPU")
+    wanted = env.gpus
+    if gpus:
+        return _gpus(env, gpus, wanted)
+    if wanted and tf.test.is_built_with_cuda():
+        raise ConfigError(
+            f"{wanted} GPUs were granted and none is visible to TensorFlow",
+            "check the node's driver with nvidia-smi, and that the image's CUDA libraries fit it",
+        )
+    if wanted:
+        say(f"CPU build of TensorFlow: the {wanted} granted GPUs are not used")
+    return _cpus(wanted or 1 if env.strategy == MIRRORED else 1)
+
+
+def _gpus(env: Environment, gpus: Sequence[Any], wanted: int | None) -> list[str]:
+    count = len(gpus) if wanted is None else wanted
+    if count > len(gpus):
+        raise ConfigError(
+            f"{count} GPUs were granted and only {len(gpus)} are visible to TensorFlow",
+            "check CUDA_VISIBLE_DEVICES and the node's driver with nvidia-smi",
+        )
+    for gpu in gpus[:count]:
+        if env.memory_limit_mib is not None:
+            limit = tf.config.LogicalDeviceConfiguration(memory_limit=env.memory_limit_mib)
+            tf.config.set_logical_device_configuration(gpu, [limit])
+        else:
+            tf.config.experimental.set_memory_growth(gpu, env.memory_growth)
+    return [f"/gpu:{i}" for i in range(count)] or _cpus(1)
+
+
+def _cpus(count: int) -> list[str]:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return [f"/cpu:{i}" for i in range(count)]
+
+
+def resolve_peers(peers: Sequence[str], say: Say) -> None:
+    """Wait until every peer's name resolves: TensorFlow would fail at the first collective instead.
+
+    Waits without a limit of its own; the start-up deadline is the watchdog's.
+    """
+    said = 0.0
+    missing = list(peers)
+    while missing:
+        missing = [peer for peer in missing if not _resolves(peer.rpartition(":")[0])]
+        if missing and time.monotonic() - said > 10:
+            say(f"waiting for the names of {len(missing)} peers: {', '.join(missing[:5])}")
+            said = time.monotonic()
+        if missing:
+            time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 (spreads the workers' questions)
+
+
+def _resolves(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
+
+
+def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: float) -> tf.distribute.Strategy:
+    """The strategy; a peer that stalls in a collective for longer than the timeout becomes an error."""
+    if env.strategy == MULTI_WORKER_MIRRORED:
+        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=collective_timeout_seconds)
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    if env.strategy == MIRRORED:
+        return tf.distribute.MirroredStrategy(list(devices))
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def first_replica(strategy: tf.distribute.Strategy, env: Environment) -> int:
+    """The global number of this worker's first replica."""
+    return env.position * len(strategy.extended.worker_devices) if len(env.peers) > 1 else 0
