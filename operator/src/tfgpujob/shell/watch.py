@@ -136,7 +136,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 5
     settings.networking.request_timeout = 60
     # A task of kopf's holds the last event of its object for this long.
-    settings.queueing.idle_timeout = 0.1
+    settings.queueing.idle_timeout = 1.0
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()
     return settings
