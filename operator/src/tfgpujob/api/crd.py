@@ -1,0 +1,179 @@
+"""The CustomResourceDefinition, made from the models.
+
+`python -m tfgpujob.api.crd --write` in the repository's root writes crds/ and docs/reference/api.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfgpujob import names
+from tfgpujob.api.reference import reference
+from tfgpujob.api.rules import JOB_RULES, NAME_RULES
+from tfgpujob.api.rules.rule import EVERY_ROLE, Cel
+from tfgpujob.api.spec import JobSpec
+from tfgpujob.api.status import JobStatus
+from tfgpujob.api.structural import Schema, structural
+from tfgpujob.api.template import PodTemplate
+from tfgpujob.names import Role
+
+ABOUT = "A distributed TensorFlow training job on GPUs: pods, their addresses, TF_CONFIG, restarts and clean-up."
+
+
+def build(*, cel: bool) -> dict[str, Any]:
+    """The CRD. Without CEL it suits API servers before 1.25, whose clients refuse a CRD that has it."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.SINGULAR,
+                "shortNames": [names.SHORT_NAME],
+                "categories": ["all"],
+            },
+            "versions": [
+                {
+                    "name": names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": _columns(),
+                    "schema": {"openAPIV3Schema": root_schema(cel=cel)},
+                }
+            ],
+        },
+    }
+
+
+def root_schema(*, cel: bool) -> Schema:
+    """The schema of a whole TFGPUJob."""
+    root: Schema = {
+        "description": ABOUT,
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"description": f"Always {names.API_VERSION}.", "type": "string"},
+            "kind": {"description": f"Always {names.KIND}.", "type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec_schema(),
+            "status": structural(JobStatus, defaults=False),
+        },
+    }
+    if cel:
+        for entry in cel_entries():
+            _add(root, entry)
+    else:
+        limits = {"type": "string", "maxLength": names.MAX_NAME_LENGTH, "pattern": names.NAME_PATTERN}
+        root["properties"]["metadata"]["properties"] = {"name": limits}
+    return root
+
+
+def spec_schema() -> Schema:
+    """The models keep a template as it was given; the schema names the parts of it that rules look at."""
+    spec = structural(JobSpec)
+    for replica in spec["properties"]["replicaSpecs"]["properties"].values():
+        replica["properties"]["template"] = {
+            **structural(PodTemplate),
+            "description": replica["properties"]["template"]["description"],
+        }
+    return spec
+
+
+def cel_entries() -> Iterator[Cel]:
+    """Every CEL rule; those about a role once for each role."""
+    for entries in (*(rule.cel for rule in NAME_RULES), *(rule.cel for rule in JOB_RULES)):
+        for entry in entries:
+            yield from _for_roles(entry)
+
+
+def _for_roles(entry: Cel) -> Iterator[Cel]:
+    if EVERY_ROLE not in entry.at + entry.rule:
+        yield entry
+        return
+    for role in Role:
+        yield Cel(
+            at=entry.at.replace(EVERY_ROLE, role),
+            rule=entry.rule.replace(EVERY_ROLE, role),
+            field=entry.field.replace(EVERY_ROLE, role),
+            message=entry.message.replace(EVERY_ROLE, role),
+        )
+
+
+def _add(root: Schema, entry: Cel) -> None:
+    node = root
+    for key in filter(None, entry.at.split(".")):
+        node = node["properties"][key]
+    field = {"fieldPath": f".{entry.field}"} if entry.field else {}
+    validations = node.setdefault("x-kubernetes-validations", [])
+    validations.append({"rule": entry.rule, "message": entry.message, **field})
+
+
+def _columns() -> list[dict[str, Any]]:
+    finished = '.status.conditions[?(@.type=="Finished")].reason'
+    return [
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+        {
+            "name": "Ready",
+            "type": "string",
+            "jsonPath": ".status.ready",
+            "description": "Required replicas that are ready or have succeeded, of all required.",
+        },
+        {"name": "Strategy", "type": "string", "jsonPath": ".spec.strategy"},
+        {
+            "name": "Restarts",
+            "type": "integer",
+            "jsonPath": ".status.restarts",
+            "description": "Failures that counted against runPolicy.backoffLimit.",
+        },
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        {"name": "Attempt", "type": "integer", "priority": 1, "jsonPath": ".status.attempt"},
+        {"name": "Disruptions", "type": "integer", "priority": 1, "jsonPath": ".status.disruptions"},
+        {"name": "Finished", "type": "string", "priority": 1, "jsonPath": finished},
+    ]
+
+
+def files() -> dict[str, str]:
+    """What is generated, by path below the repository's root."""
+    return {
+        "crds/tfgpujobs.yaml": _yaml(build(cel=True)),
+        "crds/tfgpujobs-no-cel.yaml": _yaml(build(cel=False)),
+        "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
+    }
+
+
+def _yaml(crd: dict[str, Any]) -> str:
+    header = "# Generated from operator/src/tfgpujob/api by `make crds`. Change the models, not this file.\n"
+    return header + yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: the schema of a role stands there once for each role."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
+def main(arguments: list[str]) -> int:
+    if arguments != ["--write"]:
+        sys.stderr.write("usage: python -m tfgpujob.api.crd --write   (in the repository's root)\n")
+        return 2
+    for name, content in files().items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
