@@ -40,6 +40,14 @@ lint: venv ## ruff and the import contracts
 types: venv ## mypy, strict
 	$(VENV)/bin/mypy
 
+.PHONY: cluster-up cluster-down cluster-status
+cluster-up: venv ## a real Kubernetes cluster on this machine (docs/local-cluster.md)
+	$(PY) -m localcluster up
+cluster-down: venv ## stop it, and put the machine back as it was
+	$(PY) -m localcluster down
+cluster-status: venv ## what runs, and where its kubeconfig and logs are
+	$(PY) -m localcluster status
+
 .PHONY: test test-unit test-trainer test-integration
 test: lint types test-unit test-trainer test-integration ## everything that must pass
 test-unit: venv ## the operator's unit tests, in seconds

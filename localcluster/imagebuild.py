@@ -1,0 +1,139 @@
+"""Build Dockerfiles with buildah on a stand-in for the official Python image, with no registry at hand.
+
+The stand-in is a Debian of the machine's own mirror with Debian's Python, copied to /usr/local where the
+official image has its own. pip's configuration and the certificates of this machine are mounted into the
+build, so that it gets its wheels from wherever this machine does; they never become part of the image.
+"""
+
+import hashlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from localcluster import apt, archives, images, needs, runtime
+from localcluster.layout import CACHE, IMAGES, RUN
+from localcluster.progress import run_steps
+from localcluster.tools import locked, run, succeeds
+
+BASE_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
+BASE_PACKAGES = "python3,python3-venv,ca-certificates"
+BASE_CONFIG = {
+    "Env": ["PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"],
+    "Cmd": ["python3"],
+}
+# Commands run in the new root; what only takes space in an image goes.
+BASE_SETUP = """
+python3 -m venv --copies /usr/local
+ln -sf python3 /usr/local/bin/python
+rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc /usr/share/man /usr/share/locale
+rm -f /etc/resolv.conf
+"""
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+BUILDAH = ("buildah", "--root", str(CACHE / "buildah"), "--runroot", str(RUN / "buildah"),
+           "--storage-driver", "overlay")  # fmt: skip
+
+
+def build_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
+    """Build an image and import it into every running node; nodes that start later get it too.
+
+    buildah keeps every layer, so what has not changed is not built again, and an image that came out the
+    same is neither exported nor imported again. Raises ClusterError with the build's last lines.
+    """
+    needs.check_machine()
+    needs.install_packages()
+    with locked(CACHE / "lock"):
+        name, log = images.full_name(tag), CACHE / "build-image.log"
+        log.write_text("")
+        base = _base_archive()
+        steps = [(f"import {name} into the nodes", runtime.import_images)]
+        steps.insert(0, (f"build {name}", lambda: _build(name, dockerfile, context, build_args, log)))
+        steps.insert(0, ("take the base image", lambda: _take_base(base)))
+        if not base.exists():
+            steps.insert(0, ("make the base image of Debian packages (40 s)", lambda: _make_base(base)))
+        run_steps(steps)
+
+
+def _base_archive() -> Path:
+    recipe = Path(__file__).read_bytes()
+    return IMAGES / f"python-base-{hashlib.sha256(recipe).hexdigest()[:12]}.tar"
+
+
+def _make_base(target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mirror, log = apt.sources()[0].uri, CACHE / "debootstrap.log"
+    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as folder:
+        root, layer, archive = (Path(folder) / part for part in ("root", "layer.tar", "image.tar"))
+        # In a mount namespace, so that nothing stays mounted when this is interrupted.
+        run("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}",
+            apt.RELEASE, root, mirror, log=log)  # fmt: skip
+        run("chroot", root, "sh", "-ec", BASE_SETUP, log=log)
+        run("tar", "-C", root, "--numeric-owner", "--sort=name", "-cf", layer, ".", log=log)
+        archives.write_archive(archive, BASE_IMAGE, layer, BASE_CONFIG)
+        archive.rename(target)
+
+
+def _take_base(archive: Path) -> None:
+    _, version = archives.image_of(archive)
+    if _image_id(BASE_IMAGE) != version:
+        run(*BUILDAH, "pull", f"docker-archive:{archive}")
+
+
+def _image_id(name: str) -> str | None:
+    if not succeeds(*BUILDAH, "inspect", "--type", "image", name):
+        return None
+    return run(*BUILDAH, "inspect", "--type", "image", "--format", "{{.FromImageID}}", name).strip()
+
+
+def _build(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str], log: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [f"--build-arg={name}={value}" for name, value in build_args.items()]
+        volumes = [f"--volume={source}:{target}:ro" for source, target in _mounts(Path(folder))]
+        run(*BUILDAH, "build", "--isolation", "chroot", "--pull-never", "--layers", "--format", "docker",
+            *volumes, *arguments, "--tag", tag, "--file", dockerfile, context, log=log)  # fmt: skip
+    version = _image_id(tag)
+    if version != images.version_of(tag):
+        _export(tag, log)
+
+
+def _export(tag: str, log: Path) -> None:
+    archive = IMAGES / f"{hashlib.sha256(tag.encode()).hexdigest()[:12]}.tar"
+    new = archive.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    run(*BUILDAH, "push", tag, f"docker-archive:{new}:{tag}", log=log)
+    new.rename(archive)
+    images.remember(archive)
+
+
+def _mounts(folder: Path) -> list[tuple[str, str]]:
+    """(path here, path in the build) of the certificates, and of pip's configuration and local indexes."""
+    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True,
+                            check=True).stdout  # fmt: skip
+    settings = pip_settings(listed)
+    mounts = [(CERTIFICATES, CERTIFICATES)] if Path(CERTIFICATES).exists() else []
+    if "cert" in settings and Path(settings["cert"]).exists():
+        shutil.copy(settings["cert"], folder / "cert.pem")
+        mounts = [(str(folder / "cert.pem"), CERTIFICATES)]
+        settings["cert"] = CERTIFICATES
+    for value in settings.values():
+        for word in value.split():
+            path = word.removeprefix("file://")
+            if path.startswith("/") and path != CERTIFICATES and Path(path).exists():
+                mounts.append((path, path))
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    (folder / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
+    return [*mounts, (str(folder / "pip.conf"), "/etc/pip.conf")]
+
+
+def pip_settings(listed: str) -> dict[str, str]:
+    """What `pip config list` prints, by plain name; the environment goes before the files, as in pip."""
+    settings: dict[str, str] = {}
+    for scope in ("global.", "install.", ":env:."):
+        for line in listed.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(scope):
+                settings[name.removeprefix(scope)] = " ".join(shlex.split(value)).replace("\\n", " ")
+    return settings

@@ -1,0 +1,44 @@
+"""Numbered steps with elapsed time: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+Step = tuple[str, Callable[[], None]]
+
+
+def run_steps(steps: Sequence[Step]) -> None:
+    """Run the steps in order, showing the number, the title and the seconds of each on standard error."""
+    for number, (title, action) in enumerate(steps, start=1):
+        _run(f"[{number}/{len(steps)}] {title}", action)
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _run(label: str, action: Callable[[], None]) -> None:
+    live = sys.stderr.isatty()
+    started = time.monotonic()
+    done = threading.Event()
+    ticker = threading.Thread(target=_tick, args=(label, started, done), daemon=True)
+    if live:
+        ticker.start()
+    else:
+        say(f"{label} ...")
+    outcome = "failed after"
+    try:
+        action()
+        outcome = "done in"
+    finally:
+        done.set()
+        if live:
+            ticker.join()
+        say(f"{chr(13) if live else ''}{label}: {outcome} {time.monotonic() - started:.1f} s")
+
+
+def _tick(label: str, started: float, done: threading.Event) -> None:
+    while not done.wait(0.5):
+        print(f"\r{label} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
