@@ -161,17 +161,17 @@ def start_control_plane(programs: Programs, binaries: Path, api: Api, settings: 
 
 
 def node_ready(api: Api, node: Node, gpus: int, since: str) -> bool:
-    """Whether the node is Ready since this time, offers its GPUs, and pods can be created."""
+    """Whether the node is Ready since this time (to the second), offers its GPUs, and pods can be created."""
     try:
-        lease = api.call(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}")
         status = api.call(f"/api/v1/nodes/{node.name}")["status"]
         api.call("/api/v1/namespaces/default/serviceaccounts/default")
     except OSError:
         return False
-    if lease["spec"]["renewTime"] < since:
-        return False  # the node was killed so shortly ago that nobody has noticed yet
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
-    return ready and int(status["allocatable"].get(GPU_RESOURCE, "0")) == gpus
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    ready = conditions.get("Ready", {})
+    # An older heartbeat is that of a node which was killed so shortly ago that nobody has noticed yet.
+    is_ready = ready.get("status") == "True" and ready["lastHeartbeatTime"] > since
+    return is_ready and int(status["allocatable"].get(GPU_RESOURCE, "0")) == gpus
 
 
 def main() -> None:
@@ -193,7 +193,7 @@ def main() -> None:
     if node.number == 1:
         start_control_plane(programs, binaries, api, settings)
     programs.wait("the API server was ready", api.ready)
-    since = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    since = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     programs.start("kubelet", components.kubelet(binaries, node))
     programs.start("kube-proxy", components.kube_proxy(binaries, node))
     programs.start("gpus", components.addon("gpus", str(settings.gpus), str(build / "stubs")))

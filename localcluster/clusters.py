@@ -1,0 +1,213 @@
+"""One interface to any cluster: the local one, kind, or the one that KUBECONFIG names.
+
+The integration tests and the demo use nothing else, so that the same ones run on all three.
+"""
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from localcluster import build, imagebuild, runtime
+from localcluster.layout import AUDIT_LOG, CACHE, KUBECONFIG, ClusterError, Node, Settings
+from localcluster.tools import locked, run, succeeds
+
+
+class Cluster(Protocol):
+    """What tests may ask of a cluster, whichever it is."""
+
+    @property
+    def description(self) -> str:
+        """What cluster this is, in a few words."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's kubeconfig; the file exists after `ensure_up`."""
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Names of the nodes that pods run on."""
+
+    @property
+    def audit_log(self) -> Path | None:
+        """The API server's audit log, one JSON object a line; None where it can't be read."""
+
+    def ensure_up(self, nodes: int = 1) -> None:
+        """Start the cluster, with at least so many nodes, where it isn't running. Raises ClusterError."""
+
+    def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
+        """Build an image and make it known to every node. Raises ClusterError."""
+
+    def stop_node(self, name: str) -> None:
+        """Take a node away, as a power cut would. Raises ClusterError where that can't be done."""
+
+    def start_node(self, name: str) -> None:
+        """Bring a stopped node back. Raises ClusterError where that can't be done."""
+
+    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:
+        """A file of a pod's emptyDir, also after its containers ended; None where it can't be had."""
+
+
+def select() -> Cluster:
+    """The cluster that TFGPU_CLUSTER names (local, kind or existing).
+
+    Without it: kind where Docker or Podman runs and kind is installed, else the local one. A cluster that
+    only KUBECONFIG names is never touched unasked.
+    """
+    name = os.environ.get("TFGPU_CLUSTER") or ("kind" if _container_engine() and shutil.which("kind") else "local")
+    kinds: dict[str, type[Local | Kind | Existing]] = {"local": Local, "kind": Kind, "existing": Existing}
+    if name not in kinds:
+        raise ClusterError(f"TFGPU_CLUSTER={name} is no kind of cluster", "set it to local, kind or existing")
+    return kinds[name]()
+
+
+class Local:
+    """The cluster of this package."""
+
+    description = "the local cluster (Kubernetes 1.20, pretend GPUs)"
+    kubeconfig = KUBECONFIG
+    audit_log = AUDIT_LOG
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        return [node.name for node in runtime.running_nodes()]
+
+    def ensure_up(self, nodes: int = 1) -> None:
+        with locked(CACHE / "lock"):
+            running = Settings.load() or Settings()
+            runtime.up(Settings(**{**vars(running), "nodes": max(nodes, running.nodes)}))
+
+    def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
+        imagebuild.build_image(tag, dockerfile, context, build_args)
+
+    def stop_node(self, name: str) -> None:
+        node = self._node(name)
+        if node.number == 1:
+            raise ClusterError("node1 holds the control plane", "stop another node")
+        with locked(CACHE / "lock"):
+            runtime.stop_node(node)
+
+    def start_node(self, name: str) -> None:
+        node = self._node(name)
+        with locked(CACHE / "lock"):
+            if not runtime.is_ready(node):
+                runtime.start_node(node, build.ensure_built())
+
+    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:  # noqa: ARG002
+        for node in runtime.running_nodes():
+            file = node.folder / "kubelet" / _empty_dir(pod_uid, volume) / path
+            if file.is_file():
+                return file.read_bytes()
+        return None
+
+    def _node(self, name: str) -> Node:
+        return Node(int(name.removeprefix("node")))
+
+
+class Kind:
+    """A kind cluster, made with Docker or Podman. Not tried on the machine that it was written on."""
+
+    name = "tfgpujob"
+    description = "a kind cluster"
+    audit_log = None
+
+    @functools.cached_property
+    def kubeconfig(self) -> Path:
+        return CACHE / "kind.kubeconfig"
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        return [node for node in run("kind", "get", "nodes", "--name", self.name).split()
+                if not node.endswith("control-plane")]  # fmt: skip
+
+    def ensure_up(self, nodes: int = 1) -> None:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        if self.name not in run("kind", "get", "clusters").split():
+            roles = ["control-plane", *["worker"] * nodes]
+            config = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n"
+            config += "".join(f"- role: {role}\n" for role in roles)
+            run("kind", "create", "cluster", "--name", self.name, "--config", "-", stdin=config)
+        elif len(self.nodes) < nodes:
+            raise ClusterError(
+                f"the kind cluster has fewer than {nodes} worker nodes", f"kind delete cluster --name {self.name}"
+            )
+        self.kubeconfig.write_text(run("kind", "get", "kubeconfig", "--name", self.name))
+        self.kubeconfig.chmod(0o600)
+        for node in self.nodes:
+            self._add_pretend_gpus(node)
+
+    def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
+        arguments = [f"--build-arg={name}={value}" for name, value in build_args.items()]
+        run(_engine(), "build", *arguments, "--tag", tag, "--file", dockerfile, context)
+        with tempfile.TemporaryDirectory() as folder:
+            run(_engine(), "save", "--output", f"{folder}/image.tar", tag)
+            run("kind", "load", "image-archive", "--name", self.name, f"{folder}/image.tar")
+
+    def stop_node(self, name: str) -> None:
+        run(_engine(), "kill", name)
+
+    def start_node(self, name: str) -> None:
+        run(_engine(), "start", name)
+
+    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:  # noqa: ARG002
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, "copy")
+            for node in self.nodes:
+                source = f"{node}:/var/lib/kubelet/{_empty_dir(pod_uid, volume)}/{path}"
+                if succeeds(_engine(), "cp", source, copy) and copy.is_file():
+                    return copy.read_bytes()
+        return None
+
+    def _add_pretend_gpus(self, node: str) -> None:
+        """Extended resources by a patch of the status: the scheduler enforces them, no device is behind them."""
+        patch = '[{"op":"add","path":"/status/capacity/nvidia.com~1gpu","value":"8"}]'
+        run("kubectl", "--kubeconfig", self.kubeconfig, "patch", "node", node, "--subresource=status",
+            "--type=json", "--patch", patch)  # fmt: skip
+
+
+class Existing:
+    """The cluster that KUBECONFIG names, used as it is."""
+
+    audit_log = None
+    nodes: Sequence[str] = ()
+
+    @property
+    def description(self) -> str:
+        return f"the cluster of {self.kubeconfig}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+
+    def ensure_up(self, nodes: int = 1) -> None:  # noqa: ARG002
+        if not self.kubeconfig.is_file():
+            raise ClusterError(f"there is no kubeconfig {self.kubeconfig}", "set KUBECONFIG to the cluster's")
+
+    def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
+        """Nothing: the image must have been pushed to a registry that the cluster pulls from."""
+
+    def stop_node(self, name: str) -> None:
+        raise ClusterError(f"node {name} of a cluster of yours is not ours to stop", "use TFGPU_CLUSTER=local")
+
+    start_node = stop_node
+
+    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:  # noqa: ARG002
+        return None
+
+
+def _empty_dir(pod_uid: str, volume: str) -> str:
+    return f"pods/{pod_uid}/volumes/kubernetes.io~empty-dir/{volume}"
+
+
+def _container_engine() -> str | None:
+    return next((engine for engine in ("docker", "podman") if succeeds(engine, "info")), None)
+
+
+def _engine() -> str:
+    engine = _container_engine()
+    if engine is None:
+        raise ClusterError("neither docker nor podman runs here", "start one, or use TFGPU_CLUSTER=local")
+    return engine
