@@ -285,12 +285,16 @@ def test_the_next_look_is_at_the_earlier_deadline() -> None:
     assert run(main()) == pytest.approx(10)
 
 
-def test_the_core_learns_when_this_process_last_wrote() -> None:
-    brain = Brain(Outcome(), Conclusion(status=STATUS))
+def test_the_core_learns_since_when_it_has_kept_a_change_back() -> None:
+    brain = Brain(Outcome(), Conclusion(unsaid=True))
     rig = Rig(brain, job())
     rig.look()
     rig.look()
-    assert [s.last_write for s in brain.seen] == [None, None, NOW, NOW]
+    brain.conclusion = Conclusion(status=STATUS)
+    rig.look()
+    rig.look()
+    since = [s.unsaid_since for s in brain.seen]
+    assert since == [None, None, NOW, NOW, NOW, NOW, None, None]
 
 
 def test_a_core_that_raises_stops_no_other_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tfgpujob import names
@@ -28,13 +29,22 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     if draft.is_true(Condition.SUSPENDED):
         draft.set(Condition.SUSPENDED, False, Reason.RESUMED, "spec.runPolicy.suspend is off again.")
         draft.put("startTime", None)
+    _skip_unknown_attempts(snapshot, draft)
     start.begin(draft, resolve(spec, config))
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
     complete.accept(draft)
-    draft.set(Condition.RUNNING, False, Reason.STARTING, f"{draft.fields['ready']} required replicas are ready.")
     draft.set_phase(Phase.STARTING)
-    return complete.complete(open_case(snapshot, draft, spec, config), licensed=False)
+    case = open_case(snapshot, draft, spec, config)
+    draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
+    return complete.complete(case, licensed=False)
+
+
+def _skip_unknown_attempts(snapshot: Snapshot, draft: Draft) -> None:
+    """After a status that was wiped: the pods still know the numbers that are taken."""
+    assert snapshot.job is not None
+    uid = snapshot.job["metadata"]["uid"]
+    draft.put("attempt", max([draft.attempt, *(pod.attempt for pod in snapshot.pods if pod.owner_uid == uid)]))
 
 
 def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
@@ -109,13 +119,13 @@ def _edited(case: Case) -> Outcome | None:
     )
     draft.set(Condition.ACCEPTED, False, Reason.IMMUTABLE_FIELD_CHANGED, text)
     event = Event("Warning", str(Reason.IMMUTABLE_FIELD_CHANGED), text)
-    waiting = _running(case)
-    return Outcome(waiting.status, events=() if refused_before else (event,), requeue_at=waiting.requeue_at)
+    deletes = old_pods(case.snapshot, draft.attempt)
+    return replace(_running(case), deletes=deletes, events=() if refused_before else (event,))
 
 
 def _started_too_late(case: Case) -> Outcome | None:
     deadline = start.start_deadline(case.draft, case.spec)
-    if deadline is None or case.now < deadline:
+    if deadline is None or case.now < deadline or _required_missing(case):
         return None
     found = start.too_late(case.spec, case.view)
     if start.fails_at_once(case.spec):
@@ -127,22 +137,28 @@ def _started_too_late(case: Case) -> Outcome | None:
 def _incomplete(case: Case) -> Outcome | None:
     if not case.view.missing() and complete.has_service(case):
         return None
+    if not _required_missing(case):
+        _say_how_it_runs(case)
     return complete.complete(case, licensed=True)
 
 
 def _running(case: Case) -> Outcome:
+    _say_how_it_runs(case)
+    return case.waiting()
+
+
+def _say_how_it_runs(case: Case) -> None:
     draft, required = case.draft, case.plan.required()
     if not case.view.missing():
         draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
+        draft.put("retry", None)
     if all(case.view.ready(r) for r in required):
         draft.set(Condition.RUNNING, True, Reason.ALL_READY, f"All {len(required)} required replicas are ready.")
         if draft.is_true(Condition.RESTARTING):
             draft.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {draft.attempt} is running.")
         draft.set_phase(Phase.RUNNING)
-        draft.put("retry", None)
     elif not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
-    return case.waiting()
 
 
 def _over(case: Case) -> Outcome:
@@ -162,8 +178,10 @@ def _is_edited(case: Case) -> bool:
 
 def _vanished(case: Case) -> tuple[ReplicaId, ...]:
     """Required replicas that were created and now have no pod, nor a recorded success."""
-    if not case.draft.is_true(Condition.CREATED):
-        return ()
+    return _required_missing(case) if case.draft.is_true(Condition.CREATED) else ()
+
+
+def _required_missing(case: Case) -> tuple[ReplicaId, ...]:
     required = set(case.plan.required())
     return tuple(r for r in case.view.missing() if r in required)
 

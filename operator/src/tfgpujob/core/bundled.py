@@ -37,7 +37,7 @@ def mount(
 ) -> None:
     """Adds the volume and mounts it at `path`, unless the template has a mount of its own there."""
     mounts: list[dict[str, Any]] = container.setdefault("volumeMounts", [])
-    if any(str(m.get("mountPath", "")).rstrip("/") == path for m in mounts):
+    if any(str(m.get("mountPath", "")).rstrip("/") == path.rstrip("/") for m in mounts):
         return
     added = {"name": volume["name"], "mountPath": path, "readOnly": read_only, "subPath": sub_path}
     mounts.append({key: value for key, value in added.items() if value})

@@ -41,7 +41,8 @@ class Case:
             active_deadline(self.spec.run_policy, self.draft.fields),
             start_deadline(self.draft, self.spec),
         )
-        return Outcome(status=self.draft.done(), requeue_at=min(filter(None, clocks), default=None))
+        due = (at for at in clocks if at is not None and at > self.now)
+        return Outcome(status=self.draft.done(), requeue_at=min(due, default=None))
 
 
 def open_case(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Case:

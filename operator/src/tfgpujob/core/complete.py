@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
+
 from tfgpujob.core import start
 from tfgpujob.core.case import Case, old_pods
-from tfgpujob.core.draft import Draft
+from tfgpujob.core.draft import Draft, timestamp
 from tfgpujob.core.ownership import Ownership, service_ownership
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.pods import Replica, build_pod
@@ -19,12 +22,10 @@ def complete(case: Case, *, licensed: bool) -> Outcome:
     draft = case.draft
     waits_until = start.not_before(draft)
     if (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft)):
-        status = draft.done()
-        intent = None if licensed else status
-        return Outcome(status, intent=intent, deletes=old_pods(case.snapshot, draft.attempt), requeue_at=waits_until)
+        return _wait(case, waits_until, licensed=licensed)
     taken = _taken_by_others(case)
     if taken is not None:
-        return release(case, taken, case.plan)
+        return _go_on_without(case, taken) if draft.is_true(Condition.CREATED) else release(case, taken, case.plan)
     blocker = _in_the_way(case)
     if blocker:
         return _wait_for(case, blocker, licensed=licensed)
@@ -35,8 +36,7 @@ def release(case: Case, found: Problem, next_plan: Plan) -> Outcome:
     """This start is over: its pods go, and the next one is due later."""
     draft = case.draft
     known = draft.reason(found.condition) == found.reason
-    # A complete attempt is never given up because something else cannot be created beside it.
-    start.release(draft, next_plan, found, created_some=bool(case.view.pods) and not draft.is_true(Condition.CREATED))
+    start.release(draft, next_plan, found, created_some=bool(case.view.pods))
     status = draft.done()
     return Outcome(
         status,
@@ -45,6 +45,14 @@ def release(case: Case, found: Problem, next_plan: Plan) -> Outcome:
         events=() if known else (Event("Warning", str(found.reason), found.message),),
         requeue_at=start.not_before(draft),
     )
+
+
+def _go_on_without(case: Case, found: Problem) -> Outcome:
+    """A complete attempt is never given up because something else can't be created beside it."""
+    known = case.draft.reason(found.condition) == found.reason
+    start.go_on_without(case.draft, found)
+    events = () if known else (Event("Warning", str(found.reason), found.message),)
+    return replace(case.waiting(start.not_before(case.draft)), events=events)
 
 
 def accept(draft: Draft) -> None:
@@ -78,9 +86,13 @@ def _in_the_way(case: Case) -> str:
 def _wait_for(case: Case, blocker: str, *, licensed: bool) -> Outcome:
     text = f"{blocker} of an earlier start is still going; nothing new is created beside it."
     case.draft.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, text)
-    status = case.draft.done()
+    return _wait(case, None, licensed=licensed)
+
+
+def _wait(case: Case, until: datetime | None, *, licensed: bool) -> Outcome:
+    waiting = case.waiting(until)
     deletes = old_pods(case.snapshot, case.draft.attempt)
-    return Outcome(status, intent=None if licensed else status, deletes=deletes)
+    return replace(waiting, intent=None if licensed else waiting.status, deletes=deletes)
 
 
 def _create(case: Case, *, licensed: bool) -> Outcome:
@@ -94,6 +106,9 @@ def _create(case: Case, *, licensed: bool) -> Outcome:
     draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
     draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
     draft.put("retry", None)
+    if not case.view.pods:
+        # The wait for what was in the way is over: the start deadline counts from here.
+        draft.put("attemptStartTime", timestamp(draft.now))
     if draft.fields.get("phase") == Phase.PENDING:
         draft.set_phase(Phase.STARTING)
     return Outcome(

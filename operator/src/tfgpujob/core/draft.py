@@ -90,7 +90,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-_RIDES_ALONG = frozenset({"replicaStatuses", "ready"})
+_RIDES_ALONG = frozenset({"replicaStatuses", "ready", "retry", "attemptStartTime", "conditions"})
 
 
 def differs(old: Object, new: Object) -> bool:
@@ -99,19 +99,21 @@ def differs(old: Object, new: Object) -> bool:
 
 
 def worth_a_write_now(old: Object, new: Object) -> bool:
-    """Something that a person or program acts on has changed: not only counts, messages, or Created becoming True.
+    """Something that a person or program acts on has changed: not only counts, messages, or whether all is created.
 
-    The rest rides along with the next write, or is written once the last one is old enough: a pod that becomes
-    ready is no reason for a write of its own.
+    The rest waits a moment to ride along with the next such write: a pod that becomes ready is no reason for a
+    write of its own. (Refusals are written when they come, whatever this says.)
     """
     return _weighty(old) != _weighty(new)
 
 
 def _weighty(status: Object) -> dict[str, Any]:
-    kept = {key: value for key, value in status.items() if key not in _RIDES_ALONG and key != "conditions"}
-    kept["conditions"] = [
-        (c["type"], c["status"], c["reason"])
-        for c in status.get("conditions") or ()
-        if not (c["type"] == Condition.CREATED and c["status"] == "True")
-    ]
-    return kept
+    kept = {key: value for key, value in status.items() if key not in _RIDES_ALONG}
+    conditions = [c for c in status.get("conditions") or () if c["type"] != Condition.CREATED]
+    return {**kept, "conditions": [(c["type"], c["status"], _weighty_reason(c)) for c in conditions]}
+
+
+def _weighty_reason(condition: Mapping[str, str]) -> str:
+    """A start has many reasons not to be Running yet; only a replica that can't start concerns anybody."""
+    on_its_way = condition["type"] == Condition.RUNNING and condition["reason"] != Reason.REPLICA_NOT_READY
+    return "" if on_its_way else condition["reason"]

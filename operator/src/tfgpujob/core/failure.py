@@ -47,7 +47,7 @@ class Failure:
     @property
     def is_echo(self) -> bool:
         """It only tells that another task failed."""
-        return self.exit_code == PEER_FAILURE
+        return self.exit_code == PEER_FAILURE and self.cause is not Cause.DISRUPTION
 
     def to_status(self) -> dict[str, Any]:
         """status.lastFailure."""
@@ -108,6 +108,8 @@ def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
     return Cause.RETRYABLE if code >= FIRST_RETRYABLE else Cause.PERMANENT
 
 
-def _blame(failure: Failure) -> tuple[bool, bool, str, str]:
-    """First the specific ones, then the earliest."""
-    return failure.is_echo, not failure.finished_at, failure.finished_at, failure.name
+def _blame(failure: Failure) -> tuple[bool, bool, bool, str, str]:
+    """First the specific ones; of those the disruptions, since a peer that they take down may exit with anything
+    (raw TensorFlow with 1); then the earliest."""
+    disrupted = failure.cause is Cause.DISRUPTION
+    return failure.is_echo, not disrupted, not failure.finished_at, failure.finished_at, failure.name

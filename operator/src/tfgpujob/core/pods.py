@@ -7,7 +7,6 @@ the address); those are refused by the API rules if the template sets them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +38,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     replica_spec = replica_specs(spec)[replica.role]
     template: Mapping[str, Any] = replica_spec.template or {}
     template_metadata: Mapping[str, Any] = template.get("metadata") or {}
-    pod_spec = deepcopy(dict(template.get("spec") or {}))
+    pod_spec: dict[str, Any] = _copied(template.get("spec") or {})
     address = Address(job_name, namespace)
 
     _identity(pod_spec, job_name, replica)
@@ -71,6 +70,13 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
         },
         "spec": pod_spec,
     }
+
+
+def _copied(value: Any) -> Any:
+    """A copy without empty keys: `env:` with nothing behind it means none, here as anywhere in Kubernetes."""
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items() if item is not None}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _identity(pod_spec: dict[str, Any], job_name: str, replica: Replica) -> None:

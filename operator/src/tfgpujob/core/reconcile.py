@@ -21,7 +21,7 @@ from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, R
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 COALESCE = timedelta(seconds=10)
-"""Counts and messages alone are written at most this often."""
+"""How long a change of counts and messages alone waits for another that is worth a write."""
 
 NOTHING = Outcome()
 
@@ -38,7 +38,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         return _refuse(draft, spec)
     if spec.run_policy.suspend:
         return suspend.reconcile(snapshot, draft)
-    if draft.attempt == 0 or draft.is_true(Condition.SUSPENDED):
+    if not (draft.attempt and draft.fields.get("plan")) or draft.is_true(Condition.SUSPENDED):
         return attempt.begin(snapshot, draft, spec, config)
     return attempt.reconcile(snapshot, draft, spec, config)
 
@@ -54,7 +54,7 @@ def conclude(
     if job is None or outcome.status is None:
         return Conclusion(events=outcome.events, requeue_at=outcome.requeue_at)
     if not refusals:
-        return _write_if_worth(snapshot, outcome.status, outcome.events, outcome.requeue_at, now)
+        return _write_if_worth(snapshot, outcome, outcome.status, now)
 
     draft = Draft(job, now)
     found = start.problem(refusals, job["metadata"]["uid"], draft.attempt)
@@ -62,7 +62,7 @@ def conclude(
         # An old object of ours still has the name: its going is an event, and this is in case that is missed.
         return Conclusion(requeue_at=now + timedelta(seconds=1))
     if draft.is_true(Condition.CREATED) or _all_optional(outcome, refusals):
-        return _go_on_without(snapshot, outcome, found, now)
+        return _go_on_without(job, outcome.status, found, now)
     spec = _parse(job, config)
     assert isinstance(spec, JobSpec), "only a valid job gets anything created"
     if start.fails_at_once(spec) and found.condition is not Condition.ACCEPTED:
@@ -82,25 +82,26 @@ def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
     return all(roles.get(refusal.name) == Role.EVALUATOR for refusal in refusals)
 
 
-def _go_on_without(snapshot: Snapshot, outcome: Outcome, found: start.Problem, now: datetime) -> Conclusion:
+def _go_on_without(job: Object, intended: Object, found: start.Problem, now: datetime) -> Conclusion:
     """What runs is worth more than what is missing: say so, and try again."""
-    assert outcome.status is not None
-    written = _write_if_worth(snapshot, outcome.status, (), None, now)
-    event = Event("Warning", str(found.reason), found.message)
-    return Conclusion(written.status, (event,), now + timedelta(seconds=found.retry_cap or 300))
+    before = Draft(job, now)
+    draft = Draft({**job, "status": {**intended, "retry": before.fields.get("retry")}}, now)
+    start.go_on_without(draft, found)
+    known = before.reason(found.condition) == found.reason
+    events = () if known else (Event("Warning", str(found.reason), found.message),)
+    return Conclusion(draft.done(), events, start.not_before(draft))
 
 
-def _write_if_worth(
-    snapshot: Snapshot, status: Object, events: tuple[Event, ...], requeue_at: datetime | None, now: datetime
-) -> Conclusion:
+def _write_if_worth(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> Conclusion:
     assert snapshot.job is not None
     current = snapshot.job.get("status") or {}
     if not differs(current, status):
-        return Conclusion(None, events, requeue_at)
-    due = snapshot.last_write + COALESCE if snapshot.last_write else now
+        return Conclusion(None, outcome.events, outcome.requeue_at)
+    due = (snapshot.unsaid_since or now) + COALESCE
     if worth_a_write_now(current, status) or now >= due:
-        return Conclusion(status, events, requeue_at)
-    return Conclusion(None, events, min(due, requeue_at) if requeue_at else due)
+        return Conclusion(status, outcome.events, outcome.requeue_at)
+    next_look = min(due, outcome.requeue_at) if outcome.requeue_at else due
+    return Conclusion(None, outcome.events, next_look, unsaid=True)
 
 
 def _is_ours(job: Object) -> bool:

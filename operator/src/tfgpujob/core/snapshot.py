@@ -88,8 +88,8 @@ class Snapshot:
     """The service with the job's name, if the store knows one."""
     absent: frozenset[str] = frozenset()
     """Names of pods that a live GET has just shown not to exist: the answer to `Outcome.lookups`."""
-    last_write: datetime | None = None
-    """When this process last wrote the job's status; None when it has not. Small changes wait for their turn."""
+    unsaid_since: datetime | None = None
+    """Since when `conclude` has kept back a small change of the status (`Conclusion.unsaid`); None when it has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +192,5 @@ class Conclusion:
     """None when the status in the cluster is good enough."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
+    unsaid: bool = False
+    """A small change of the status waits for company until `requeue_at`."""

@@ -107,11 +107,7 @@ def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
 
 def release(draft: Draft, plan: Plan, found: Problem, *, created_some: bool) -> None:
     """Writes that this start failed, and when the next is due. Under startPolicy Fail the caller ends the job."""
-    refusals = int((draft.fields.get("retry") or {}).get("refusals") or 0) + 1
-    wait = None
-    if found.retry_cap is not None:
-        seed = f"{draft.fields.get('attempt')}/{found.object}"
-        wait = draft.now + backoff.delay(refusals, first=2, cap=found.retry_cap, seed=seed)
+    wait, refusals = _next_try(draft, found)
     if created_some:
         begin(draft, plan, not_before=wait, refusals=refusals, first=found.object)
     else:
@@ -121,6 +117,25 @@ def release(draft: Draft, plan: Plan, found: Problem, *, created_some: bool) -> 
         draft.set(Condition.CREATED, False, found.reason, found.message)
     draft.set(Condition.RUNNING, False, found.reason, found.message)
     draft.set_phase(Phase.PENDING)
+
+
+def go_on_without(draft: Draft, found: Problem) -> None:
+    """Writes that an attempt whose required pods are all created lacks something, and when that is tried again."""
+    wait, refusals = _next_try(draft, found)
+    draft.put("retry", _retry(wait, refusals, found.object))
+    if found.condition is Condition.ACCEPTED:
+        draft.set(Condition.ACCEPTED, False, found.reason, found.message)
+    else:
+        draft.set(Condition.CREATED, True, found.reason, f"All required pods are created. {found.message}")
+
+
+def _next_try(draft: Draft, found: Problem) -> tuple[datetime | None, int]:
+    """When to try again (None: only an edit helps), and how many tries have failed by then."""
+    refusals = int((draft.fields.get("retry") or {}).get("refusals") or 0) + 1
+    if found.retry_cap is None:
+        return None, refusals
+    seed = f"{draft.attempt}/{found.object}"
+    return draft.now + backoff.delay(refusals, first=2, cap=found.retry_cap, seed=seed), refusals
 
 
 def fails_at_once(spec: JobSpec) -> bool:

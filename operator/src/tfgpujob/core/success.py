@@ -19,8 +19,9 @@ STRAGGLERS = timedelta(seconds=30)
 
 def deciders(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
     """The replicas whose success is the job's."""
-    if spec.success_policy is SuccessPolicy.ALL_WORKERS:
-        return tuple((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
+    workers = tuple((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
+    if workers and spec.success_policy is SuccessPolicy.ALL_WORKERS:
+        return workers
     return ((Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0),)
 
 
@@ -32,7 +33,8 @@ def patience_for_stragglers(spec: JobSpec, view: View, now: datetime) -> datetim
     """Until when a decided job waits for the tasks that end with the deciders; None when there is none to wait for."""
     if spec.strategy is not Strategy.MULTI_WORKER_MIRRORED or all(_ended(view, r) for r in view.plan.required()):
         return None
-    ends = max(_finished_at(view, replica, now) for replica in deciders(spec, view)) + STRAGGLERS
+    finished = (_finished_at(view, replica) for replica in deciders(spec, view))
+    ends = max((at + STRAGGLERS for at in finished if at is not None), default=now)
     return ends if now < ends else None
 
 
@@ -49,8 +51,9 @@ def _ended(view: View, replica: ReplicaId) -> bool:
     return view.succeeded(replica) or (pod is not None and has_ended(pod))
 
 
-def _finished_at(view: View, replica: ReplicaId, now: datetime) -> datetime:
+def _finished_at(view: View, replica: ReplicaId) -> datetime | None:
+    """None: its success is recorded and its pod is gone, so it was long ago."""
     pod = view.pods.get(replica)
     if pod is None or pod.termination is None or not pod.termination.finished_at:
-        return now
+        return None
     return moment(pod.termination.finished_at)

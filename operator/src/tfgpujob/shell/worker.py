@@ -80,7 +80,7 @@ class Worker:
         self._now = now
         self._metrics = metrics
         self._hands = Hands(cluster, store)
-        self._written: dict[Key, datetime] = {}
+        self._unsaid: dict[Key, datetime] = {}
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -117,7 +117,7 @@ class Worker:
         job = snapshot.job
         if job is None or outcome is None:
             self._queue.forget(key)
-            self._written.pop(key, None)
+            self._unsaid.pop(key, None)
             return
         done = _Done(job)
         try:
@@ -131,6 +131,10 @@ class Worker:
             await self._post(key, done, conclusion.events)
         finally:
             _log(key, done)
+        if conclusion.unsaid:
+            self._unsaid.setdefault(key, now)
+        else:
+            self._unsaid.pop(key, None)
         self._plan(key, now, outcome, conclusion)
         if answers.trouble is not None:
             self._queue.retry(key, answers.trouble.retry_after or 0.0)
@@ -159,7 +163,7 @@ class Worker:
     async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None]:
         absent: frozenset[str] = frozenset()
         for _ in range(LOOKUP_ROUNDS):
-            snapshot = replace(self._store.snapshot(key), absent=absent, last_write=self._written.get(key))
+            snapshot = replace(self._store.snapshot(key), absent=absent, unsaid_since=self._unsaid.get(key))
             if snapshot.job is None:
                 # The garbage collector deletes what a deleted job leaves behind.
                 return snapshot, None
@@ -226,7 +230,6 @@ class Worker:
             await self._refresh(key, done.job)
             raise _StaleError(f"{what}: {error.message}") from error
         self._store.put(Kind.JOB, written)
-        self._written[key] = self._now()
         done.job = trim_job(written)
         done.wrote[what] = status.get("phase", "")
 

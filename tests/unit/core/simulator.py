@@ -1,0 +1,290 @@
+"""A cluster for one job, as a dictionary and a clock: it carries out what the core decides, as the worker does.
+
+Everything that happens is followed by looks until the core asks for nothing more, so a test reads as a story:
+`world.ready("train-worker-0")`, `world.exits("train-worker-1", 137)`, `world.advance(minutes=1)`. Each look also
+checks what must hold at any time: inputs are not changed, a written status fits its schema, terminal conditions
+exclude each other and stay, and nothing is created that the written status does not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.unit.core import make
+
+from tfgpujob import names
+from tfgpujob.api import JobStatus
+from tfgpujob.core.draft import timestamp
+from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.records import trim_job, trim_pod, trim_service
+from tfgpujob.core.snapshot import Config, Create, Delete, Event, Kind, Outcome, Pod, Refusal, Service, Snapshot
+
+Answer = tuple[int, str]
+"""HTTP status and message of a refusal."""
+HOT = 25
+"""Looks in a row, with no time passing, that are taken for a loop without end."""
+
+
+class World:
+    def __init__(self, job: dict[str, Any], config: Config = make.CONFIG) -> None:
+        self.now: datetime = make.START
+        self.config = config
+        self.job: dict[str, Any] | None = deepcopy(job)
+        self.objects: dict[tuple[Kind, str], dict[str, Any]] = {}
+        self.up = True
+        self.grace = timedelta()
+        """How long a running pod that is deleted takes to go."""
+        self.refuse: Callable[[Create], Answer | None] = lambda _: None
+        self.writes: list[dict[str, Any]] = []
+        self.events: list[Event] = []
+        self.creates: list[str] = []
+        self.deletes: list[Delete] = []
+        self.tries = 0
+        """Requests to create something, refused ones included."""
+        self.looks = 0
+        self.lookups = 0
+        self._uids = 0
+        self._wake: datetime | None = None
+        self._unsaid: datetime | None = None
+        self._going: dict[str, datetime] = {}
+
+    # What a test looks at.
+
+    @property
+    def status(self) -> dict[str, Any]:
+        assert self.job is not None
+        found: dict[str, Any] = self.job.get("status") or {}
+        return found
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase"))
+
+    @property
+    def pods(self) -> list[str]:
+        return sorted(name for kind, name in self.objects if kind is Kind.POD)
+
+    def condition(self, kind: str) -> str:
+        """`True/AllReady`; empty when there is none."""
+        for condition in self.status.get("conditions") or ():
+            if condition["type"] == kind:
+                return f"{condition['status']}/{condition['reason']}"
+        return ""
+
+    def message(self, kind: str) -> str:
+        return next(str(c["message"]) for c in self.status["conditions"] if c["type"] == kind)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return self.objects[Kind.POD, name]
+
+    def attempts(self) -> set[str]:
+        return {self.pod(name)["metadata"]["labels"][names.LABEL_ATTEMPT] for name in self.pods}
+
+    # What people do.
+
+    def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
+        assert self.job is not None
+        change(self.job["spec"])
+        self.job["metadata"]["generation"] += 1
+        self._touch_job()
+        self.settle()
+
+    def suspend(self, on: bool = True) -> None:
+        self.edit(lambda spec: spec.setdefault("runPolicy", {}).update(suspend=on))
+
+    def put(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        """Somebody else creates an object."""
+        self._store(kind, body)
+        self.settle()
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """An object is gone, without a trace."""
+        del self.objects[kind, name]
+        self.settle()
+
+    def mark_deleting(self, name: str) -> None:
+        """Somebody else deletes a pod, which takes its time to go."""
+        self.pod(name)["metadata"]["deletionTimestamp"] = timestamp(self.now)
+        self.settle()
+
+    # What kubelets and the scheduler do.
+
+    def ready(self, *pods: str) -> None:
+        for name in pods or [name for name in self.pods if not self.pod(name).get("status")]:
+            running = {"name": names.CONTAINER, "ready": True, "state": {"running": {}}}
+            self.pod(name)["status"] = {"phase": "Running", "containerStatuses": [running]}
+            self.settle()
+
+    def exits(self, name: str, code: int, message: str = "", reason: str = "") -> None:
+        ended = {"exitCode": code, "finishedAt": timestamp(self.now), "message": message}
+        ended["reason"] = reason or ("Error" if code else "Completed")
+        container = {"name": names.CONTAINER, "ready": False, "state": {"terminated": ended}}
+        phase = "Failed" if code else "Succeeded"
+        self.pod(name)["status"] = {"phase": phase, "containerStatuses": [container]}
+        self.settle()
+
+    def evict(self, name: str) -> None:
+        target = {"type": "DisruptionTarget", "status": "True"}
+        self.pod(name)["status"] = {"phase": "Failed", "reason": "Evicted", "conditions": [target]}
+        self.settle()
+
+    def waits(self, name: str, reason: str, message: str) -> None:
+        scheduled = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        self.pod(name)["status"] = {"phase": "Pending", "conditions": [scheduled]}
+        self.settle()
+
+    # The operator.
+
+    def stop(self) -> None:
+        self.up = False
+
+    def start(self, config: Config | None = None) -> None:
+        """A new process: it remembers nothing."""
+        self.config = config or self.config
+        self.up, self._unsaid = True, None
+        self.settle()
+
+    def settle(self) -> None:
+        """Look until there is nothing left to do now."""
+        for _ in range(HOT):
+            if not self.up or self.job is None:
+                return
+            before = (len(self.writes), self.tries, len(self.deletes))
+            self.look()
+            idle = before == (len(self.writes), self.tries, len(self.deletes))
+            if idle and (self._wake is None or self._wake > self.now):
+                return
+        raise AssertionError(f"{HOT} looks, and still something to do: {self.status}")
+
+    def advance(self, **time: float) -> None:
+        """Let time pass: whatever is due meanwhile happens in its turn."""
+        end = self.now + timedelta(**time)
+        while (due := self._due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            for name in [name for name, at in self._going.items() if at <= self.now]:
+                del self._going[name]
+                self.objects.pop((Kind.POD, name), None)
+            self.settle()
+        self.now = end
+
+    def look(self) -> Outcome:
+        """One reconciliation, carried out in the order that `Outcome` lays down."""
+        self.looks += 1
+        snapshot, outcome = self._decide()
+        if outcome.intent is not None:
+            self._write(outcome.intent)
+        for delete in outcome.deletes:
+            self._delete(delete)
+        refusals = self._create(outcome)
+        job = trim_job(self.job) if self.job is not None else snapshot.job
+        conclusion = conclude(replace(snapshot, job=job), outcome, refusals, self.now, self.config)
+        if conclusion.status is not None:
+            self._write(conclusion.status)
+        self._unsaid = (self._unsaid or self.now) if conclusion.unsaid else None
+        self.events += conclusion.events
+        looks = [at for at in (outcome.requeue_at, conclusion.requeue_at) if at is not None]
+        self._wake = min(looks, default=None)
+        return outcome
+
+    def snapshot(self) -> Snapshot:
+        """What the store would hold: pods by their label, the service by its name."""
+        assert self.job is not None
+        name = self.job["metadata"]["name"]
+        pods = [trim_pod(body) for (kind, _), body in self.objects.items() if kind is Kind.POD]
+        service = self.objects.get((Kind.SERVICE, name))
+        return Snapshot(
+            job=trim_job(self.job),
+            pods=tuple(pod for pod in pods if pod.job_name == name),
+            service=trim_service(service) if service else None,
+            unsaid_since=self._unsaid,
+        )
+
+    def _decide(self) -> tuple[Snapshot, Outcome]:
+        snapshot = self.snapshot()
+        for _ in range(3):
+            before = deepcopy(snapshot)
+            outcome = reconcile(snapshot, self.now, self.config)
+            assert snapshot == before, "the core changed its input"
+            if not outcome.lookups:
+                return snapshot, outcome
+            self.lookups += len(outcome.lookups)
+            gone = frozenset(name for name in outcome.lookups if (Kind.POD, name) not in self.objects)
+            snapshot = replace(snapshot, absent=snapshot.absent | gone)
+        raise AssertionError(f"it keeps asking for {outcome.lookups}")
+
+    def _write(self, status: Mapping[str, Any]) -> None:
+        assert self.job is not None
+        JobStatus.model_validate(dict(status))
+        before = self._ends(self.status)
+        after = self._ends(status)
+        assert before <= after, "a terminal condition has changed back"
+        assert not {"Succeeded", "Failed"} <= after, "a job has succeeded and failed"
+        self.job["status"] = deepcopy(dict(status))
+        self.writes.append(deepcopy(dict(status)))
+        self._touch_job()
+
+    @staticmethod
+    def _ends(status: Mapping[str, Any]) -> set[str]:
+        kinds = {"Succeeded", "Failed", "Finished"}
+        return {c["type"] for c in status.get("conditions") or () if c["status"] == "True"} & kinds
+
+    def _create(self, outcome: Outcome) -> tuple[Refusal, ...]:
+        alone = [create for create in outcome.creates if create.name == outcome.first]
+        rest = [create for create in outcome.creates if create.name != outcome.first]
+        refusals = [refusal for create in alone if (refusal := self._try(create))]
+        if not refusals:
+            refusals = [refusal for create in rest if (refusal := self._try(create))]
+        return tuple(refusals)
+
+    def _try(self, create: Create) -> Refusal | None:
+        self.tries += 1
+        if create.kind is Kind.POD:
+            assert create.body["metadata"]["labels"][names.LABEL_ATTEMPT] == str(self.status["attempt"]), "no licence"
+        held = self.objects.get((create.kind, create.name))
+        if held is not None:
+            holder: Pod | Service = trim_pod(held) if create.kind is Kind.POD else trim_service(held)
+            return Refusal(create.kind, create.name, 409, "AlreadyExists", "already exists", holder)
+        answer = self.refuse(create)
+        if answer is not None:
+            code, message = answer
+            return Refusal(create.kind, create.name, code, "Invalid" if code == 422 else "Forbidden", message)
+        self._store(create.kind, create.body)
+        self.creates.append(create.name)
+        return None
+
+    def _delete(self, delete: Delete) -> None:
+        self.deletes.append(delete)
+        if delete.kind is Kind.JOB:
+            assert self.job is not None
+            assert delete.resource_version == self.job["metadata"]["resourceVersion"]
+            self.job = None
+            self.objects.clear()
+            return
+        body = self.objects.get((delete.kind, delete.name))
+        if body is None or body["metadata"]["uid"] != delete.uid:
+            return
+        running = (body.get("status") or {}).get("phase") == "Running"
+        if self.grace and running:
+            body["metadata"]["deletionTimestamp"] = timestamp(self.now)
+            self._going[delete.name] = self.now + self.grace
+        else:
+            del self.objects[delete.kind, delete.name]
+
+    def _store(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        self._uids += 1
+        copy = deepcopy(dict(body))
+        copy["metadata"] = {**copy["metadata"], "uid": f"uid-{self._uids}", "resourceVersion": "1"}
+        self.objects[kind, copy["metadata"]["name"]] = copy
+
+    def _touch_job(self) -> None:
+        assert self.job is not None
+        metadata = self.job["metadata"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+
+    def _due(self) -> datetime | None:
+        wake = (self._wake,) if self.up and self.job is not None else ()
+        return min((at for at in (*wake, *self._going.values()) if at is not None), default=None)
