@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -78,9 +79,11 @@ class Store:
             raise self._fenced(current)
         replace_file(self.directory / "OWNER.json", json.dumps(self._owner.to_json()))
 
-    def latest(self) -> Saved | None:
-        """The newest checkpoint that is whole; says aloud when a newer one is not."""
+    def latest(self, newer_than: int = -1) -> Saved | None:
+        """The newest checkpoint after that step that is whole; says aloud when a newer one is not."""
         for path in self._committed():
+            if int(path.name.removeprefix("step-")) <= newer_than:
+                break
             problem = _problem(path)
             if problem is None:
                 return Saved(path, json.loads((path / _STATE).read_text()))
@@ -135,8 +138,15 @@ class Store:
         )
 
 
-def named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
-    """Variables by a name that is unique: position and path."""
+def variables_to_save(model: keras.Model) -> dict[str, Any]:
+    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizer."""
+    metrics = {id(v) for v in model.metrics_variables}
+    own = [v for v in model.variables if id(v) not in metrics]
+    return {**_named("model", own), **_named("optimizer", model.optimizer.variables)}
+
+
+def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
+    # The position makes the name unique, the path makes it readable.
     return {f"{prefix}/{i:04d}/{v.path}": v for i, v in enumerate(variables)}
 
 

@@ -42,7 +42,12 @@ class Environment:
     @property
     def is_chief(self) -> bool:
         """Whether this process writes checkpoints and the model: the chief, or else worker 0."""
-        return self.position == 0
+        return not self.is_evaluator and self.position == 0
+
+    @property
+    def is_evaluator(self) -> bool:
+        """Whether this process follows a training run."""
+        return self.role == "evaluator"
 
     @property
     def position(self) -> int:
@@ -58,7 +63,11 @@ class Environment:
 def read(env: Mapping[str, str]) -> Environment:
     """Read the environment; raises ConfigError naming the variable."""
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
+    role = env.get("TFGPU_REPLICA_TYPE") or role
     strategy = env.get("TFGPU_STRATEGY") or (MULTI_WORKER_MIRRORED if cluster else ONE_DEVICE)
+    if role == "evaluator":
+        # An evaluator is no member of the training cluster: it has its own devices only.
+        cluster, strategy = {}, MIRRORED if strategy == MIRRORED else ONE_DEVICE
     _check_strategy(strategy, clustered=bool(cluster))
     peers = tuple(address for task in ("chief", "worker") for address in cluster.get(task, []))
     return Environment(
@@ -66,7 +75,7 @@ def read(env: Mapping[str, str]) -> Environment:
         job=env.get("TFGPU_JOB", "local"),
         namespace=env.get("TFGPU_NAMESPACE", ""),
         job_uid=env.get("TFGPU_JOB_UID", ""),
-        role=env.get("TFGPU_REPLICA_TYPE") or role,
+        role=role,
         index=_integer(env, "TFGPU_REPLICA_INDEX", index, 0) or 0,
         attempt=_integer(env, "TFGPU_ATTEMPT", 1, 1) or 1,
         replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,

@@ -12,21 +12,17 @@ import numpy as np
 
 from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.completed import Mark
-from tfgpujob_trainer.data import Source, source
-from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.lift import Lifted, as_compiled
-from tfgpujob_trainer.loop import Position, Run, evaluate
+from tfgpujob_trainer.loop import Position, Run
 from tfgpujob_trainer.progress import describe, say
 from tfgpujob_trainer.values import local_value
 
 
-def finish(run: Run, module: Entrypoint, lifted: Lifted, position: Position) -> dict[str, Any]:
+def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary."""
     splits = {"train": run.last_epoch}
-    test = test_data(module)
-    if test is not None:
-        loss, metrics = evaluate(run, test)
-        splits["test"] = {"loss": loss, **metrics}
+    if run.built.test is not None:
+        splits["test"] = run.evaluate(run.built.test)
     run.heart.beat(heartbeat.EXPORTING, position.step)
     output = Path(run.config.output.directory)
     summary: dict[str, Any] = {
@@ -35,28 +31,17 @@ def finish(run: Run, module: Entrypoint, lifted: Lifted, position: Position) -> 
         "examples": position.examples,
         "examplesPerSecond": run.progress.total.rate,
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
-        "weightsSha256": weights_digest(run.model),
+        "weightsSha256": weights_digest(run.built.model),
         "model": str(output / "model.keras"),
     }
     if run.peers.is_chief:
-        export(run.model, lifted, output)
+        export(run.built.model, lifted, output)
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
         Mark(output).write(run.config.to_json(), summary)
     for line in summary_lines(summary):
         say(line)
-    run.peers.count(True)
     return summary
-
-
-def test_data(module: Entrypoint) -> Source | None:
-    """The `test` split, or None, said aloud, if data() has none."""
-    try:
-        value = module.data("test")
-    except Exception as error:  # noqa: BLE001 (a module need not know this split)
-        say(f"no test split: data('test') raised {type(error).__name__}: {error}")
-        return None
-    return None if value is None else source(value, "test")
 
 
 def export(model: keras.Model, lifted: Lifted, output: Path) -> None:
@@ -82,12 +67,7 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     """The end summary for people."""
     return [
         f"trained {summary['steps']} steps, {summary['epochs']} epochs, {summary['examplesPerSecond']:.0f} examples/s",
-        *(f"{name}: {describe_split(values)}" for name, values in summary["splits"].items() if values),
+        *(f"{name}: {describe(values)}" for name, values in summary["splits"].items() if values),
         f"weights sha256 {summary['weightsSha256']}",
         f"model {summary['model']}",
     ]
-
-
-def describe_split(values: dict[str, float]) -> str:
-    """`loss 0.1234, accuracy 0.9500`."""
-    return describe(values["loss"], {k: v for k, v in values.items() if k != "loss"})

@@ -14,6 +14,8 @@ TRAINING = "training"
 EVALUATING = "evaluating"
 SAVING = "saving"
 EXPORTING = "exporting"
+WAITING = "waiting"
+"""An evaluator between two checkpoints, for as long as the training takes."""
 
 FD_VARIABLE = "TFGPU_TRAINER_HEARTBEAT_FD"
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_SMALL, _LARGE = 1 << 12, 1 << 22
-"""Numbers of int32 in one message, so that two traced functions serve every size."""
+_SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
+"""Numbers of int32 in one message; few sizes, so that few functions are traced."""
 
 
 class Peers:
@@ -22,12 +22,14 @@ class Peers:
         """The chief's bytes, on every worker; what the others pass is ignored."""
         if self.workers == 1:
             return data
-        length = int(self._numbers([len(data) >> 30, len(data) & 0x3FFFFFFF] if self.is_chief else [0, 0])[0]) << 30
-        length |= int(self._last[1])
+        high, low = self._numbers([len(data) >> 30, len(data) & 0x3FFFFFFF] if self.is_chief else [0, 0])
+        length = (int(high) << 30) | int(low)
         words = np.zeros(-(-length // 4), np.int32)
         if self.is_chief:
             words = np.frombuffer(data.ljust(len(words) * 4, b"\0"), np.int32)
-        received = [self._numbers(words[start : start + _LARGE]) for start in range(0, len(words), _LARGE)] or [words]
+        received = [self._numbers(words[start : start + _SIZES[-1]]) for start in range(0, len(words), _SIZES[-1])] or [
+            words
+        ]
         return np.concatenate(received).tobytes()[:length]
 
     def count(self, flag: bool) -> int:
@@ -38,11 +40,9 @@ class Peers:
 
     def _numbers(self, numbers: Any) -> np.ndarray:
         values = np.asarray(numbers, np.int32)
-        size = _SMALL if len(values) <= _SMALL else _LARGE
-        padded = np.zeros(size, np.int32)
+        padded = np.zeros(next(size for size in _SIZES if size >= len(values)), np.int32)
         padded[: len(values)] = values
-        self._last = self._sum(tf.constant(padded)).numpy()[: len(values)]
-        return self._last
+        return self._sum(tf.constant(padded)).numpy()[: len(values)]
 
     def _sum_replicas(self, values: Any) -> Any:
         def replica() -> Any:

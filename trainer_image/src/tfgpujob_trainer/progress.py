@@ -61,7 +61,7 @@ class Progress:
         """Whether an interval is over."""
         return time.monotonic() - self._printed >= self.log_every_seconds
 
-    def line(self, *, phase: str, step: int, epoch: int, loss: float, metrics: Mapping[str, float]) -> None:
+    def line(self, *, phase: str, step: int, epoch: int, values: Mapping[str, float]) -> None:
         """Print the JSON line of the interval that ends now."""
         record: dict[str, Any] = {
             "tfgpu": "progress",
@@ -70,8 +70,8 @@ class Progress:
             "steps": self.steps,
             "epoch": epoch,
             "epochs": self.epochs,
-            "loss": _number(loss),
-            "metrics": {name: _number(value) for name, value in metrics.items()},
+            "loss": _number(values["loss"]),
+            "metrics": {name: _number(value) for name, value in values.items() if name != "loss"},
             "examplesPerSecond": self._interval.rate,
             "inputWait": self._interval.input_wait,
         }
@@ -79,18 +79,18 @@ class Progress:
         self._interval = Window()
         self._printed = time.monotonic()
 
-    def epoch_line(self, *, epoch: int, loss: float, metrics: Mapping[str, float], more: str = "") -> None:
+    def epoch_line(self, *, epoch: int, values: Mapping[str, float], more: str = "") -> None:
         """Print the epoch for people, and start the next."""
         say(
-            f"epoch {epoch}/{self.epochs}: {describe(loss, metrics)}, {self._epoch.rate:.0f} examples/s, "
+            f"epoch {epoch}/{self.epochs}: {describe(values)}, {self._epoch.rate:.0f} examples/s, "
             f"input wait {self._epoch.input_wait:.0%}{more}"
         )
         self._epoch = Window()
 
 
-def describe(loss: float, metrics: Mapping[str, float]) -> str:
+def describe(values: Mapping[str, float]) -> str:
     """`loss 0.1234, accuracy 0.9500`."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in {"loss": loss, **metrics}.items())
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def _number(value: float) -> float:

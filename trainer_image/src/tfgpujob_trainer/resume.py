@@ -56,15 +56,15 @@ class Resume:
         Raises ConfigError if the checkpoint does not fit the model, the data or the batch size.
         """
         saved = self._store.latest() if peers.is_chief else None
-        header = json.loads(peers.from_chief(_header(saved)))
+        arrays = {} if saved is None else saved.arrays()
+        header = json.loads(peers.from_chief(_header(saved, arrays)))
         if header is None:
             return None
         state = header["state"]
         self._check(state, header["arrays"])
         metrics: list[np.ndarray] = []
-        arrays = saved.arrays() if saved is not None else {}
         for name, (dtype, shape) in header["arrays"].items():
-            data = peers.from_chief(arrays[name].tobytes() if saved is not None else b"")
+            data = peers.from_chief(arrays[name].tobytes() if name in arrays else b"")
             value = np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
             if name.startswith("metrics/"):
                 metrics.append(value)
@@ -100,8 +100,8 @@ class Resume:
         return True
 
 
-def _header(saved: Saved | None) -> bytes:
+def _header(saved: Saved | None, arrays: Mapping[str, np.ndarray]) -> bytes:
     if saved is None:
         return b"null"
-    arrays = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in saved.arrays().items()}
-    return json.dumps({"state": saved.state, "arrays": arrays}).encode()
+    kinds = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}
+    return json.dumps({"state": saved.state, "arrays": kinds}).encode()

@@ -14,10 +14,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
-from tfgpujob_trainer.values import local_value
+from tfgpujob_trainer.metrics import check_metrics, metric_variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,15 @@ class Steps:
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._statistics = moving_statistics(model)
-        self.notes = self._loss.notes
+        self.notes = [*self._loss.notes, *_batch_statistics(strategy, model)]
         inputs = (spec,) * len(self._devices)
         flag = tf.TensorSpec([], tf.bool)
         self.train: Callable[[Any, Any], StepResult] = self._compile(self._train_replica, inputs, flag)
         self.evaluate: Callable[[Any, Any], StepResult] = self._compile(self._evaluate_replica, inputs, flag)
+
+    def regularisation(self) -> float:
+        """The weight regularisers' part of the loss, now."""
+        return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
     def _compile(self, replica: Callable[..., Any], inputs: Any, flag: Any) -> Callable[[Any, Any], StepResult]:
         @tf.function(autograph=False, input_signature=[inputs, flag])
@@ -86,7 +89,7 @@ class Steps:
         groups = grouped(self._loss(batch, y_pred, training=False))
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         message = self._all_reduce(self._message(groups, stop))
-        return self._result(message, _total(message["groups"]) + self._regularisation())
+        return self._result(message, _total(message["groups"]))
 
     def _message(self, groups: dict[str, tuple[Any, Any]], stop: Any) -> dict[str, Any]:
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups.values()])
@@ -114,9 +117,6 @@ class Steps:
             total = [_add(a, b) for a, b in zip(total, added, strict=True)]
             loss += tf.cast(regularisation, loss.dtype)
         return total, loss
-
-    def _regularisation(self) -> Any:
-        return self._loss.regularisation() if self._loss.regularised else 0.0
 
     def _result(self, message: dict[str, Any], loss: Any) -> tuple[Any, ...]:
         return message["stop"], message["not_finite"], loss, message["groups"], message["metrics"]
@@ -162,21 +162,6 @@ def build(model: keras.Model, arrays: Any) -> None:
     check_metrics(model)
 
 
-def metric_variables(model: keras.Model) -> list[Any]:
-    """The state of all of the model's metrics."""
-    return list(model.metrics_variables)
-
-
-def check_metrics(model: keras.Model) -> None:
-    """Raise ConfigError unless every metric's fresh state is a sum that starts at zero."""
-    for variable in metric_variables(model):
-        if variable.aggregation != "sum" or local_value(variable).any():
-            raise ConfigError(
-                f"metric state {variable.path!r} is not a sum that starts at zero",
-                "use a metric whose state is added up, such as keras.metrics.Mean",
-            )
-
-
 def moving_statistics(model: keras.Model) -> list[Any]:
     """State that training layers change by themselves, such as BatchNormalization's moving mean.
 
@@ -189,6 +174,20 @@ def moving_statistics(model: keras.Model) -> list[Any]:
             found += [v for v in layer._non_trainable_variables if tf.as_dtype(v.dtype).is_floating]  # noqa: SLF001
     metrics = {id(v) for v in model.metrics_variables}
     return [v for v in found if id(v) not in metrics]
+
+
+def _batch_statistics(strategy: tf.distribute.Strategy, model: keras.Model) -> list[str]:
+    if strategy.num_replicas_in_sync == 1:
+        return []
+    names = [
+        layer.name
+        for layer in model._flatten_layers()  # noqa: SLF001
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and not layer.synchronized
+    ]
+    if not names:
+        return []
+    fix = "BatchNormalization(synchronized=True) makes them those of the global batch"
+    return [f"{', '.join(names)}: batch statistics are each replica's own; {fix}"]
 
 
 def _total(groups: Sequence[tuple[Any, Any]]) -> Any:

@@ -26,7 +26,10 @@ from tfgpujob_trainer.exits import ExitCode, Outcome, termination_log
 from tfgpujob_trainer.watchdog import Watchdog
 
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
+_NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
+"""What TensorFlow prints at every start, and nobody can act on."""
 _POLL_SECONDS = 0.1
+_FAREWELL_SECONDS = 10.0
 _STACKS_SECONDS = 1.0
 
 
@@ -38,6 +41,7 @@ class Supervisor:
         self.last_lines: deque[str] = deque(maxlen=40)
         self._stoppable = False
         self._outcome: Outcome | None = None
+        self._ended = 0.0
         self._signals = 0
         self._oom_kills = _oom_kills()
 
@@ -49,6 +53,7 @@ class Supervisor:
         environment = {
             "TF_CPP_MIN_LOG_LEVEL": "2",
             **os.environ,
+            "KERAS_BACKEND": "tensorflow",
             heartbeat.FD_VARIABLE: str(write_fd),
             "PYTHONUNBUFFERED": "1",
         }
@@ -90,6 +95,8 @@ class Supervisor:
                 return Outcome(
                     code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began"
                 )
+            if self._ended and time.monotonic() - self._ended > _FAREWELL_SECONDS:
+                self._child.kill()
             if self._outcome is None and (overdue := self._watchdog.overdue(time.monotonic())):
                 self._show_stacks()
                 self._child.kill()
@@ -111,6 +118,8 @@ class Supervisor:
 
     def _pass_on(self, stream: IO[str], target: TextIO) -> None:
         for line in stream:
+            if any(noise in line for noise in _NOISE):
+                continue
             target.write(line)
             target.flush()
             if not line.startswith('{"tfgpu"'):
@@ -127,6 +136,7 @@ class Supervisor:
                     self._child.send_signal(signal.SIGTERM)
             if "outcome" in record:
                 self._outcome = Outcome(**record["outcome"])
+                self._ended = time.monotonic()
 
     def _unexplained(self, returncode: int) -> Outcome:
         """The end of a process that said nothing: by its exit status, and who else could be the cause."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -12,23 +13,23 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfgpujob_trainer import config, entrypoint, environment, heartbeat, strategy
-from tfgpujob_trainer.checkpoint import Owner, Store, named
+from tfgpujob_trainer.built import Built
+from tfgpujob_trainer.checkpoint import Owner, Store, variables_to_save
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Schedule, Source, source
 from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, classify
+from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify
 from tfgpujob_trainer.finish import finish
+from tfgpujob_trainer.follow import follow
 from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.lift import Lifted, lift
+from tfgpujob_trainer.lift import lift
 from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.main import parser
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outcome:
-    """Train, evaluate and export; the summary of what was done."""
+    """Train, evaluate and export, or follow a training run as its evaluator; says how it ended."""
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     strategy.resolve_peers(env.peers, say)
@@ -72,25 +73,29 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     heart.stoppable()
     stop_keras_scaling_by_replicas()
     with strategy_.scope():
-        run, lifted = assemble(settings, env=env, heart=heart, strategy_=strategy_, module=module, stop=stop)
-    position = train(run)
-    summary = finish(run, module, lifted, position)
-    return Outcome(code=ExitCode.DONE, cause="Completed", message=f"done after {position.step} steps", summary=summary)
+        built = build_model(settings, env, strategy_, module)
+        if env.is_evaluator:
+            return follow(settings, built, heart, stop)
+        run = assemble(settings, env, built, heart=heart, stop=stop)
+    try:
+        position = train(run)
+        summary = finish(run, built.lifted, position)
+        done = f"done after {position.step} steps"
+        outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=summary)
+    except StoppedError as error:
+        outcome = error.outcome()
+    # All work is done. A worker that leaves at once may take the others down before they have said so.
+    heart.ended(outcome)
+    with contextlib.suppress(tf.errors.OpError):
+        run.peers.count(True)
+    return outcome
 
 
-def assemble(
-    settings: TrainerConfig,
-    *,
-    env: Environment,
-    heart: Heartbeat,
-    strategy_: tf.distribute.Strategy,
-    module: Entrypoint,
-    stop: StopFlag,
-) -> tuple[Run, Lifted]:
-    """Build model, data, steps and checkpoints; raises ConfigError for whatever does not fit together."""
-    peers = Peers(strategy_, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+def build_model(
+    settings: TrainerConfig, env: Environment, strategy_: tf.distribute.Strategy, module: Entrypoint
+) -> Built:
+    """Build model, data and steps; raises ConfigError for whatever does not fit together."""
     data = source(module.data("train"), "train")
-    validation = source(module.data("validation"), "validation") if settings.evaluate.every_epochs else None
     model = module.model()
     lifted = lift(model)
     build(model, data.take(slice(0, 2)))
@@ -98,43 +103,76 @@ def assemble(
     schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync)
     for line in (describe_batch(schedule, env), *lifted.notes, *steps.notes, *schedule.notes):
         say(line)
-    total_steps = settings.steps or (settings.epochs or 0) * schedule.steps_per_epoch
-    run_json = json.dumps(describe_run(settings, env, strategy_, module), indent=1)
-    output = Path(settings.output.directory)
+    wants_validation = settings.evaluate.every_epochs is not None or env.is_evaluator
+    return Built(
+        strategy=strategy_,
+        module=module,
+        model=model,
+        lifted=lifted,
+        steps=steps,
+        schedule=schedule,
+        first_replica=strategy.first_replica(strategy_, env),
+        data=data,
+        validation=other_split(module, "validation", data) if wants_validation else None,
+        test=other_split(module, "test", data),
+    )
+
+
+def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: Heartbeat, stop: StopFlag) -> Run:
+    """Everything that training needs, with the checkpoints opened."""
+    peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+    total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
     resume = Resume(
-        open_store(output, settings, env, peers),
-        variables_to_save(model),
+        open_store(Path(settings.output.directory), settings, env, peers),
+        variables_to_save(built.model),
         identity={
             "globalBatchSize": settings.global_batch_size,
             "seed": settings.seed,
-            "rows of training data": data.rows,
-            "arrays of training data": data.signature(),
+            "rows of training data": built.data.rows,
+            "arrays of training data": built.data.signature(),
         },
-        config={"params": dict(settings.params), "code": code_hash(module), "epochs": settings.epochs},
-        run_json=run_json,
+        config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
+        run_json=json.dumps(describe_run(settings, env, built.strategy, built.module), indent=1),
         say=say,
     )
-    run = Run(
+    progress = Progress(
+        steps=total_steps,
+        epochs=-(-total_steps // built.schedule.steps_per_epoch),
+        log_every_seconds=settings.log_every_seconds,
+    )
+    return Run(
         config=settings,
-        strategy=strategy_,
-        model=model,
-        steps=steps,
-        data=data,
-        validation=validation,
-        schedule=schedule,
+        built=built,
         total_steps=total_steps,
-        first_replica=strategy.first_replica(strategy_, env),
+        evaluate=built.evaluator(heart),
         peers=peers,
         resume=resume,
         heart=heart,
         stop=stop,
-        progress=Progress(
-            steps=total_steps,
-            epochs=-(-total_steps // schedule.steps_per_epoch),
-            log_every_seconds=settings.log_every_seconds,
-        ),
+        progress=progress,
     )
-    return run, lifted
+
+
+def other_split(module: Entrypoint, split: str, train_data: Source) -> Source | None:
+    """Data to evaluate on; None, said aloud, if data() has no such split.
+
+    Raises ConfigError if its arrays are not like those of the training data.
+    """
+    try:
+        value = module.data(split)
+    except Exception as error:  # noqa: BLE001 (a module need not know every split)
+        say(f"no {split} split: data({split!r}) raised {type(error).__name__}: {error}")
+        return None
+    if value is None:
+        return None
+    found = source(value, split)
+    if found.signature() != train_data.signature():
+        raise ConfigError(
+            f"data({split!r}) has rows of {', '.join(found.signature())}, "
+            f"data('train') of {', '.join(train_data.signature())}",
+            "return the same types and shapes for every split",
+        )
+    return found
 
 
 def make_schedule(settings: TrainerConfig, data: Source, replicas: int) -> Schedule:
@@ -156,7 +194,12 @@ def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: P
     owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
     store = Store(output, owner, keep=settings.checkpoint.keep, say=say)
     if peers.is_chief:
-        store.take_ownership()
+        try:
+            store.take_ownership()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write to trainer.output.directory: {error}", "mount a volume there that this user may write to"
+            ) from error
     if not is_shared(output, peers):
         say(
             f"{output} is not shared by the workers: only {'this' if peers.is_chief else 'the first'} worker's "
@@ -177,13 +220,6 @@ def is_shared(output: Path, peers: Peers) -> bool:
     if peers.is_chief:
         probe.unlink()
     return seen == peers.workers
-
-
-def variables_to_save(model: keras.Model) -> dict[str, Any]:
-    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizer."""
-    metrics = {id(v) for v in model.metrics_variables}
-    own = [v for v in model.variables if id(v) not in metrics]
-    return {**named("model", own), **named("optimizer", model.optimizer.variables)}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpujob_trainer.exits import ExitCode, Outcome
-from tfgpujob_trainer.heartbeat import STARTING
+from tfgpujob_trainer.heartbeat import STARTING, WAITING
 
 _GRACE = 1.2
 """A stalled peer's collective times out after stepSeconds, here and there. The process that is stuck
@@ -25,6 +25,8 @@ class Watchdog:
 
     def overdue(self, now: float) -> Outcome | None:
         """The end of a process that is silent for too long, else None."""
+        if self._phase == WAITING:
+            return None
         silent = now - self._since
         if self._phase == STARTING:
             if silent <= self._startup:

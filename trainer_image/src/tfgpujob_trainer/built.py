@@ -1,0 +1,47 @@
+"""A model with its data and steps, built under a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.data import Schedule, Source
+from tfgpujob_trainer.entrypoint import Entrypoint
+from tfgpujob_trainer.evaluation import Evaluator
+from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.lift import Lifted
+from tfgpujob_trainer.step import Steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """What training and evaluation have in common. `first_replica` is this worker's, among all replicas."""
+
+    strategy: tf.distribute.Strategy
+    module: Entrypoint
+    model: keras.Model
+    lifted: Lifted
+    steps: Steps
+    schedule: Schedule
+    first_replica: int
+    data: Source
+    validation: Source | None
+    test: Source | None
+
+    @property
+    def local_replicas(self) -> int:
+        """Replicas of this worker."""
+        return len(self.strategy.extended.worker_devices)
+
+    def evaluator(self, heart: Heartbeat) -> Evaluator:
+        """Evaluates this model with the replicas and batch size of the training."""
+        return Evaluator(
+            strategy=self.strategy,
+            model=self.model,
+            steps=self.steps,
+            schedule=self.schedule,
+            first_replica=self.first_replica,
+            heart=heart,
+        )

@@ -1,0 +1,53 @@
+"""The model's metrics over all replicas: state that is summed in the step's all-reduce, and results made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.values import local_value
+
+
+def metric_variables(model: keras.Model) -> list[Any]:
+    """The state of all of the model's metrics."""
+    return list(model.metrics_variables)
+
+
+def check_metrics(model: keras.Model) -> None:
+    """Raise ConfigError unless every metric's fresh state is a sum that starts at zero."""
+    for variable in metric_variables(model):
+        if variable.aggregation != "sum" or local_value(variable).any():
+            raise ConfigError(
+                f"metric state {variable.path!r} is not a sum that starts at zero",
+                "use a metric whose state is added up, such as keras.metrics.Mean",
+            )
+
+
+def results(model: keras.Model, states: list[Any]) -> dict[str, float]:
+    """The model's metrics from state that was summed over all replicas; the loss is not among them."""
+    mapping = list(zip(metric_variables(model), states, strict=True))
+    with keras.StatelessScope(state_mapping=mapping):
+        values = model.get_metrics_result()
+    return {name: float(np.mean(value)) for name, value in values.items() if name != "loss"}
+
+
+def reset(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
+    """Start counting anew on every replica."""
+    restore(strategy, model, [np.zeros(v.shape) for v in metric_variables(model)])
+
+
+def restore(strategy: tf.distribute.Strategy, model: keras.Model, states: list[Any]) -> None:
+    """Give summed state to the first replica of all and zero to the others, so that their sum is the same."""
+    values = [np.asarray(s) for s in states]
+
+    def replica() -> None:
+        context = tf.distribute.get_replica_context()
+        first = int(tf.get_static_value(context.replica_id_in_sync_group)) == 0
+        for variable, value in zip(metric_variables(model), values, strict=True):
+            variable.assign(tf.cast(value if first else np.zeros_like(value), variable.dtype))
+
+    strategy.run(replica)
