@@ -145,9 +145,11 @@ def _columns() -> list[dict[str, Any]]:
 
 def files() -> dict[str, str]:
     """What is generated, by path below the repository's root."""
+    crds = {"tfgpujobs.yaml": _yaml(build(cel=True)), "tfgpujobs-no-cel.yaml": _yaml(build(cel=False))}
     return {
-        "crds/tfgpujobs.yaml": _yaml(build(cel=True)),
-        "crds/tfgpujobs-no-cel.yaml": _yaml(build(cel=False)),
+        **{f"crds/{name}": text for name, text in crds.items()},
+        # A Helm chart can't reach outside its own folder.
+        **{f"charts/tfgpujob/files/{name}": text for name, text in crds.items()},
         "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
     }
 

@@ -1,0 +1,51 @@
+{{- define "tfgpujob.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tfgpujob.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "tfgpujob.labels" -}}
+{{ include "tfgpujob.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "tfgpujob.serviceAccountName" -}}
+{{- default (ternary (include "tfgpujob.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* Call with (list $ .Values.image): the reference by digest, else by tag, else by appVersion. */}}
+{{- define "tfgpujob.image" -}}
+{{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (default $root.Chart.AppVersion $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the operator does in a namespace whose jobs it runs. Pods are created and deleted, never changed. */}}
+{{- define "tfgpujob.jobRules" -}}
+- apiGroups: [tfgpu.dev]
+  resources: [tfgpujobs]
+  verbs: [get, list, watch, delete]
+- apiGroups: [tfgpu.dev]
+  resources: [tfgpujobs/status, tfgpujobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods, services]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end -}}

@@ -1,0 +1,229 @@
+"""Helm, as the quick start and the tests use it: install, uninstall, list, and render without a cluster.
+
+With a `helm` binary on PATH that one works, version 3 or 4; else Helm's own code does, from the Helm 4 SDK wheel
+that the tools' environment has. Both raise HelmError with Helm's words.
+"""
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+Object = dict[str, Any]
+Values = Mapping[str, Any]
+
+CHART = Path(__file__).resolve().parents[1] / "charts" / "tfgpujob"
+
+
+class HelmError(Exception):
+    """Helm refused or did not get ready in time. The message is Helm's, and says what to look at next."""
+
+
+def install(
+    kubeconfig: Path,
+    release: str,
+    namespace: str,
+    chart: Path = CHART,
+    values: Values | None = None,
+    *,
+    timeout_seconds: int = 300,
+) -> None:
+    """Install the release, or upgrade it to exactly this chart and these values; return when all is ready.
+
+    A release that an interrupted Helm left half-way is removed first; what the chart marks `keep` stays.
+    """
+    helm, target = _helm(), _Release(kubeconfig, release, namespace)
+    try:
+        status = helm.status(target)
+        if status.startswith("pending"):
+            helm.uninstall(target, timeout_seconds)
+            status = ""
+        helm.deploy(target, chart, dict(values or {}), upgrade=bool(status), timeout_seconds=timeout_seconds)
+    except HelmError as error:
+        hint = f"Look at: kubectl --kubeconfig {kubeconfig} --namespace {namespace} describe pods"
+        raise HelmError(f"cannot install {release} into namespace {namespace}: {error}\n{hint}") from error
+
+
+def uninstall(kubeconfig: Path, release: str, namespace: str, *, timeout_seconds: int = 120) -> None:
+    """Remove the release and wait until its objects are gone; no release of that name is no error."""
+    _helm().uninstall(_Release(kubeconfig, release, namespace), timeout_seconds)
+
+
+def status(kubeconfig: Path, release: str, namespace: str) -> str:
+    """`deployed`, `failed`, `pending-install` …; empty when there is no such release."""
+    return _helm().status(_Release(kubeconfig, release, namespace))
+
+
+def template(
+    chart: Path = CHART,
+    values: Values | None = None,
+    *,
+    release: str = "tfgpu",
+    namespace: str = "tfgpu-system",
+    kube_version: str = "v1.34.0",
+    api_versions: Sequence[str] = (),
+) -> list[Object]:
+    """The objects that an install on such a server would create; `api_versions` is all that it serves."""
+    text = _helm().render(
+        chart,
+        dict(values or {}),
+        release=release,
+        namespace=namespace,
+        kube_version=kube_version,
+        api_versions=list(api_versions),
+    )
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    kubeconfig: Path
+    name: str
+    namespace: str
+
+
+class _Helm(Protocol):
+    def status(self, release: _Release) -> str: ...
+    def deploy(
+        self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int
+    ) -> None: ...
+    def uninstall(self, release: _Release, timeout_seconds: int) -> None: ...
+    def render(
+        self,
+        chart: Path,
+        values: Object,
+        *,
+        release: str,
+        namespace: str,
+        kube_version: str,
+        api_versions: list[str],
+    ) -> str: ...
+
+
+def _helm() -> _Helm:
+    binary = shutil.which("helm")
+    return _Binary(binary) if binary else _Sdk()
+
+
+class _Binary:
+    """The `helm` command."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def status(self, release: _Release) -> str:
+        arguments = ("list", "--all", "--output", "json", "--filter", f"^{release.name}$")
+        listed = json.loads(self._run(*arguments, *_where(release)))
+        return str(listed[0]["status"]) if listed else ""
+
+    def deploy(self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int) -> None:
+        verb = ("upgrade", "--reset-values") if upgrade else ("install", "--create-namespace")
+        how = ("--wait", "--timeout", f"{timeout_seconds}s", "--values", "-")
+        self._run(*verb, release.name, str(chart), *_where(release), *how, stdin=json.dumps(values))
+
+    def uninstall(self, release: _Release, timeout_seconds: int) -> None:
+        how = ("--wait", "--timeout", f"{timeout_seconds}s", "--ignore-not-found")
+        self._run("uninstall", release.name, *_where(release), *how)
+
+    def render(
+        self,
+        chart: Path,
+        values: Object,
+        *,
+        release: str,
+        namespace: str,
+        kube_version: str,
+        api_versions: list[str],
+    ) -> str:
+        extra = [argument for version in api_versions for argument in ("--api-versions", version)]
+        where = ("--namespace", namespace, "--kube-version", kube_version, "--values", "-")
+        return self._run("template", release, str(chart), *where, *extra, stdin=json.dumps(values))
+
+    def _run(self, *arguments: str, stdin: str = "") -> str:
+        command = [self._path, *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise HelmError(done.stderr.strip().removeprefix("Error: "))
+        return done.stdout
+
+
+def _where(release: _Release) -> tuple[str, ...]:
+    return ("--kubeconfig", str(release.kubeconfig), "--namespace", release.namespace)
+
+
+class _Sdk:
+    """Helm 4 as a library."""
+
+    def __init__(self) -> None:
+        try:
+            import helm_python  # noqa: PLC0415 - 85 MB, for those who have no helm
+        except ImportError as error:
+            raise HelmError("no helm on PATH and no helm-python-sdk: install Helm, or run: make venv") from error
+        self._sdk = helm_python
+
+    def status(self, release: _Release) -> str:
+        with self._translated(), self._config(release) as config:
+            try:
+                return str(config.status(release.name)["status"])
+            except self._sdk.HelmNotFoundError:
+                return ""
+
+    def deploy(self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int) -> None:
+        with self._translated(), self._config(release) as config, self._sdk.HelmContext() as context:
+            verb = partial(config.upgrade, reset_values=True)
+            if not upgrade:
+                verb = partial(config.install, create_namespace=True)
+            how = {"context": context, "namespace": release.namespace, "timeout": timeout_seconds}
+            # Native code doesn't see ^C, so it runs in a thread, and ^C cancels it.
+            with ThreadPoolExecutor(1) as pool:
+                deployed = pool.submit(verb, chart, release.name, values, wait="watcher", **how)
+                try:
+                    deployed.result()
+                except KeyboardInterrupt:
+                    context.cancel()
+                    raise
+
+    def uninstall(self, release: _Release, timeout_seconds: int) -> None:
+        with self._translated(), self._config(release) as config:
+            config.uninstall(release.name, ignore_not_found=True, timeout=timeout_seconds, wait="watcher")
+
+    def render(
+        self,
+        chart: Path,
+        values: Object,
+        *,
+        release: str,
+        namespace: str,
+        kube_version: str,
+        api_versions: list[str],
+    ) -> str:
+        options = {
+            "name": release,
+            "namespace": namespace,
+            "kube_version": kube_version,
+            "api_versions": api_versions,
+        }
+        with self._translated(), self._sdk.Chart.load(chart) as loaded:
+            # The library takes the last two options, but Chart.render() has no parameters for them.
+            arguments = (loaded._raw(), json.dumps(values), json.dumps(options))  # noqa: SLF001
+            rendered = self._sdk._native.call_string("helm_render", *arguments)  # noqa: SLF001
+        manifests: dict[str, str] = json.loads(rendered)
+        return "\n---\n".join(text for path, text in manifests.items() if not path.endswith("NOTES.txt"))
+
+    def _config(self, release: _Release) -> Any:
+        return self._sdk.Config(kubeconfig_path=release.kubeconfig, namespace=release.namespace)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._sdk.HelmError as error:
+            raise HelmError(str(error)) from error
