@@ -64,7 +64,11 @@ class KubeCluster:
         if _in_cluster():
             kube_config.load_incluster_config(client_configuration=configuration)
         else:
-            await kube_config.load_kube_config(client_configuration=configuration, persist_config=False)
+            await kube_config.load_kube_config(
+                config_file=os.environ.get("KUBECONFIG") or None,
+                client_configuration=configuration,
+                persist_config=False,
+            )
         return cls(configuration)
 
     async def __aenter__(self) -> Self:
@@ -224,7 +228,7 @@ class KubeCluster:
 
 
 def _in_cluster() -> bool:
-    return "KUBECONFIG" not in os.environ and _SERVICE_ACCOUNT.exists()
+    return not os.environ.get("KUBECONFIG") and _SERVICE_ACCOUNT.exists()
 
 
 def _path(collection: tuple[str, str], namespace: str | None, name: str = "") -> str:

@@ -1,0 +1,208 @@
+"""Never two leaders, also when the API server hangs; and the next one does not wait after a clean stop."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from tests.harness.vtime import run
+from tests.unit.shell.fakes import FakeCluster
+
+from tfgpujob.core.snapshot import Object
+from tfgpujob.shell.leader import LEASE_SECONDS, RENEW_DEADLINE, RETRY_SECONDS, Elector
+from tfgpujob.shell.ports import ApiError
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Hall:
+    """A Lease, and who works when."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.working: set[str] = set()
+        self.most = 0
+        self.began: list[tuple[str, float]] = []
+        self.ended: list[tuple[str, float]] = []
+
+    def join(self, identity: str, skew: float = 0.0, cluster: FakeCluster | None = None) -> asyncio.Task[None]:
+        loop = asyncio.get_running_loop()
+        elector = Elector(
+            cluster or self.cluster,
+            namespace="ns",
+            name="lease",
+            identity=identity,
+            now=lambda: EPOCH + timedelta(seconds=loop.time() + skew),
+            beat=lambda: None,
+        )
+
+        async def work() -> None:
+            self.working.add(identity)
+            self.most = max(self.most, len(self.working))
+            self.began.append((identity, loop.time()))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.working.discard(identity)
+                self.ended.append((identity, loop.time()))
+
+        return asyncio.create_task(elector.run(work))
+
+
+class Partitioned(FakeCluster):
+    """The same Lease, over a network that can hang."""
+
+    def __init__(self, behind: FakeCluster) -> None:
+        super().__init__()
+        self.objects = behind.objects
+        self.behind = behind
+        self.hangs = False
+
+    async def _pass(self) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        await self._pass()
+        return await self.behind.get_lease(namespace, name)
+
+    async def create_lease(self, namespace: str, body: Object) -> Object:
+        await self._pass()
+        return await self.behind.create_lease(namespace, body)
+
+    async def replace_lease(self, namespace: str, body: Object) -> Object:
+        await self._pass()
+        return await self.behind.replace_lease(namespace, body)
+
+
+def test_one_leads_and_the_other_waits() -> None:
+    async def main() -> Hall:
+        hall = Hall()
+        hall.join("a")
+        await asyncio.sleep(1)
+        hall.join("b", skew=3600)
+        await asyncio.sleep(120)
+        return hall
+
+    hall = run(main())
+    assert hall.began == [("a", 0.0)]
+    assert hall.most == 1
+
+
+def test_a_clean_stop_hands_over_at_once() -> None:
+    async def main() -> Hall:
+        hall = Hall()
+        first = hall.join("a")
+        await asyncio.sleep(1)
+        hall.join("b")
+        await asyncio.sleep(60)
+        first.cancel()
+        await asyncio.wait({first})
+        assert hall.cluster.objects["Lease", "lease"]["spec"]["holderIdentity"] == ""
+        await asyncio.sleep(RETRY_SECONDS * 2)
+        return hall
+
+    hall = run(main())
+    assert [who for who, _ in hall.began] == ["a", "b"]
+    assert hall.began[1][1] <= 61 + RETRY_SECONDS
+    assert hall.most == 1
+
+
+def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
+    async def main() -> Hall:
+        hall = Hall()
+        network = Partitioned(hall.cluster)
+        hall.join("a", cluster=network)
+        await asyncio.sleep(5)
+        hall.join("b")
+        network.hangs = True
+        await asyncio.sleep(60)
+        return hall
+
+    hall = run(main())
+    assert [who for who, _ in hall.began] == ["a", "b"]
+    stopped, started = hall.ended[0][1], hall.began[1][1]
+    assert stopped <= 5 + RENEW_DEADLINE
+    assert started - stopped >= LEASE_SECONDS - RENEW_DEADLINE - RETRY_SECONDS
+    assert hall.most == 1
+
+
+def test_a_killed_leader_is_followed_after_the_lease_ran_out() -> None:
+    async def main() -> Hall:
+        hall = Hall()
+        killed = hall.join("a")
+        await asyncio.sleep(1)
+        hall.cluster.refuse = lambda call: None
+        hall.join("b")
+        await asyncio.sleep(30)
+        # Killed without a chance to release.
+        refused = ApiError(0, "Unreachable", "killed")
+
+        def dead(call: str) -> None:
+            raise refused
+
+        hall.cluster.refuse = dead
+        killed.cancel()
+        await asyncio.wait({killed})
+        hall.cluster.refuse = lambda call: None
+        await asyncio.sleep(LEASE_SECONDS + 2 * RETRY_SECONDS)
+        return hall
+
+    hall = run(main())
+    assert [who for who, _ in hall.began] == ["a", "b"]
+    assert hall.began[1][1] >= 31 + LEASE_SECONDS - RETRY_SECONDS
+
+
+def test_the_same_identity_goes_on_at_once_after_a_crash() -> None:
+    async def main() -> Hall:
+        hall = Hall()
+        hall.cluster.hold(
+            {
+                "kind": "Lease",
+                "metadata": {"name": "lease"},
+                "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 3},
+            }
+        )
+        hall.join("a")
+        await asyncio.sleep(1)
+        assert hall.cluster.objects["Lease", "lease"]["spec"]["leaseTransitions"] == 3
+        return hall
+
+    assert run(main()).began == [("a", 0.0)]
+
+
+def test_a_short_outage_costs_no_leadership() -> None:
+    async def main() -> Hall:
+        hall = Hall()
+        network = Partitioned(hall.cluster)
+        hall.join("a", cluster=network)
+        await asyncio.sleep(3)
+
+        def away(call: str) -> None:
+            raise ApiError(503, "ServiceUnavailable", "later")
+
+        hall.cluster.refuse = away
+        await asyncio.sleep(RENEW_DEADLINE - 4)
+        hall.cluster.refuse = lambda call: None
+        await asyncio.sleep(60)
+        return hall
+
+    hall = run(main())
+    assert hall.began == [("a", 0.0)]
+    assert hall.ended == [] or hall.ended[0][1] > 60
+
+
+def test_work_that_raises_is_not_swallowed() -> None:
+    async def main() -> str:
+        elector = Elector(
+            FakeCluster(), namespace="ns", name="lease", identity="a", now=lambda: EPOCH, beat=lambda: None
+        )
+
+        async def work() -> None:
+            raise ValueError("broken")
+
+        try:
+            await elector.run(work)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    assert run(main()) == "broken"

@@ -1,0 +1,118 @@
+import asyncio
+
+from tests.harness.vtime import run
+from tests.unit.shell.fakes import FakeCluster, job, pod
+
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.shell.ports import ApiError
+from tfgpujob.shell.resync import Resync
+from tfgpujob.shell.store import Key, Store
+
+KEY = Key("ns", "train")
+
+
+def resync(cluster: FakeCluster, store: Store, namespaces: tuple[str, ...] = ()) -> tuple[Resync, list[Key]]:
+    changed: list[Key] = []
+    return Resync(cluster, store, changed.append, namespaces=namespaces, random=lambda: 0.5), changed
+
+
+def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for() -> None:
+    async def main() -> None:
+        cluster, store = FakeCluster(job(), pod()), Store()
+        syncing, changed = resync(cluster, store)
+        assert not syncing.synced.is_set()
+        await syncing.first(lambda: None)
+        assert syncing.synced.is_set()
+        assert cluster.calls == [
+            "list TFGPUJob *",
+            "list Service * tfgpu.dev/job-name",
+            "list Pod * tfgpu.dev/job-name",
+        ]
+        assert changed == [KEY, KEY]
+        assert len(store.snapshot(KEY).pods) == 1
+        assert syncing.versions[Kind.POD, None] == str(cluster.version)
+
+    run(main())
+
+
+def test_what_vanished_unseen_is_found() -> None:
+    async def main() -> None:
+        cluster, store = FakeCluster(job()), Store()
+        store.put(Kind.POD, pod(version=1))
+        syncing, changed = resync(cluster, store)
+        await syncing.once()
+        assert store.snapshot(KEY).pods == ()
+        assert KEY in changed
+
+    run(main())
+
+
+def test_what_was_created_while_a_list_was_under_way_stays() -> None:
+    async def main() -> None:
+        cluster, store = FakeCluster(job()), Store()
+        syncing, _ = resync(cluster, store)
+
+        def created_meanwhile(call: str) -> None:
+            if call.startswith("list Pod"):
+                store.put(Kind.POD, pod(version=999))
+
+        cluster.before = created_meanwhile
+        await syncing.once()
+        assert len(store.snapshot(KEY).pods) == 1
+
+    run(main())
+
+
+def test_each_watched_namespace_is_listed_in_pages() -> None:
+    async def main() -> None:
+        cluster, store = FakeCluster(*(job(f"j{i:04}", uid=f"u{i}") for i in range(600))), Store()
+        syncing, _ = resync(cluster, store, ("ns",))
+        await syncing.once()
+        assert [c for c in cluster.calls if "TFGPUJob" in c] == ["list TFGPUJob ns", "list TFGPUJob ns  500"]
+        assert store.count()[Kind.JOB] == 600
+
+    run(main())
+
+
+def test_a_failing_list_is_tried_until_it_succeeds() -> None:
+    async def main() -> float:
+        cluster, store = FakeCluster(job()), Store()
+        left = [ApiError(404, "NotFound", "no such resource"), ApiError(0, "Unreachable", "refused")]
+
+        def refuse(call: str) -> None:
+            if left:
+                raise left.pop()
+
+        cluster.refuse = refuse
+        await resync(cluster, store)[0].first(lambda: None)
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == 4.0
+
+
+def test_a_round_lists_after_the_interval_and_has_every_job_looked_at() -> None:
+    async def main() -> None:
+        cluster, store = FakeCluster(job()), Store()
+        syncing, changed = resync(cluster, store)
+        await syncing.first(lambda: None)
+        changed.clear()
+        task = asyncio.create_task(syncing.run(300, lambda: None))
+        await asyncio.sleep(299)
+        assert changed == []
+        await asyncio.sleep(2)
+        assert changed == [KEY]
+        task.cancel()
+
+    run(main())
+
+
+def test_an_object_that_cannot_be_understood_does_not_hide_the_others() -> None:
+    async def main() -> None:
+        cluster, store = FakeCluster(job(), pod()), Store()
+        broken = pod("train-worker-1", uid="broken")
+        broken["status"] = {"conditions": "not a list of conditions"}
+        cluster.hold(broken)
+        await resync(cluster, store)[0].once()
+        assert [p.name for p in store.snapshot(KEY).pods] == ["train-worker-0"]
+
+    run(main())

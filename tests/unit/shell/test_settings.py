@@ -1,0 +1,50 @@
+import pytest
+
+from tfgpujob.shell.settings import SettingsError, from_environment
+
+IMAGES = {"OPERATOR_IMAGE": "operator:1", "TRAINER_IMAGE": "trainer:1"}
+
+
+def test_only_the_images_are_required() -> None:
+    settings = from_environment(IMAGES)
+    assert settings.config.operator_image == "operator:1"
+    assert settings.watch_namespaces == ()
+    assert settings.workers == 16
+    assert settings.identity != from_environment(IMAGES).identity
+
+
+def test_everything_can_be_set() -> None:
+    settings = from_environment(
+        {
+            **IMAGES,
+            "OPERATOR_NAMESPACE": "tfgpu-system",
+            "POD_NAME": "tfgpu-operator-0",
+            "WATCH_NAMESPACES": "team-a, team-b,",
+            "ALLOW_HOST_NAMESPACES": "team-a",
+            "ALLOWED_SERVICE_ACCOUNTS": "team-a/trainer",
+            "WORKERS": "4",
+            "LOG_FORMAT": "text",
+        }
+    )
+    assert settings.namespace == "tfgpu-system"
+    assert settings.identity == "tfgpu-operator-0"
+    assert settings.watch_namespaces == ("team-a", "team-b")
+    assert settings.config.allow_host_namespaces == {"team-a"}
+    assert settings.config.allowed_service_accounts == {"team-a/trainer"}
+    assert settings.workers == 4
+    assert settings.log_format == "text"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "OPERATOR_IMAGE is not set: set it to"),
+        ({"OPERATOR_IMAGE": "o"}, "TRAINER_IMAGE is not set"),
+        ({**IMAGES, "WORKERS": "many"}, "WORKERS is 'many': set it to a whole number"),
+        ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
+        ({**IMAGES, "LOG_FORMAT": "xml"}, "LOG_FORMAT is 'xml': set it to json or text"),
+    ],
+)
+def test_an_error_names_the_variable_and_the_fix(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        from_environment(environment)

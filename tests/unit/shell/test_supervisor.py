@@ -1,0 +1,67 @@
+import asyncio
+
+import pytest
+from tests.harness.vtime import run
+
+from tfgpujob.shell.supervisor import Supervisor, TaskDiedError
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def broken() -> None:
+    await asyncio.sleep(3)
+    raise ValueError("no more")
+
+
+def test_a_task_that_dies_ends_the_wait_and_says_why() -> None:
+    async def main() -> None:
+        supervisor = Supervisor()
+        supervisor.start("good", forever())
+        supervisor.start("bad", broken())
+        with pytest.raises(TaskDiedError, match="bad has ended: no more") as died:
+            await supervisor.wait(asyncio.Event())
+        assert isinstance(died.value.__cause__, ValueError)
+        assert supervisor.problems() == ["bad has ended"]
+
+    run(main())
+
+
+def test_a_task_that_was_heard_once_and_fell_silent_is_a_problem() -> None:
+    async def main() -> None:
+        supervisor = Supervisor()
+        supervisor.start("periodic", forever(), silence=60)
+        supervisor.start("waiting", forever())
+        await asyncio.sleep(100)
+        assert supervisor.problems() == []
+        supervisor.beat("periodic")
+        await asyncio.sleep(59)
+        assert supervisor.problems() == []
+        await asyncio.sleep(2)
+        assert supervisor.problems() == ["periodic has been silent for 61 s"]
+
+    run(main())
+
+
+def test_stop_waits_for_the_clean_up() -> None:
+    cleaned: list[str] = []
+
+    async def tidy() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(1)
+            cleaned.append("done")
+
+    async def main() -> None:
+        supervisor = Supervisor()
+        supervisor.start("tidy", tidy())
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(5, stop.set)
+        await supervisor.wait(stop)
+        await supervisor.stop_all()
+        assert cleaned == ["done"]
+        assert supervisor.problems() == []
+
+    run(main())
