@@ -1,0 +1,46 @@
+"""golden/<case>.job.yaml is what a user applies, golden/<case>.objects.yaml what the operator makes of it.
+
+After a change that is meant, TFGPU_GOLDEN=write makes the objects files anew; read their diff before committing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.core import make
+
+from tfgpujob.core.reconcile import reconcile
+from tfgpujob.core.snapshot import Snapshot
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = sorted(path.name.removesuffix(".job.yaml") for path in GOLDEN.glob("*.job.yaml"))
+
+
+def objects(job: dict[str, Any]) -> list[Any]:
+    """The objects of a first look, in the order in which they are created."""
+    job["metadata"] |= {"namespace": "default", "uid": "11111111-2222-3333-4444-555555555555", "generation": 1}
+    outcome = reconcile(Snapshot(job), make.START, make.CONFIG)
+    assert outcome.creates, outcome.status
+    return json.loads(json.dumps([create.body for create in outcome.creates]))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_job_becomes_these_objects(case: str) -> None:
+    job = yaml.safe_load((GOLDEN / f"{case}.job.yaml").read_text())
+    made = yaml.safe_dump_all(objects(job), sort_keys=False, width=1000)
+    golden = GOLDEN / f"{case}.objects.yaml"
+    if os.environ.get("TFGPU_GOLDEN") == "write":
+        golden.write_text(made)
+    wanted = golden.read_text() if golden.exists() else ""
+    diff = "".join(difflib.unified_diff(wanted.splitlines(True), made.splitlines(True), golden.name, "made now"))
+    assert not diff, f"\n{diff}\nIf this is meant: TFGPU_GOLDEN=write, and read the diff."
+
+
+def test_there_are_cases() -> None:
+    assert len(CASES) >= 6
