@@ -25,8 +25,9 @@ FROM python:3.11-slim-bookworm
 # Two layers: a new version of the code does not send the dependencies to every node again.
 COPY --from=dependencies /opt/tfgpu /opt/tfgpu
 COPY --from=code /opt/tfgpu /opt/tfgpu
-ENV PATH=/opt/tfgpu/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-# A number, so that the kubelet can check runAsNonRoot; it needs no entry in /etc/passwd.
+# USER answers who asks for the user's name (kopf does): no entry of /etc/passwd has this number, or any other given.
+ENV PATH=/opt/tfgpu/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 USER=tfgpu
+# A number, so that the kubelet can check runAsNonRoot.
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["tfgpu-operator"]
