@@ -33,11 +33,13 @@ class History:
         self.revision = 0
         self.compacted = 0
         self._log: list[Change] = []
+        self._all: list[Change] = []
         self._pages: dict[str, tuple[int, list[Object]]] = {}
 
     def append(self, change: Change) -> None:
         self.revision = change.revision
         self._log.append(change)
+        self._all.append(change)
 
     def compact(self) -> None:
         """Forget: watches that are behind get 410 and must list again; so must lists under way."""
@@ -53,6 +55,21 @@ class History:
             for change in self._log[revision - self.compacted :]
             if change.kind == kind and namespace in (None, change.object["metadata"].get("namespace"))
         ]
+
+    def all_since(self, revision: int) -> list[Change]:
+        """Every change after that revision, compacted or not: for who looks at the server from outside."""
+        return self._all[revision:]
+
+    def at(self, revision: int) -> dict[str, Object]:
+        """All objects by uid as they were at that revision."""
+        objects: dict[str, Object] = {}
+        for change in self._all[:revision]:
+            uid = change.object["metadata"]["uid"]
+            if change.type == "DELETED":
+                del objects[uid]
+            else:
+                objects[uid] = change.object
+        return objects
 
     def first_page(self, items: list[Object], limit: int) -> tuple[list[Object], int, str]:
         """The first `limit` items (0: all), their revision, and the token of the next page, "" at the end."""

@@ -9,6 +9,7 @@ from typing import NoReturn, TypeVar
 
 from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Fault, Injector, Write
+from tests.harness.resources import matches
 
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell.ports import ApiError, ListPage
@@ -20,6 +21,7 @@ CLIENT_TIMEOUT = 20.0
 LATE_BY = 25.0
 """A late request arrives this long after it was sent: later than the client waits."""
 PAUSE = 60.0
+LATE_MARK = " late"
 
 _ERRORS = {
     Fault.CONFLICT: (409, "Conflict", "Operation cannot be fulfilled: the object has been modified"),
@@ -34,7 +36,11 @@ class MemoryCluster:
 
     def __init__(self, server: ApiServer, injector: Injector, by: str, on_crash: Callable[[], None]) -> None:
         self.by = by
+        self._name = by
         self.paused_until = 0.0
+        self.on_pause: Callable[[float], None] = lambda _: None
+        self.lists_as_of: int | None = None
+        """Lists show this revision, not the present: an API server behind the others."""
         self._server = server
         self._injector = injector
         self._on_crash = on_crash
@@ -49,10 +55,23 @@ class MemoryCluster:
     async def list(
         self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
     ) -> ListPage:
+        if self.lists_as_of is not None:
+            return await self._read(lambda: self._old_list(kind, namespace, selector))
         items, revision, following = await self._read(
             lambda: self._server.list_page(kind, namespace, selector, limit, token)
         )
         return ListPage(list[Object](items), str(revision), following)
+
+    def _old_list(self, kind: Kind, namespace: str | None, selector: str) -> ListPage:
+        assert self.lists_as_of is not None
+        items = [
+            obj
+            for obj in self._server.history.at(self.lists_as_of).values()
+            if obj.get("kind") == kind
+            and namespace in (None, obj["metadata"].get("namespace"))
+            and matches(selector, obj["metadata"].get("labels") or {})
+        ]
+        return ListPage(list[Object](items), str(self.lists_as_of), "")
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         return await self._write(
@@ -143,7 +162,7 @@ class MemoryCluster:
             self._on_crash()
             await loop.create_future()
         if fault is Fault.LATE:
-            loop.call_later(LATE_BY, _quietly, call)
+            loop.call_later(LATE_BY, self._late_and_unheard, call)
         await asyncio.sleep(CLIENT_TIMEOUT)
         raise ApiError(0, "Timeout", "no answer from the API server")
 
@@ -151,11 +170,12 @@ class MemoryCluster:
         """The request lies in the send buffer of a process that stands still, and leaves when it goes on."""
         loop = asyncio.get_running_loop()
         self.paused_until = loop.time() + PAUSE
+        self.on_pause(self.paused_until)
         outcome: asyncio.Future[T] = loop.create_future()
 
         def leave() -> None:
             try:
-                answer = call()
+                answer = self._late(call)
             except ApiError as refused:
                 if not outcome.done():
                     outcome.set_exception(refused)
@@ -166,6 +186,18 @@ class MemoryCluster:
         loop.call_at(self.paused_until, leave)
         return await outcome
 
+    def _late(self, call: Callable[[], T]) -> T:
+        """Who sent it signs with a mark: what was right to ask for when it left may not be so on arrival."""
+        self.by = f"{self._name}{LATE_MARK}"
+        try:
+            return call()
+        finally:
+            self.by = self._name
+
+    def _late_and_unheard(self, call: Callable[[], object]) -> None:
+        with suppress(ApiError):
+            self._late(call)
+
     async def _travel(self) -> None:
         loop = asyncio.get_running_loop()
         if self._dead:
@@ -173,8 +205,3 @@ class MemoryCluster:
         await asyncio.sleep(max(TRAVEL, self.paused_until - loop.time()))
         if self._dead:
             raise asyncio.CancelledError
-
-
-def _quietly(call: Callable[[], object]) -> None:
-    with suppress(ApiError):
-        call()

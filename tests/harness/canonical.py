@@ -1,0 +1,90 @@
+"""The state of a run, without what may rightly differ between two runs that ended alike.
+
+Left out, and why:
+- uids, resourceVersions, times: they are different in every run by their nature;
+- the attempt's number, in status, labels and messages: a start that a fault broke off is followed by another one;
+- events: written last and never retried, so a crash may lose one and a retry may repeat one; status is the truth;
+- the Lease: who leads is no part of a job's state.
+Everything else counts: every condition with status, reason and message, the budgets, which pods are there, what
+they were built from and how they ended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tests.harness.apiserver import ApiServer
+from tests.harness.resources import Object, controller
+
+from tfgpujob import names
+
+_LEFT_OUT = frozenset(
+    ("lastTransitionTime", "startTime", "completionTime", "attemptStartTime", "time", "notBefore", "attempt")
+)
+_NUMBERS = re.compile(r"([Aa]ttempt) \d+")
+
+
+def state(server: ApiServer) -> dict[str, Any]:
+    """Jobs, pods and services by kind, namespace and name."""
+    told = {"TFGPUJob": _job, "Pod": _pod, "Service": _service}
+    return {
+        f"{kind} {namespace}/{name}": told[kind](obj)
+        for (kind, namespace, name), obj in sorted(server.objects.items())
+        if kind in told
+    }
+
+
+def _job(obj: Object) -> Any:
+    going = "deletionTimestamp" in obj["metadata"]
+    status = _plain(obj.get("status") or {})
+    status["conditions"] = {c["type"]: c for c in status.get("conditions", ())}
+    return {"going": going, "spec": obj.get("spec"), "status": status}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if key not in _LEFT_OUT}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return _NUMBERS.sub(r"\1 N", value) if isinstance(value, str) else value
+
+
+def _pod(obj: Object) -> Any:
+    meta, status = obj["metadata"], obj.get("status") or {}
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.LABEL_ATTEMPT}
+    containers = [
+        {key: container.get(key) for key in ("name", "image", "command", "args", "resources")}
+        for container in obj["spec"]["containers"]
+    ]
+    return {
+        "labels": labels,
+        "owner": _owner(obj),
+        "going": "deletionTimestamp" in meta,
+        "phase": status.get("phase"),
+        "ended": [c["state"].get("terminated", {}).get("exitCode") for c in status.get("containerStatuses", ())],
+        "containers": containers,
+        "cluster": tf_config(obj).get("cluster"),
+    }
+
+
+def _service(obj: Object) -> Any:
+    return {"owner": _owner(obj), "going": "deletionTimestamp" in obj["metadata"], "spec": obj.get("spec")}
+
+
+def _owner(obj: Object) -> str:
+    owner = controller(obj)
+    return f"{owner['kind']}/{owner['name']}" if owner else ""
+
+
+def tf_config(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The TF_CONFIG of the pod's tensorflow container; empty when it has none."""
+    for container in pod["spec"]["containers"]:
+        if container["name"] == names.CONTAINER:
+            for env in container.get("env") or ():
+                if env["name"] == "TF_CONFIG":
+                    config: dict[str, Any] = json.loads(env["value"])
+                    return config
+    return {}

@@ -1,0 +1,164 @@
+"""Play one scenario, with or without faults, until nothing happens any more; say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.harness import canonical, vtime
+from tests.harness.faults import Fault, Injector, Write
+from tests.harness.feed import Blindfold, Sight
+from tests.harness.resources import NotModelledError
+from tests.harness.scenario import Scenario
+from tests.harness.world import Complaints, World
+
+from tfgpujob.shell.ports import ApiError
+
+STABLE = 100.0
+"""Virtual seconds without a change after which a fault-free run has ended: longer than two resyncs."""
+CALM = 45.0
+"""The same for a run whose end is known: longer than one resync."""
+PATIENCE = 1800.0
+"""Virtual seconds after which a run that has not come to its end never will."""
+LOOK = 1.0
+AFTERMATH = 3.0
+"""Renewals of the Lease later than this after the last change are no crash points: nothing is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """What goes wrong in a run: some writes, some watch events, and how old a new process' first list is."""
+
+    writes: Mapping[int, Fault] = field(default_factory=dict)
+    events: Mapping[int, Sight] = field(default_factory=dict)
+    behind: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{fault} at write {number}" for number, fault in self.writes.items()]
+        parts += [f"{sight} at event {number}" for number, sight in self.events.items()]
+        return ", ".join(parts + ([f"first list {self.behind} revisions old"] if self.behind else [])) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    state: Mapping[str, Any]
+    writes: list[Write]
+    events: int
+    """Watch events that operators were, or would have been, told."""
+    revisions: int
+    problems: list[str]
+    seconds: float
+    """Virtual time until the last change of state."""
+
+
+NO_STRIKE = Strike()
+
+
+def play(scenario: Scenario, strike: Strike = NO_STRIKE, expected: Mapping[str, Any] | None = None) -> Result:
+    """Run to the end. With `expected`, the state of a fault-free run, any other end is a problem."""
+    return vtime.run(_play(scenario, strike, expected))
+
+
+async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] | None) -> Result:
+    injector, blindfold = Injector(dict(strike.writes)), Blindfold(dict(strike.events))
+    world = World(scenario.ends, injector, blindfold)
+    world.scheduler.gpus = scenario.schedulable_gpus
+    world.behind_after_crash = strike.behind
+    handler = Complaints(world)
+    logger = logging.getLogger("tfgpujob")
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        for identity in scenario.operators:
+            world.spawn(identity)
+        problems = await _to_the_end(world, scenario, expected)
+    finally:
+        logger.removeHandler(handler)
+    ended_at = world.last_change
+    writes, events = [write for write in injector.writes if write.at <= ended_at + AFTERMATH], blindfold.seen
+    if not problems and expected is None:
+        problems += await _restart_writes_nothing(world)
+    problems += world.promises.broken + world.promises.orphans() + world.complaints
+    return Result(
+        state=canonical.state(world.server),
+        writes=writes,
+        events=events,
+        revisions=world.server.history.revision,
+        problems=problems,
+        seconds=ended_at,
+    )
+
+
+async def _to_the_end(world: World, scenario: Scenario, expected: Mapping[str, Any] | None) -> list[str]:
+    script = asyncio.create_task(_perform(world, scenario))
+    looked_at, matched = -1.0, False
+    while world.loop.time() < PATIENCE:
+        await asyncio.sleep(LOOK)
+        if script.done() and script.result():
+            return [script.result()]
+        if not script.done():
+            continue
+        if looked_at != world.last_change:
+            looked_at = world.last_change
+            matched = expected is None or canonical.state(world.server) == expected
+        if matched and world.loop.time() - world.last_change >= (STABLE if expected is None else CALM):
+            return _phases(world, scenario)
+    if not script.done():
+        script.cancel()
+        return ["converges: the script never came to its end"]
+    if expected is None:
+        return ["converges: it never comes to rest"]
+    return [f"converges: {line}" for line in differences(expected, canonical.state(world.server))] or [
+        "converges: the state is right, but it never comes to rest"
+    ]
+
+
+async def _perform(world: World, scenario: Scenario) -> str:
+    for number, step in enumerate(scenario.script):
+        if not await world.until(lambda step=step: step.when(world), within=PATIENCE):  # type: ignore[misc]
+            return f"converges: step {number} of the script never came"
+        try:
+            step.do(world)
+        except NotModelledError:
+            raise
+        except ApiError as refused:
+            return f"script: step {number} was refused: {refused}"
+    return ""
+
+
+def _phases(world: World, scenario: Scenario) -> list[str]:
+    found = {
+        obj["metadata"]["name"]: (obj.get("status") or {}).get("phase", "") for obj in world.server.select("TFGPUJob")
+    }
+    return [] if found == dict(scenario.phases) else [f"phases: {found}, not {dict(scenario.phases)}"]
+
+
+async def _restart_writes_nothing(world: World) -> list[str]:
+    """Idle, or restarted with nothing due, the operator writes only its Lease."""
+    before = len(world.injector.writes)
+    for process in list(world.operators.values()):
+        process.kill()
+    await asyncio.sleep(STABLE)
+    written = [write for write in world.injector.writes[before:] if write.kind != "Lease"]
+    return [f"idle_writes_nothing: {write} after a restart" for write in written]
+
+
+def differences(expected: Mapping[str, Any], found: Mapping[str, Any], path: str = "") -> list[str]:
+    """One line for each place where two states differ."""
+    lines = []
+    for key in sorted({*expected, *found}):
+        a, b = expected.get(key), found.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            lines += differences(a, b, f"{path}/{key}")
+        elif a != b:
+            lines.append(f"{path}/{key}: {_short(b)} instead of {_short(a)}")
+    return lines
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"

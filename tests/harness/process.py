@@ -1,0 +1,134 @@
+"""One operator process: the real store, queue, workers, resync and elector, on the server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from tests.harness.apiserver import ApiServer
+from tests.harness.faults import Injector
+from tests.harness.feed import Blindfold, Feed
+from tests.harness.memory_cluster import MemoryCluster
+from tests.harness.vtime import VirtualLoop
+
+from tfgpujob.core.snapshot import Config
+from tfgpujob.shell.main import Operator
+from tfgpujob.shell.settings import Settings
+
+SYSTEM_NAMESPACE = "tfgpu-system"
+RESYNC = 40.0
+CONFIG = Config(
+    operator_image="example.com/operator:1", trainer_image="example.com/trainer:1", operator_version="1.0.0"
+)
+
+
+def settings(identity: str, config: Config = CONFIG) -> Settings:
+    """As the chart would set them, but for a shorter resync, so that a run need not last long."""
+    return Settings(config=config, namespace=SYSTEM_NAMESPACE, identity=identity, resync_seconds=RESYNC, workers=4)
+
+
+class OperatorProcess:
+    """Born with empty memory; `kill` is kill -9, `stop` is SIGTERM."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        injector: Injector,
+        blindfold: Blindfold,
+        identity: str,
+        *,
+        config: Config = CONFIG,
+        on_death: Callable[[], None],
+    ) -> None:
+        self.identity = identity
+        self.alive = True
+        self._server = server
+        self._on_death = on_death
+        self._loop = asyncio.get_running_loop()
+        assert isinstance(self._loop, VirtualLoop)
+        self.cluster = MemoryCluster(server, injector, identity, self.kill)
+        self.operator = Operator(
+            self.cluster, settings(identity, config), now=self._loop.wall, chance=random.Random(1).random
+        )
+        self.feed = Feed(server, blindfold, self.operator.handle)
+        self.cluster.on_pause = self._hold
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, *, behind: int = 0) -> None:
+        """`behind`: how many revisions old the first lists are."""
+        revision = max(0, self._server.history.revision - behind)
+        self.cluster.lists_as_of = revision if behind else None
+        self._run("follow", self._follow(revision))
+        self._run("leader", self._lead())
+        self._run("resync", self._resync())
+
+    def kill(self) -> None:
+        """Everything in memory is gone; what is under way never ends."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.cluster.die()
+        self.feed.stop()
+        self._loop.call_soon(self._cancel_tasks)
+        self._on_death()
+
+    async def stop(self) -> None:
+        """As `main.operate` stops: the leader first, which frees the Lease."""
+        self.alive = False
+        for name in ("leader", "resync", "follow"):
+            self._tasks[name].cancel()
+            await asyncio.wait({self._tasks[name]})
+        self.feed.stop()
+        self.cluster.die()
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"{self.identity} {name}")
+        task.add_done_callback(self._ended)
+        self._tasks[name] = task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A background task that dies takes the process with it, as `supervisor.wait` sees to."""
+        if self.alive and not task.cancelled():
+            error = task.exception()
+            if isinstance(error, AssertionError):
+                raise error
+            self.kill()
+
+    def _cancel_tasks(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        self.operator.queue.clear()
+
+    def _hold(self, until: float) -> None:
+        self.feed.held_until = until
+
+    async def _follow(self, revision: int) -> None:
+        await self.operator.resync.first(_no_beat)
+        self.cluster.lists_as_of = None
+        self.feed.start(revision)
+        await asyncio.get_running_loop().create_future()
+
+    async def _lead(self) -> None:
+        await self.operator.resync.synced.wait()
+        await self.operator.elector.run(self.operator.lead)
+
+    async def _resync(self) -> None:
+        await self.operator.resync.synced.wait()
+        await self.operator.resync.run(RESYNC, _no_beat)
+
+
+def _no_beat() -> None:
+    """Nobody watches the health of a process here: it is killed when a task of its dies."""
+
+
+def upgraded(config: Config = CONFIG) -> Config:
+    """The next release: other images, other version."""
+    return replace(
+        config,
+        operator_image="example.com/operator:2",
+        trainer_image="example.com/trainer:2",
+        operator_version="2.0.0",
+    )

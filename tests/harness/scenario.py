@@ -1,0 +1,234 @@
+"""Scenarios as data: jobs, how their pods end, and what people and the cluster do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.harness.actors import finished
+from tests.harness.resources import Object, merged, with_meta
+from tests.harness.world import Ends, World
+
+from tfgpujob import names
+
+NAMESPACE = "default"
+When = Callable[[World], bool]
+Do = Callable[[World], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Once this is true of the server, that happens."""
+
+    when: When
+    do: Do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One story. Adding one is one entry in `scenarios.py`."""
+
+    name: str
+    script: tuple[Step, ...] = ()
+    """In order. The first step usually applies a job. Conditions look at pods, jobs and time, never at what an
+    operator may or may not have had the time to write."""
+    ends: Ends = field(default_factory=dict)
+    operators: tuple[str, ...] = ("operator-a",)
+    phases: Mapping[str, str] = field(default_factory=dict)
+    """status.phase of every job that is left at the end, by name: what the story comes to."""
+    schedulable_gpus: int = 64
+
+
+# Jobs
+
+
+def job(
+    name: str,
+    strategy: str = "MultiWorkerMirrored",
+    *,
+    run_policy: Mapping[str, Any] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    **replicas: int,
+) -> Object:
+    """A job as a user writes it; `worker=2` and so on are its replicas."""
+    specs = {role: {"replicas": count} for role, count in replicas.items()}
+    image = "example.com/train:1"
+    whole: Object = {"strategy": strategy, "image": image, "replicaSpecs": specs, **(spec or {})}
+    if run_policy:
+        whole["runPolicy"] = dict(run_policy)
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": name}, "spec": whole}
+
+
+def foreign_pod(name: str, **labels: str) -> Object:
+    containers = [{"name": "main", "image": "example.com/other:1"}]
+    meta = {"name": name, "labels": labels} if labels else {"name": name}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}}
+
+
+def foreign_service(name: str) -> Object:
+    spec = {"clusterIP": "None", "ports": [{"port": 80}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def quota(**hard: str) -> Object:
+    """Keyword `pods` or `gpus`."""
+    keys = {"pods": "count/pods", "gpus": "requests.nvidia.com/gpu"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "quota"},
+        "spec": {"hard": {keys[key]: value for key, value in hard.items()}},
+    }
+
+
+# When
+
+
+def at_once(_: World) -> bool:
+    return True
+
+
+def after(seconds: float) -> When:
+    """That long after the step before it was done."""
+
+    def when(world: World) -> bool:
+        start = world.marks.setdefault(when, world.loop.time())
+        if world.loop.time() == start:
+            world.loop.call_later(seconds, world.changed.set)
+        return world.loop.time() >= start + seconds
+
+    return when
+
+
+def created(job_name: str, count: int) -> When:
+    return lambda world: len(world.pods(job_name)) >= count
+
+
+def running(job_name: str, count: int) -> When:
+    """That many pods of the job run, and none is on its way out."""
+    return lambda world: (
+        len(
+            [
+                pod
+                for pod in world.pods(job_name)
+                if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+            ]
+        )
+        >= count
+    )
+
+
+def ended(job_name: str, count: int) -> When:
+    return lambda world: len([pod for pod in world.pods(job_name) if finished(pod)]) >= count
+
+
+def no_pods(job_name: str) -> When:
+    return lambda world: not world.pods(job_name)
+
+
+def gone(job_name: str) -> When:
+    return lambda world: (names.KIND, NAMESPACE, job_name) not in world.server.objects
+
+
+def shows(job_name: str, condition: str, status: str, reason: str = "") -> When:
+    """A condition of the job: only for what every operator comes to say sooner or later."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        found = ((obj or {}).get("status") or {}).get("conditions") or ()
+        return any(c["type"] == condition and c["status"] == status and reason in ("", c["reason"]) for c in found)
+
+    return when
+
+
+# Do
+
+
+def apply(obj: Object) -> Do:
+    return lambda world: world.server.create(obj["kind"], NAMESPACE, obj, by="user")
+
+
+def edit(job_name: str, **changes: Any) -> Do:
+    """Replace top-level fields of the spec; None removes one."""
+
+    def do(world: World) -> None:
+        old = world.server.get(names.KIND, NAMESPACE, job_name)
+        world.server.replace(names.KIND, NAMESPACE, merged(old, spec=merged(old["spec"], **changes)), by="user")
+
+    return do
+
+
+def suspend(job_name: str, on: bool) -> Do:
+    def do(world: World) -> None:
+        old = world.server.get(names.KIND, NAMESPACE, job_name)
+        edit(job_name, runPolicy={**old["spec"].get("runPolicy", {}), "suspend": on})(world)
+
+    return do
+
+
+def delete(kind: str, name: str, propagation: str = "Background", grace: int | None = None) -> Do:
+    return lambda world: world.server.delete(kind, NAMESPACE, name, propagation=propagation, grace=grace, by="user")
+
+
+def release(kind: str, name: str) -> Do:
+    """Take all finalizers off."""
+
+    def do(world: World) -> None:
+        obj = world.server.get(kind, NAMESPACE, name)
+        world.server.replace(kind, NAMESPACE, with_meta(obj, finalizers=None), by="user")
+
+    return do
+
+
+def evict(name: str) -> Do:
+    return lambda world: world.kubelet.evict(world.server.get("Pod", NAMESPACE, name))
+
+
+def vanish(name: str) -> Do:
+    """The pod object goes without a trace, as when its node is deleted."""
+    return delete("Pod", name, grace=0)
+
+
+def finish(name: str, code: int) -> Do:
+    return lambda world: world.kubelet.finish(world.server.get("Pod", NAMESPACE, name), code)
+
+
+def refuse(rule: Callable[[str, str, Mapping[str, Any]], Any]) -> Do:
+    """Add an admission rule."""
+    return lambda world: world.server.rules.append(rule)
+
+
+def nothing(_: World) -> None:
+    """A step that only waits."""
+
+
+def refuse_no_more(world: World) -> None:
+    world.server.rules.clear()
+
+
+def kill(identity: str) -> Do:
+    return lambda world: world.operators[identity].kill()
+
+
+def stop(identity: str) -> Do:
+    """SIGTERM, for good."""
+
+    def do(world: World) -> None:
+        process = world.operators[identity]
+        if process.alive:
+            world.loop.create_task(process.stop())
+
+    return do
+
+
+def start(identity: str) -> Do:
+    return lambda world: world.spawn(identity)
+
+
+def then(*does: Do) -> Do:
+    def do(world: World) -> None:
+        for one in does:
+            one(world)
+
+    return do

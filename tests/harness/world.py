@@ -1,0 +1,167 @@
+"""A whole cluster for one run: the server, the other actors, the operators, and the promises that watch them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from tests.harness.actors import GarbageCollector, Kubelet, Scheduler
+from tests.harness.apiserver import ApiServer
+from tests.harness.faults import Injector
+from tests.harness.feed import Blindfold
+from tests.harness.history import Change
+from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess
+from tests.harness.promises import Promises
+from tests.harness.resources import Object, controller
+from tests.harness.vtime import VirtualLoop
+
+from tfgpujob import names
+from tfgpujob.core.snapshot import Config
+
+RESTART = 1.0
+"""Seconds until the kubelet has restarted an operator that died."""
+PEER_FAILURE = 160
+"""The trainer's exit code when a task that it trains with is lost."""
+WORK = 5.0
+"""Seconds that a gang trains once it is complete."""
+NOT_STATE = frozenset({"Lease", "Event"})
+
+Ends = Mapping[str, Sequence[int | None]]
+"""How replicas end, by `role-index` or `role`: the exit code of the 1st, 2nd, … complete run of the gang.
+
+The last one repeats; None runs for ever. Default: parameter servers, and their workers, run for ever, everybody
+else exits 0.
+"""
+
+
+class World:
+    """Everything but the operator acts by itself; scenarios and tests add what people do."""
+
+    def __init__(self, ends: Ends, injector: Injector, blindfold: Blindfold) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        self.server = ApiServer(loop.wall)
+        self.server.create("Namespace", "", {"metadata": {"name": SYSTEM_NAMESPACE}}, by="setup")
+        self.promises = Promises(self.server)
+        self.kubelet = Kubelet(self.server)
+        self.scheduler = Scheduler(self.server)
+        self.collector = GarbageCollector(self.server)
+        for actor in (self.scheduler, self.kubelet, self.collector):
+            actor.watch()
+        self.kubelet.on_ready = self._one_more_is_ready
+        self.injector = injector
+        self.blindfold = blindfold
+        self.config: Config = CONFIG
+        self.operators: dict[str, OperatorProcess] = {}
+        self.respawn = True
+        self.behind_after_crash = 0
+        """How many revisions old the first lists of a restarted operator process are."""
+        self.marks: dict[Callable[[World], bool], float] = {}
+        """When a waiting step of the script began to wait."""
+        self.complaints: list[str] = []
+        self.changed = asyncio.Event()
+        self.last_change = 0.0
+        self._ends = ends
+        self._runs: dict[tuple[str, str], int] = {}
+        self._run_count: dict[str, int] = {}
+        self.server.observers.append(self._notice)
+
+    def spawn(self, identity: str, behind: int = 0) -> OperatorProcess:
+        """Start an operator process; when it dies, the kubelet starts it again."""
+        process = OperatorProcess(
+            self.server,
+            self.injector,
+            self.blindfold,
+            identity,
+            config=self.config,
+            on_death=lambda: self._died(identity),
+        )
+        self.operators[identity] = process
+        process.start(behind=behind)
+        return process
+
+    async def until(self, condition: Callable[[], bool], within: float) -> bool:
+        """Wait for something to be true of the server; False when it is not in time."""
+        deadline = self.loop.time() + within
+        while not condition():
+            self.changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.changed.wait()
+            except TimeoutError:
+                return condition()
+        return True
+
+    def pods(self, job: str, namespace: str = "default") -> list[Object]:
+        """The pods that carry the job's label."""
+        return self.server.select("Pod", namespace, f"{names.LABEL_JOB_NAME}={job}")
+
+    def _notice(self, change: Change) -> None:
+        if change.kind not in NOT_STATE:
+            self.last_change = self.loop.time()
+        self.changed.set()
+        if change.kind == "Service" and change.type == "ADDED":
+            for pod in self.pods(change.object["metadata"]["name"], change.object["metadata"]["namespace"]):
+                self._one_more_is_ready(pod)
+
+    def _died(self, identity: str) -> None:
+        if self.respawn:
+            self.loop.call_later(RESTART, self.spawn, identity, self.behind_after_crash)
+
+    def _one_more_is_ready(self, pod: Object) -> None:
+        """A gang trains when all its tasks are up and the service gives them their names.
+
+        `WORK` seconds later each ends as its script says.
+        """
+        owner = controller(pod)
+        job = self.server.objects.get((names.KIND, pod["metadata"]["namespace"], owner["name"])) if owner else None
+        if owner is None or job is None or job["metadata"]["uid"] != owner["uid"]:
+            return
+        uid, attempt = owner["uid"], pod["metadata"]["labels"].get(names.LABEL_ATTEMPT)
+        counts = ((job.get("status") or {}).get("plan") or {}).get("counts") or {}
+        gang = [p for p in self.pods(owner["name"], pod["metadata"]["namespace"]) if self._is_up(p, uid, attempt)]
+        named = ("Service", pod["metadata"]["namespace"], owner["name"]) in self.server.objects
+        if not counts or not named or len(gang) < sum(counts.values()) or (uid, attempt) in self._runs:
+            return
+        self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
+        self._runs[uid, attempt] = run
+        for number, member in enumerate(gang):
+            code = self._code(member, run, job["spec"].get("strategy"))
+            if code is not None:
+                uids = tuple(p["metadata"]["uid"] for p in gang)
+                self.loop.call_later(WORK + 0.01 * number, self._end, member["metadata"]["uid"], code, uids)
+
+    def _is_up(self, pod: Object, uid: str, attempt: str) -> bool:
+        owner = controller(pod)
+        ours = owner is not None and owner["uid"] == uid
+        same = pod["metadata"]["labels"].get(names.LABEL_ATTEMPT) == attempt
+        return ours and same and (pod.get("status") or {}).get("phase") == "Running"
+
+    def _code(self, pod: Object, run: int, strategy: str) -> int | None:
+        labels = pod["metadata"]["labels"]
+        role, index = labels[names.LABEL_REPLICA_TYPE], labels[names.LABEL_REPLICA_INDEX]
+        serves = role == "ps" or (role == "worker" and strategy == "ParameterServer")
+        codes = self._ends.get(f"{role}-{index}", self._ends.get(role, (None if serves else 0,)))
+        return codes[min(run, len(codes)) - 1]
+
+    def _end(self, uid: str, code: int, gang: tuple[str, ...]) -> None:
+        pod = self.kubelet.find(uid)
+        if pod is None or self.kubelet.dead or (pod.get("status") or {}).get("phase") != "Running":
+            return
+        peers = [self.kubelet.find(peer) for peer in gang]
+        whole = all(peer is not None and peer["status"]["phase"] != "Failed" for peer in peers)
+        self.kubelet.finish(pod, code if whole or code else PEER_FAILURE)
+
+
+class Complaints(logging.Handler):
+    """An exception inside the operator is a finding, even if a retry hides it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else ""
+        self._world.complaints.append(f"no_exceptions: {record.getMessage()}: {error!r}")
