@@ -26,7 +26,7 @@ def job(strategy: str = "MultiWorkerMirrored", /, **parts: Any) -> dict[str, Any
     replicas = roles or {"worker": 2 if strategy == "MultiWorkerMirrored" else 1}
     specs = {role: {"replicas": value} if isinstance(value, int) else value for role, value in replicas.items()}
     spec: dict[str, Any] = {"strategy": strategy, "replicaSpecs": specs, "trainer": dict(TRAINER)}
-    if strategy == "Custom":
+    if strategy in {"Custom", "ParameterServer"}:
         spec |= {"image": "mine:1"}
         del spec["trainer"]
     if "run" in parts:
