@@ -1,0 +1,1 @@
+"""What the operator gives to a pod, fed to the trainer that runs in it."""

@@ -1,0 +1,86 @@
+"""Both sides of the contract: the operator's output in this process, the trainer's reading of it in another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.plan import resolve
+from tfgpujob.core.pods import Replica, build_pod
+from tfgpujob.core.snapshot import Config
+from tfgpujob.names import Role
+
+Object = Mapping[str, Any]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIG = Config(operator_image="example.com/operator:1", trainer_image="example.com/trainer:1", operator_version="1")
+
+
+def job(trainer: Object, **spec: Any) -> dict[str, Any]:
+    """A TFGPUJob of two workers, as the API server would give it."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": "job", "namespace": "team", "uid": "0d1c-uid", "generation": 1, "resourceVersion": "1"},
+        "spec": {
+            "strategy": "MultiWorkerMirrored",
+            "replicaSpecs": {"worker": {"replicas": 2}},
+            "trainer": dict(trainer),
+            **spec,
+        },
+    }
+
+
+def parsed(job_object: Object) -> JobSpec:
+    spec = parse_job(job_object)
+    assert isinstance(spec, JobSpec), [str(problem) for problem in spec]
+    return spec
+
+
+def pod_of(job_object: Object, role: Role = Role.WORKER, index: int = 0, attempt: int = 1, restart: int = 0) -> Object:
+    """The pod that the operator creates for this replica."""
+    spec = parsed(job_object)
+    return build_pod(job_object, spec, resolve(spec, CONFIG), Replica(role, index, attempt, restart))
+
+
+def config_file(pod: Object) -> str:
+    """The config file as the kubelet writes it for the pod: an annotation, by the downward API."""
+    text: str = pod["metadata"]["annotations"][names.ANNOTATION_TRAINER_CONFIG]
+    return text
+
+
+def environment(pod: Object) -> dict[str, str]:
+    """The environment of the `tensorflow` container."""
+    container = next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER)
+    return {variable["name"]: variable["value"] for variable in container["env"]}
+
+
+def trainer(question: str, given: Object | None = None) -> dict[str, Any]:
+    """The trainer's answer (trainer_side.py), from a process whose only packages are the trainer's own sources.
+
+    The two are installed in different virtual environments, and what is asked of the trainer here needs nothing
+    but the standard library, so this Python runs it, isolated from the operator's packages.
+    """
+    done = subprocess.run(
+        [sys.executable, "-S", str(Path(__file__).parent / "trainer_side.py"), question],
+        input=json.dumps(given),
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "trainer_image" / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def read_by_trainer(pod: Object) -> dict[str, Any]:
+    """What the trainer makes of the pod: `config` and `env`, or `error` and `code`."""
+    return trainer("pod", {"config": config_file(pod), "env": environment(pod)})

@@ -1,0 +1,171 @@
+"""spec.trainer, from the job's YAML through the pod's annotation into the trainer's own parser.
+
+The operator's side runs here; the trainer's runs in a process of its own (sides.trainer), and JSON goes between them.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.contract.sides import CONFIG, config_file, job, pod_of, read_by_trainer, trainer
+
+from tfgpujob.api import JobSpec, TrainerSpec, parse_job
+from tfgpujob.api.trainer import CodeSource, ConfigMapCode, VolumeCode
+from tfgpujob.core.plan import resolve
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+MINIMAL: dict[str, Any] = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20}
+FULL: dict[str, Any] = {
+    "entrypoint": "train.py",
+    "params": {"units": 64, "lr": 0.001, "layers": [1, 2], "name": "größer", "nested": {"a": None}},
+    "globalBatchSize": 96,
+    "steps": 5_000_000_000,
+    "seed": 7,
+    "deterministic": True,
+    "remainder": "drop",
+    "code": {"volume": {"claimName": "code", "subPath": "src"}},
+    "output": {"directory": "/results", "claim": "out"},
+    "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
+    "evaluate": {"everyEpochs": 3},
+    "logEverySeconds": 30,
+    "watchdog": {"startupSeconds": 900, "stepSeconds": 60},
+}
+WAYS = {
+    "minimal": MINIMAL,
+    "every field": FULL,
+    "code in a ConfigMap": {**MINIMAL, "code": {"configMap": {"name": "my-code"}}},
+    "code in an image": {**MINIMAL, "code": {"image": "example.com/code:1"}},
+}
+NESTED = ["code", "code.volume", "output", "checkpoint", "evaluate", "watchdog"]
+
+
+@cache
+def facts() -> dict[str, Any]:
+    return trainer("facts")
+
+
+def said(value: Any) -> Any:
+    """Without what means "not given" on either side: null, an empty text, an empty object."""
+    if not isinstance(value, dict):
+        return value
+    kept = {key: said(below) for key, below in value.items()}
+    return {key: below for key, below in kept.items() if below not in (None, "", {})}
+
+
+def at(config: dict[str, Any], path: str) -> dict[str, Any]:
+    for key in path.split(".") if path else []:
+        config = config[key]
+    return config
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_trainer_reads_the_values_that_the_job_has(way: str) -> None:
+    """And where the job says nothing, both sides mean the same default."""
+    read = read_by_trainer(pod_of(job(WAYS[way])))
+    spec = parse_job(job(WAYS[way]))
+    assert isinstance(spec, JobSpec)
+    assert spec.trainer is not None
+    params = read["config"].pop("params")
+    assert params == WAYS[way].get("params", {})
+    meant = spec.trainer.model_dump(mode="json", by_alias=True, exclude={"params"})
+    assert said(read["config"]) == said(meant)
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_the_trainer_accepts_every_example(file: str) -> None:
+    documents = list(yaml.safe_load_all((EXAMPLES / file).read_text()))
+    example = next(document for document in documents if document["kind"] == "TFGPUJob")
+    if "trainer" not in example["spec"]:
+        pytest.skip("it runs an image of its own")
+    example["metadata"] |= {"namespace": "team", "uid": "u"}
+    for role, index in resolve(_spec(example), CONFIG).pods():
+        read = read_by_trainer(pod_of(example, role, index))
+        assert "error" not in read
+        assert read["config"]["entrypoint"] == example["spec"]["trainer"]["entrypoint"]
+
+
+def _spec(job_object: dict[str, Any]) -> JobSpec:
+    spec = parse_job(job_object)
+    assert isinstance(spec, JobSpec), spec
+    return spec
+
+
+def test_both_sides_have_the_same_fields() -> None:
+    """A field of the API that the trainer does not know would fail every job that has it, and the other way round."""
+    defaults = facts()["defaults"]
+    for model, theirs in (
+        (TrainerSpec, defaults),
+        (CodeSource, defaults["code"]),
+        (ConfigMapCode, dict.fromkeys(facts()["configMap"])),
+        (VolumeCode, facts()["volume"]),
+        *((_model(name), defaults[name]) for name in ("output", "checkpoint", "evaluate", "watchdog")),
+    ):
+        ours = {field.alias or name for name, field in model.model_fields.items()}
+        assert ours == set(theirs), model.__name__
+
+
+def _model(field: str) -> Any:
+    return TrainerSpec.model_fields[field].annotation
+
+
+@pytest.mark.parametrize("where", ["", *NESTED])
+def test_a_field_that_neither_side_knows_is_an_error_on_both(where: str) -> None:
+    """The operator says so first; a config file that got past it (an older operator, a hand) ends with exit code 2."""
+    broken = deepcopy(FULL)
+    at(broken, where)["speed"] = 1
+    assert not isinstance(parse_job(job(broken)), JobSpec)
+    answer = trainer("pod", {"config": json.dumps(broken), "env": {}})
+    assert answer["code"] == 2
+    assert "speed" in answer["error"]
+
+
+BAD: dict[str, tuple[str, Any]] = {
+    "no entrypoint": ("entrypoint", ""),
+    "batch of nothing": ("globalBatchSize", 0),
+    "batch as text": ("globalBatchSize", "128"),
+    "batch with a fraction": ("globalBatchSize", 1.5),
+    "batch as a switch": ("globalBatchSize", True),
+    "negative seed": ("seed", -1),
+    "seed beyond 32 bit": ("seed", 2**31),
+    "unknown remainder": ("remainder", "pad"),
+    "epochs beside steps": ("epochs", 3),
+    "no steps": ("steps", 0),
+    "switch as text": ("deterministic", "yes"),
+    "two sources of code": ("code.image", "example.com/code:1"),
+    "keep none": ("checkpoint.keep", 0),
+    "no patience": ("watchdog.stepSeconds", 0),
+    "params as a list": ("params", [1]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_the_trainer_refuses_the_operator_has_refused_before(case: str) -> None:
+    """No job is accepted whose pods then end with exit code 2 for what the job says."""
+    path, value = BAD[case]
+    broken = deepcopy(FULL)
+    parent, _, key = path.rpartition(".")
+    at(broken, parent)[key] = value
+    assert trainer("pod", {"config": json.dumps(broken), "env": {}}).get("code") == 2
+    assert not isinstance(parse_job(job(broken)), JobSpec)
+
+
+def test_the_annotation_is_one_file_in_the_place_that_the_command_names() -> None:
+    """The downward API writes the annotation to /etc/tfgpu/trainer.json, and tfgpu-train is told that path."""
+    pod = pod_of(job(FULL))
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["tfgpu-train", "--config", "/etc/tfgpu/trainer.json"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    (item,) = volumes[mounts["/etc/tfgpu"]]["downwardAPI"]["items"]
+    assert item["path"] == "trainer.json"
+    assert item["fieldRef"]["fieldPath"] == "metadata.annotations['tfgpu.dev/trainer-config']"
+    assert "train.py" in config_file(pod)
+    assert volumes[mounts["/results"]]["persistentVolumeClaim"]["claimName"] == "out"
+    assert volumes[mounts["/code"]]["persistentVolumeClaim"]["claimName"] == "code"

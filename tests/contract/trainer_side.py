@@ -1,0 +1,55 @@
+"""The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
+
+`python trainer_side.py pod` reads {"config": text of the file, "env": {…}} and prints what the trainer makes of them,
+or {"error": …, "code": …}. `python trainer_side.py facts` prints the trainer's own tables.
+Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfgpujob_trainer import config, environment, exits
+
+
+def pod(given: dict[str, Any]) -> dict[str, Any]:
+    """What `tfgpu-train --config FILE` reads in a pod with this file and this environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trainer.json"
+        file.write_text(given["config"])
+        try:
+            settings = config.load(file)
+            env = environment.read(given["env"])
+        except exits.ConfigError as error:
+            return {"error": error.outcome().line(), "code": int(error.code)}
+    return {"config": settings.to_json(), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
+
+
+def facts() -> dict[str, Any]:
+    """The trainer's fields with their defaults, and its exit codes."""
+    smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
+    fullest = config.parse(
+        {
+            "entrypoint": "digits",
+            "globalBatchSize": 1,
+            "epochs": 1,
+            "code": {"volume": {"claimName": "x"}},
+        }
+    )
+    mapped = config.ConfigMapCode(name="x")
+    return {
+        "defaults": smallest.to_json(),
+        "volume": fullest.to_json()["code"]["volume"],
+        "configMap": [config.camel(field.name) for field in dataclasses.fields(mapped)],
+        "exitCodes": {code.name: int(code) for code in exits.ExitCode},
+    }
+
+
+if __name__ == "__main__":
+    answer = facts() if sys.argv[1] == "facts" else pod(json.load(sys.stdin))
+    print(json.dumps(answer, default=str))

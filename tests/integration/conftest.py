@@ -1,0 +1,85 @@
+"""The cluster, the operator on it, and a namespace for each test.
+
+IT_OPERATOR=process runs the operator as a process of this machine, with the rights of the chart's ServiceAccount,
+which is quicker to try a change with. What CI runs is the chart with the image that the Dockerfile builds.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.audit import AuditLog
+from tests.integration.installed import USER, Installation
+from tests.integration.kube import Kube
+from tests.integration.target import Target, prepare
+from tests.integration.workspace import Workspace
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in ours:
+        item.add_marker(pytest.mark.cluster)
+        # The first test pays for a cluster that has to be built, which has deadlines of its own.
+        item.add_marker(pytest.mark.timeout(240, func_only=True))
+    # It judges what all the others have made the operator do.
+    items.sort(key=lambda item: item.path == HERE / "test_rights.py")
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    return prepare()
+
+
+@pytest.fixture(scope="session")
+def kube(target: Target) -> Kube:
+    return Kube(target.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def operator(kube: Kube, target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    installation = Installation(
+        kube,
+        target.operator_image,
+        target.trainer_image,
+        tmp_path_factory.mktemp("operator"),
+        as_process=os.environ.get("IT_OPERATOR") == "process",
+    )
+    installation.install()
+    installation.resume()
+    yield installation
+    installation.end_processes()
+    installation.uninstall()
+
+
+@pytest.fixture(scope="session")
+def whole_audit(target: Target, operator: Installation) -> AuditLog:
+    """The operator's requests. Skips where there is no audit log to read."""
+    if target.audit_log is None:
+        pytest.skip("this cluster's audit log can't be read from here")
+    return AuditLog(target.audit_log, USER)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def start_of_audit(target: Target) -> int:
+    """Where the audit log ended when this session began."""
+    return target.audit_log.stat().st_size if target.audit_log else 0
+
+
+@pytest.fixture
+def audit(whole_audit: AuditLog) -> AuditLog:
+    return whole_audit
+
+
+@pytest.fixture
+def workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
+    """Deleted in the background when the test is over."""
+    namespace = f"it-{secrets.token_hex(4)}"
+    kube.create("Namespace", "", {"metadata": {"name": namespace}})
+    yield Workspace(kube, namespace, target.operator_image, operator.log)
+    kube.delete("Namespace", "", namespace)

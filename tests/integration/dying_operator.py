@@ -1,0 +1,41 @@
+"""The operator as a process that kills itself with SIGKILL at a chosen write.
+
+`python -m tests.integration.dying_operator after 3`: right after the API server has answered the third write that is
+about a job (writes to the Lease don't count). `before 3`: right before it would be sent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from tfgpujob.shell import kube
+from tfgpujob.shell.main import main
+
+
+def arm(moment: str, number: int) -> None:
+    """Every write of this process passes here from now on."""
+    send = kube.KubeCluster._send
+    seen = 0
+
+    async def counted(self: kube.KubeCluster, method: str, path: str, **options: Any) -> Any:
+        nonlocal seen
+        if method == "GET" or "/leases" in path:
+            return await send(self, method, path, **options)
+        seen += 1
+        mine = seen == number
+        if mine and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = await send(self, method, path, **options)
+        if mine:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    kube.KubeCluster._send = counted  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1], int(sys.argv[2]))
+    main()

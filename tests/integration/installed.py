@@ -1,0 +1,157 @@
+"""The operator under test: installed by the chart, and if wanted stopped there and run as a process of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from localcluster import helm
+from localcluster.release import NAMESPACE, RELEASE
+from tests.integration.eventually import eventually
+from tests.integration.kube import Kube, Object
+
+NAME = RELEASE
+"""The chart's full name of this release: its Deployment, ServiceAccount and Lease."""
+SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Installation:
+    """One release of the chart, and the processes that stand in for its pods."""
+
+    kube: Kube
+    operator_image: str
+    trainer_image: str
+    folder: Path
+    """For log files and the kubeconfig of the processes."""
+    as_process: bool = False
+    """The usual operator is a process of this machine, not a pod."""
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def install(self, **values: Any) -> None:
+        """Installs or upgrades to exactly these values, and waits until the new pods are ready."""
+        images = {"image": _image(self.operator_image), "trainerImage": _image(self.trainer_image)}
+        replicas = 0 if self.as_process else 1
+        helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, "replicas": replicas, **values})
+
+    def uninstall(self) -> None:
+        helm.uninstall(self.kube.kubeconfig, RELEASE, NAMESPACE)
+
+    def scale(self, replicas: int) -> None:
+        """Waits until as many pods are there and ready, and no other."""
+        self.kube.patch("Deployment", NAMESPACE, NAME, {"spec": {"replicas": replicas}})
+
+        def done() -> bool:
+            pods = self.pods()
+            return len(pods) == replicas and all(_is_ready(pod) for pod in pods)
+
+        eventually(done, f"{replicas} operator pods ready", seconds=90, report=self.log)
+
+    def pods(self) -> list[Object]:
+        return self.kube.list("Pod", NAMESPACE, labelSelector=SELECTOR)
+
+    def leader(self) -> str:
+        """The Lease's holder; empty when it is free."""
+        lease = self.kube.find("Lease", NAMESPACE, NAME)
+        return str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")
+
+    def wait_for_leader(self, *, other_than: str = "", seconds: float = 60) -> str:
+        def found() -> str:
+            holder = self.leader()
+            return "" if holder == other_than else holder
+
+        return eventually(found, "an operator leads", seconds=seconds, report=self.log)
+
+    def log(self) -> str:
+        """What all operators have said: pods that are there, and processes of this session."""
+        texts = [file.read_text(errors="replace") for file in sorted(self.folder.glob("operator-*.log"))]
+        texts += [self.kube.log(NAMESPACE, pod["metadata"]["name"], "operator") for pod in self.pods() if _runs(pod)]
+        return "\n".join(texts)
+
+    def start(self, module: Sequence[str] = ("tfgpujob.shell.main",)) -> subprocess.Popen[bytes]:
+        """An operator as a process, with the rights of the chart's ServiceAccount and no others."""
+        number = len(self.processes) + 1
+        kubeconfig = self.kube.as_service_account(NAMESPACE, NAME, self.folder / "operator.kubeconfig")
+        environment = {
+            **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
+            "KUBECONFIG": str(kubeconfig),
+            "OPERATOR_IMAGE": self.operator_image,
+            "TRAINER_IMAGE": self.trainer_image,
+            "OPERATOR_NAMESPACE": NAMESPACE,
+            "LEASE_NAME": NAME,
+            # The same for all: as a restarted container, it takes up the Lease of the one before at once.
+            "POD_NAME": "process",
+            "HEALTH_PORT": str(_free_port()),
+            "LOG_FORMAT": "text",
+        }
+        log: IO[bytes] = (self.folder / f"operator-{number}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *module], cwd=REPOSITORY, env=environment, stdout=log, stderr=log
+            )
+        self.processes.append(process)
+        return process
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """No operator at all, but for what the test starts; afterwards the usual one again."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.end_processes()
+            self.resume()
+
+    def pause(self) -> None:
+        """Stops the usual operator: it frees its Lease."""
+        if self.as_process:
+            self.end_processes()
+        else:
+            self.scale(0)
+
+    def resume(self) -> None:
+        """Starts the usual operator and waits until it leads."""
+        if self.as_process:
+            self.start()
+        else:
+            self.scale(1)
+        self.wait_for_leader()
+
+    def end_processes(self) -> None:
+        """By SIGTERM, which frees the Lease."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait(30)
+
+
+def _image(reference: str) -> Mapping[str, str]:
+    """The chart's image values; the local cluster's images are loaded, not pulled."""
+    repository, _, tag = reference.rpartition(":")
+    return {"repository": repository, "tag": tag}
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _runs(pod: Object) -> bool:
+    return any("running" in status["state"] for status in pod["status"].get("containerStatuses") or ())
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

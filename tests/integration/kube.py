@@ -1,0 +1,150 @@
+"""Everybody's requests but the operator's: raw dicts, one request a call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import load_kube_config
+
+Object = dict[str, Any]
+
+RESOURCES: Mapping[str, tuple[str, str, bool]] = {
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
+    "Event": ("/api/v1", "events", True),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
+    "Namespace": ("/api/v1", "namespaces", False),
+    "Node": ("/api/v1", "nodes", False),
+    "Pod": ("/api/v1", "pods", True),
+    "ResourceQuota": ("/api/v1", "resourcequotas", True),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "Service": ("/api/v1", "services", True),
+    "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+    "TFGPUJob": ("/apis/tfgpu.dev/v1alpha1", "tfgpujobs", True),
+}
+"""Collection path, plural, whether namespaced."""
+
+
+class Refused(Exception):  # noqa: N818 - it reads as what the server did
+    """The API server answered with 400 or more."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+
+class Kube:
+    """One user of one API server."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._configuration = Configuration()
+        load_kube_config(str(kubeconfig), client_configuration=self._configuration, persist_config=False)
+        self._rest = RESTClientObject(self._configuration)
+        self._base = str(self._configuration.host).rstrip("/")
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
+        """The decoded answer. Raises Refused."""
+        answer: Object = json.loads(self.text(method, path, body, content_type))
+        return answer
+
+    def text(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        accept: str = "application/json, */*",
+    ) -> str:
+        headers = {"Accept": accept, "Content-Type": content_type}
+        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["authorization"] = token
+        response = self._rest.request(method, self._base + path, headers=headers, body=body, _request_timeout=30)
+        payload: str = response.read().decode(errors="replace")
+        if response.status >= 400:
+            raise _refused(response.status, payload)
+        return payload
+
+    def get(self, kind: str, namespace: str, name: str) -> Object:
+        return self.call("GET", path_of(kind, namespace, name))
+
+    def find(self, kind: str, namespace: str, name: str) -> Object | None:
+        """None when there is none."""
+        try:
+            return self.get(kind, namespace, name)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+            return None
+
+    def list(self, kind: str, namespace: str, **query: str) -> list[Object]:
+        items: list[Object] = self.call("GET", f"{path_of(kind, namespace)}?{urlencode(query)}")["items"]
+        return items
+
+    def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> Object:
+        prefix = RESOURCES[kind][0].removeprefix("/apis/").removeprefix("/api/")
+        return self.call("POST", path_of(kind, namespace), {"apiVersion": prefix, "kind": kind, **body})
+
+    def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> Object:
+        """A merge patch."""
+        return self.call("PATCH", path_of(kind, namespace, name), change, "application/merge-patch+json")
+
+    def delete(self, kind: str, namespace: str, name: str, *, grace_seconds: int | None = None) -> None:
+        """No object of that name is no error."""
+        options: Object = {"propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            self.call("DELETE", path_of(kind, namespace, name), options)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+
+    def log(self, namespace: str, pod: str, container: str, *, previous: bool = False) -> str:
+        query = urlencode({"container": container, **({"previous": "true"} if previous else {})})
+        return self.text("GET", f"{path_of('Pod', namespace, pod)}/log?{query}")
+
+    def as_service_account(self, namespace: str, name: str, file: Path) -> Path:
+        """Writes a kubeconfig that logs in with a token of this ServiceAccount, and returns it."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+        made = self.call("POST", f"{path_of('ServiceAccount', namespace, name)}/token", body)
+        cluster: Object = {"server": self._base}
+        if self._configuration.ssl_ca_cert:
+            cluster["certificate-authority"] = str(self._configuration.ssl_ca_cert)
+        if not self._configuration.verify_ssl:
+            cluster["insecure-skip-tls-verify"] = True
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": {"token": made["status"]["token"]}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "current-context": "it",
+        }
+        file.write_text(yaml.safe_dump(config))
+        return file
+
+
+def path_of(kind: str, namespace: str, name: str = "") -> str:
+    prefix, plural, namespaced = RESOURCES[kind]
+    where = f"{prefix}/namespaces/{namespace}/{plural}" if namespaced and namespace else f"{prefix}/{plural}"
+    return f"{where}/{name}" if name else where
+
+
+def _refused(code: int, payload: str) -> Refused:
+    try:
+        status = json.loads(payload)
+    except ValueError:
+        return Refused(code, "", payload[:500])
+    return Refused(code, status.get("reason") or "", status.get("message") or "")

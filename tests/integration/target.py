@@ -1,0 +1,38 @@
+"""The cluster to test on, and this checkout's images on it.
+
+TFGPU_CLUSTER chooses the cluster (localcluster/clusters.py). An `existing` one must be able to pull the images, which
+TFGPU_OPERATOR_IMAGE and TFGPU_TRAINER_IMAGE then name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster import release
+from localcluster.clusters import select
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    kubeconfig: Path
+    operator_image: str
+    """Also what most test pods run: every cluster here has it, and it has Python."""
+    trainer_image: str
+    """The real trainer, on CPU."""
+    audit_log: Path | None
+    """None where it can't be read from here."""
+
+
+def prepare() -> Target:
+    """A running cluster that has the images. Raises ClusterError."""
+    cluster = select()
+    cluster.ensure_up()
+    release.build_images(cluster)
+    return Target(
+        kubeconfig=cluster.kubeconfig,
+        operator_image=os.environ.get("TFGPU_OPERATOR_IMAGE") or release.operator_image(),
+        trainer_image=os.environ.get("TFGPU_TRAINER_IMAGE") or release.trainer_image(),
+        audit_log=cluster.audit_log,
+    )

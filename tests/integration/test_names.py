@@ -1,0 +1,72 @@
+"""Names that somebody else holds, and names that have just become free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.integration.audit import AuditLog
+from tests.integration.test_refusals import SHOWN_WITHIN, wait_until_shown
+from tests.integration.workspace import RUN_ON, Workspace
+
+
+def occupy(workspace: Workspace, kind: str, name: str) -> None:
+    """An object of somebody else's that has the name."""
+    spec: dict[str, Any] = {"ports": [{"port": 80}]}
+    if kind == "Pod":
+        container = {"name": "other", "image": workspace.image, "command": ["python", "-c", RUN_ON]}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    workspace.kube.create(kind, workspace.namespace, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize(("kind", "taken"), [("Pod", "taken-worker-1"), ("Service", "taken")])
+def test_a_foreign_name_is_reported_and_the_job_runs_once_it_is_free(
+    workspace: Workspace, kind: str, taken: str
+) -> None:
+    """Accepted=False, NameTaken, nothing held; freed, the job runs by itself. The other object is never touched."""
+    occupy(workspace, kind, taken)
+    uid = workspace.kube.get(kind, workspace.namespace, taken)["metadata"]["uid"]
+    job = workspace.submit(workspace.new_job("taken"))
+    message, seconds = wait_until_shown(workspace, job)
+    assert seconds <= SHOWN_WITHIN
+    assert workspace.condition(job, "Accepted")["reason"] == "NameTaken"
+    assert f"metadata.name: the {kind.lower()} {taken} belongs to somebody else" in message
+    workspace.eventually(lambda: not workspace.pods(job), "the pods beside the foreign one are released")
+    assert workspace.kube.get(kind, workspace.namespace, taken)["metadata"]["uid"] == uid
+
+    workspace.kube.delete(kind, workspace.namespace, taken)
+    assert workspace.finished(job, seconds=60) == "Succeeded"
+    assert workspace.condition(job, "Accepted")["status"] == "True"
+
+
+def test_a_taken_name_is_asked_for_seldom(workspace: Workspace, audit: AuditLog) -> None:
+    """No hot loop: in the time of four renewals of the Lease, at most a few tries of a few requests each."""
+    occupy(workspace, "Pod", "taken-worker-0")
+    job = workspace.submit(workspace.new_job("taken"))
+    wait_until_shown(workspace, job)
+    start = audit.position()
+    audit.renewals(start, 4)
+    tries = [r for r in audit.since(start, workspace.namespace) if r.resource == "pods" and r.verb == "create"]
+    assert len(tries) <= 6
+    assert len(audit.since(start, workspace.namespace)) <= 30
+
+
+def test_a_job_of_the_same_name_runs_while_the_old_pods_still_terminate(workspace: Workspace) -> None:
+    """The old pods ignore SIGTERM for some seconds; the new job waits for them to go, and then runs."""
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); [signal.pause() for _ in range(9)]"
+    old = workspace.new_job("twice", stubborn)
+    old["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["terminationGracePeriodSeconds"] = 5
+    job = workspace.submit(old)
+    workspace.wait_for(job, "Running")
+    before = workspace.uids(job)
+    workspace.delete(job)
+    workspace.eventually(
+        lambda: all("deletionTimestamp" in pod["metadata"] for pod in workspace.pods(job).values()),
+        "the old pods are going",
+    )
+    assert workspace.uids(job) == before, "the old pods have gone too early for this test"
+
+    workspace.submit(workspace.new_job("twice"))
+    assert workspace.wait_for(job, "Created", status="False")["reason"] == "WaitingForOldPods"
+    assert workspace.finished(job, seconds=60) == "Succeeded"
+    assert not set(before.values()) & set(workspace.uids(job).values())

@@ -1,0 +1,187 @@
+"""Broken jobs: refused by the API server's schema, or shown as a condition within a second. Then silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.integration.audit import AuditLog
+from tests.integration.kube import Object, Refused
+from tests.integration.workspace import Workspace
+
+SHOWN_WITHIN = 1.0
+"""Seconds from the API server's answer to the user until the condition stands."""
+
+Break = Callable[[Object], None]
+
+
+def _template(job: Object) -> Object:
+    template: Object = job["spec"]["replicaSpecs"]["worker"]["template"]
+    return template
+
+
+def unknown_strategy(job: Object) -> None:
+    job["spec"]["strategy"] = "MultiWorker"
+
+
+def ps_under_multi_worker_mirrored(job: Object) -> None:
+    job["spec"]["replicaSpecs"]["ps"] = {"replicas": 1}
+
+
+def two_evaluators(job: Object) -> None:
+    job["spec"]["replicaSpecs"]["evaluator"] = {"replicas": 2}
+
+
+def negative_replicas(job: Object) -> None:
+    job["spec"]["replicaSpecs"]["worker"]["replicas"] = -1
+
+
+def name_of_49_characters(job: Object) -> None:
+    job["metadata"]["name"] = "n" * 49
+
+
+def dotted_name(job: Object) -> None:
+    job["metadata"]["name"] = "my.job"
+
+
+def trainer_and_command(job: Object) -> None:
+    job["spec"]["trainer"] = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 1}
+
+
+def misspelt_spec_field(job: Object) -> None:
+    job["spec"]["runPolicy"] = {"cleanPodPolice": "All"}
+
+
+def host_path(job: Object) -> None:
+    _template(job)["spec"]["volumes"] = [{"name": "node", "hostPath": {"path": "/etc"}}]
+
+
+def host_network(job: Object) -> None:
+    _template(job)["spec"]["hostNetwork"] = True
+
+
+def privileged(job: Object) -> None:
+    _template(job)["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+
+
+def restart_policy_in_the_template(job: Object) -> None:
+    _template(job)["spec"]["restartPolicy"] = "OnFailure"
+
+
+def misspelt_template_field(job: Object) -> None:
+    _template(job)["spec"]["nodeSelecter"] = {"gpu": "a100"}
+
+
+def misspelt_container_field(job: Object) -> None:
+    _template(job)["spec"]["containers"][0]["workingdir"] = "/tmp"
+
+
+def invalid_template_value(job: Object) -> None:
+    _template(job)["spec"]["containers"][0]["ports"] = [{"containerPort": 99999}]
+
+
+BROKEN: dict[Break, tuple[str, str]] = {
+    unknown_strategy: ("strategy", "MultiWorkerMirrored"),
+    ps_under_multi_worker_mirrored: ("spec.replicaSpecs.ps", "parameter servers"),
+    two_evaluators: ("spec.replicaSpecs.evaluator.replicas", "one evaluator"),
+    negative_replicas: ("spec.replicaSpecs.worker.replicas", "0"),
+    name_of_49_characters: ("metadata.name", "48"),
+    dotted_name: ("metadata.name", "letter"),
+    trainer_and_command: ("template.spec.containers", "remove"),
+    host_path: ("hostPath", "administrator"),
+    host_network: ("hostNetwork", "administrator"),
+    privileged: ("securityContext.privileged", "administrator"),
+    restart_policy_in_the_template: ("restartPolicy", "remove it"),
+    misspelt_template_field: ("nodeSelecter", "template"),
+    misspelt_container_field: ("workingdir", "template"),
+    invalid_template_value: ("containerPort", "template"),
+}
+"""How a job is broken, and what the refusal must say: the field, and words of the problem or the fix."""
+
+
+def broken_job(workspace: Workspace, damage: Break) -> Object:
+    job = workspace.new_job(damage.__name__.replace("_", "-")[:48])
+    damage(job)
+    return job
+
+
+def shown(workspace: Workspace, name: str) -> str:
+    """The message of the condition that says no; empty while there is none."""
+    for of_type in ("Accepted", "Created"):
+        condition = workspace.condition(name, of_type)
+        if condition.get("status") == "False" and condition["reason"] not in {"WaitingForOldPods"}:
+            return str(condition["message"])
+    return ""
+
+
+def wait_until_shown(workspace: Workspace, name: str) -> tuple[str, float]:
+    """The message, and how many seconds it took."""
+    started = time.monotonic()
+    message = workspace.eventually(lambda: shown(workspace, name), f"{name} is refused", seconds=10)
+    return message, time.monotonic() - started
+
+
+@pytest.mark.parametrize("damage", BROKEN, ids=lambda damage: damage.__name__)
+def test_a_broken_job_is_refused_with_field_problem_and_fix(workspace: Workspace, damage: Break) -> None:
+    try:
+        name = workspace.submit(broken_job(workspace, damage))
+    except Refused as refused:
+        assert refused.code == 422  # noqa: PT017 - one of two right answers
+        message = refused.message
+    else:
+        message, seconds = wait_until_shown(workspace, name)
+        assert seconds <= SHOWN_WITHIN, f"shown after {seconds:.2f} s"
+        assert not [p for p in workspace.pods(name).values() if "deletionTimestamp" not in p["metadata"]]
+    for words in BROKEN[damage]:
+        assert words in message
+
+
+def test_a_misspelt_field_of_the_spec_is_pruned_or_refused_but_never_obeyed(workspace: Workspace) -> None:
+    """A structural schema prunes it; a client with strict validation (kubectl ≥ 1.25) refuses it."""
+    job = workspace.new_job("misspelt")
+    misspelt_spec_field(job)
+    try:
+        name = workspace.submit(job)
+    except Refused as refused:
+        assert "cleanPodPolice" in refused.message  # noqa: PT017 - either answer is right
+    else:
+        assert "cleanPodPolice" not in workspace.kube.get("TFGPUJob", workspace.namespace, name)["spec"]["runPolicy"]
+
+
+def test_a_corrected_job_runs(workspace: Workspace) -> None:
+    """Nobody has to delete a refused job: an edit is enough."""
+    job = workspace.new_job("corrected")
+    two_evaluators(job)
+    name = workspace.submit(job)
+    wait_until_shown(workspace, name)
+    workspace.edit(name, replicaSpecs={"evaluator": None})
+    assert workspace.finished(name) == "Succeeded"
+
+
+def test_a_corrected_template_runs(workspace: Workspace) -> None:
+    """The same where it was the API server that refused the pods (422)."""
+    job = workspace.new_job("template")
+    invalid_template_value(job)
+    name = workspace.submit(job)
+    assert workspace.wait_for(name, "Created", status="False")["reason"] == "TemplateRefused"
+    assert workspace.pods(name) == {}
+    workspace.edit(name, replicaSpecs=workspace.new_job("template")["spec"]["replicaSpecs"])
+    assert workspace.finished(name) == "Succeeded"
+
+
+def test_refused_jobs_cost_nothing_after_the_first_look(workspace: Workspace, audit: AuditLog) -> None:
+    """No hot loop: while the leader renews its Lease three times, it asks nothing about them."""
+    refused = []
+    for damage in BROKEN:
+        try:
+            refused.append(workspace.submit(broken_job(workspace, damage)))
+        except Refused:
+            continue
+    for name in refused:
+        wait_until_shown(workspace, name)
+    # The deletions that follow a refused start have been answered when the Lease has been renewed once.
+    audit.renewals(audit.position(), 1)
+    quiet = audit.position()
+    audit.renewals(quiet, 3)
+    assert audit.since(quiet, workspace.namespace) == []

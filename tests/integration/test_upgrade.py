@@ -1,0 +1,74 @@
+"""Restart, upgrade, uninstall: what runs goes on."""
+
+from __future__ import annotations
+
+import pytest
+from localcluster.release import NAMESPACE
+from tests.integration.audit import AuditLog
+from tests.integration.installed import Installation
+from tests.integration.workspace import RUN_ON, Workspace
+
+
+def test_a_restarted_operator_with_nothing_due_writes_only_its_lease(
+    operator: Installation, workspace: Workspace, audit: AuditLog
+) -> None:
+    job = workspace.submit(workspace.new_job("steady", RUN_ON))
+    workspace.wait_for(job, "Running")
+    before = workspace.uids(job)
+    audit.renewals(audit.position(), 6)
+    start = audit.position()
+    operator.pause()
+    operator.resume()
+    audit.renewals(audit.position(), 4)
+    assert {r.resource for r in audit.since(start) if r.is_write} == {"leases"}
+    assert workspace.uids(job) == before
+
+
+def test_an_upgrade_to_other_images_restarts_nothing(operator: Installation, workspace: Workspace) -> None:
+    """The new operator has other defaults; a live job keeps those of its attempt, and a new job gets the new ones."""
+    if operator.as_process:
+        pytest.skip("IT_OPERATOR=process: there is no pod to upgrade")
+    job = workspace.submit(workspace.new_job("live", RUN_ON))
+    workspace.wait_for(job, "Running")
+    before, plan = workspace.uids(job), workspace.status(job)["plan"]
+    old = {pod["metadata"]["name"] for pod in operator.pods()}
+    operator.install(trainerImage={"repository": "example.com/trainer", "tag": "2"}, log={"format": "text"})
+    try:
+        workspace.eventually(
+            lambda: not old & {pod["metadata"]["name"] for pod in operator.pods()}, "the old operator's pod is gone"
+        )
+        operator.wait_for_leader()
+        # Its own trainer image shows which operator has seen to this one.
+        fresh = workspace.new_job("fresh", strategy="OneDevice", roles={"worker": {}})
+        fresh["spec"] |= {"trainer": {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}}
+        fresh["spec"]["replicaSpecs"]["worker"].pop("template")
+        del fresh["spec"]["image"]
+        name = workspace.submit(fresh)
+        workspace.eventually(lambda: workspace.status(name).get("plan"), "the new operator has planned a job")
+        assert workspace.status(name)["plan"]["images"]["worker"] == "example.com/trainer:2"
+        assert workspace.uids(job) == before
+        assert workspace.status(job)["plan"] == plan
+        assert workspace.status(job)["attempt"] == 1
+    finally:
+        operator.install()
+        operator.wait_for_leader()
+
+
+def test_uninstall_leaves_the_definition_the_jobs_and_their_pods(operator: Installation, workspace: Workspace) -> None:
+    job = workspace.submit(workspace.new_job("kept", RUN_ON))
+    workspace.wait_for(job, "Running")
+    before = workspace.uids(job)
+    operator.end_processes()
+    operator.uninstall()
+    try:
+        kube = workspace.kube
+        assert kube.find("Deployment", NAMESPACE, "tfgpujob") is None
+        assert kube.find("CustomResourceDefinition", "", "tfgpujobs.tfgpu.dev") is not None
+        assert workspace.condition(job, "Running")["status"] == "True"
+        assert workspace.uids(job) == before
+    finally:
+        operator.install()
+        operator.resume()
+    assert workspace.uids(job) == before
+    workspace.edit(job, runPolicy={"suspend": True})
+    workspace.wait_for(job, "Suspended")

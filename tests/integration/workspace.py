@@ -1,0 +1,151 @@
+"""A namespace of its own for each test, with the words in which tests speak of jobs and pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.integration.eventually import eventually
+from tests.integration.kube import Kube, Object, Refused
+
+RUN_ON = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); signal.pause()"
+"""A program that runs until it is told to stop."""
+EXIT = "import sys; sys.exit({code})"
+SHOW_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+class Workspace:
+    """The jobs, pods and events of one namespace. `image` is an image with Python that every cluster here has."""
+
+    def __init__(self, kube: Kube, namespace: str, image: str, operator_log: Callable[[], str]) -> None:
+        self.kube = kube
+        self.namespace = namespace
+        self.image = image
+        self._operator_log = operator_log
+
+    def new_job(
+        self,
+        name: str,
+        code: str = EXIT.format(code=0),
+        *,
+        strategy: str = "MultiWorkerMirrored",
+        roles: Mapping[str, Mapping[str, Any]] | None = None,
+        **spec: Any,
+    ) -> Object:
+        """A job that runs this Python program in every pod, on no GPUs. `roles`: fields of spec.replicaSpecs.<role>."""
+        template = {
+            "spec": {
+                "terminationGracePeriodSeconds": 2,
+                "containers": [{"name": "tensorflow", "command": ["python", "-c", code]}],
+            }
+        }
+        roles = {"worker": {"replicas": 2}} if roles is None else roles
+        return {
+            "metadata": {"name": name},
+            "spec": {
+                "strategy": strategy,
+                "image": self.image,
+                "gpu": {"perReplica": 0},
+                "replicaSpecs": {role: {"template": template, **fields} for role, fields in roles.items()},
+                **spec,
+            },
+        }
+
+    def submit(self, job: Mapping[str, Any]) -> str:
+        """Creates the job and gives its name."""
+        made = self.kube.create("TFGPUJob", self.namespace, job)
+        name: str = made["metadata"]["name"]
+        return name
+
+    def edit(self, name: str, **spec: Any) -> None:
+        """A merge patch of the spec."""
+        self.kube.patch("TFGPUJob", self.namespace, name, {"spec": spec})
+
+    def delete(self, name: str) -> None:
+        self.kube.delete("TFGPUJob", self.namespace, name)
+
+    def status(self, name: str) -> Object:
+        """Empty when the job has none, or is gone."""
+        job = self.kube.find("TFGPUJob", self.namespace, name)
+        return (job or {}).get("status") or {}
+
+    def condition(self, name: str, of_type: str) -> Object:
+        """Empty when the job has no such condition."""
+        conditions: list[Object] = self.status(name).get("conditions") or []
+        return next((c for c in conditions if c["type"] == of_type), {})
+
+    def wait_for(
+        self, name: str, of_type: str, *, status: str = "True", reason: str | None = None, seconds: float = 30
+    ) -> Object:
+        """The condition, once it has this status and reason."""
+
+        def met() -> Object | None:
+            found = self.condition(name, of_type)
+            fits = found.get("status") == status and reason in {None, found.get("reason")}
+            return found if fits else None
+
+        what = f"{of_type}={status}{f' ({reason})' if reason else ''} of {name}"
+        found: Object = self.eventually(met, what, seconds=seconds)
+        return found
+
+    def finished(self, name: str, *, seconds: float = 60) -> str:
+        """Waits for the end; gives the phase."""
+        self.wait_for(name, "Finished", seconds=seconds)
+        phase: str = self.status(name)["phase"]
+        return phase
+
+    def pods(self, name: str) -> dict[str, Object]:
+        """The job's pods by name."""
+        listed = self.kube.list("Pod", self.namespace, labelSelector=f"tfgpu.dev/job-name={name}")
+        return {pod["metadata"]["name"]: pod for pod in listed}
+
+    def uids(self, name: str) -> dict[str, str]:
+        """uid by name of the job's pods."""
+        return {pod: obj["metadata"]["uid"] for pod, obj in self.pods(name).items()}
+
+    def environment(self, pod: str) -> dict[str, str]:
+        """What a finished SHOW_ENVIRONMENT pod printed."""
+        printed: dict[str, str] = json.loads(self.kube.log(self.namespace, pod, "tensorflow"))
+        return printed
+
+    def events(self, name: str) -> list[Object]:
+        """The operator's events about the job, oldest first."""
+        events = self.kube.list("Event", self.namespace, fieldSelector=f"involvedObject.name={name}")
+        of_job = [event for event in events if event["involvedObject"]["kind"] == "TFGPUJob"]
+        return sorted(of_job, key=lambda event: event["metadata"]["name"])
+
+    def eventually(self, condition: Callable[[], Any], what: str, *, seconds: float = 30) -> Any:
+        return eventually(condition, what, seconds=seconds, report=self.describe)
+
+    def describe(self) -> str:
+        """All that helps to understand why a wait was in vain."""
+        jobs = self.kube.list("TFGPUJob", self.namespace)
+        parts = [f"--- job {job['metadata']['name']}: {json.dumps(job.get('status'), indent=1)}" for job in jobs]
+        parts += [f"--- pod {_pod_line(pod)}" for pod in self.kube.list("Pod", self.namespace)]
+        for event in self.kube.list("Event", self.namespace)[-40:]:
+            about = event["involvedObject"]
+            parts.append(f"--- event {about['kind']}/{about['name']} {event['reason']}: {event['message']}")
+        lines = [line for line in self._operator_log().splitlines() if self.namespace in line]
+        parts.append("--- operator log:\n" + "\n".join(lines[-40:]))
+        return "\n".join(parts)
+
+
+def _pod_line(pod: Object) -> str:
+    status = pod.get("status") or {}
+    containers = (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or [])
+    states = {container["name"]: container["state"] for container in containers}
+    unmet = [c for c in status.get("conditions") or () if c["status"] != "True" and c.get("message")]
+    return json.dumps(
+        {
+            "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
+            "deleting": "deletionTimestamp" in pod["metadata"],
+            "phase": status.get("phase"),
+            "states": states,
+            "why": [c["message"] for c in unmet],
+        }
+    )
+
+
+__all__ = ["EXIT", "RUN_ON", "SHOW_ENVIRONMENT", "Refused", "Workspace"]
