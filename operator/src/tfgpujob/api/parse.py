@@ -28,7 +28,7 @@ def parse_job(
     problems = [
         problem for rule in NAME_RULES for problem in rule.check(metadata if isinstance(metadata, Mapping) else {})
     ]
-    job = _read(obj.get("spec"), allow_host, allowed_service_accounts)
+    job = read_spec(obj.get("spec"), allow_host=allow_host, allowed_service_accounts=allowed_service_accounts)
     if isinstance(job, Job):
         problems += [problem for _, problem in violations(job)]
     else:
@@ -45,7 +45,10 @@ def violations(job: Job) -> Iterator[tuple[str, Invalid]]:
             yield rule.id, problem
 
 
-def _read(spec: Any, allow_host: bool, accounts: frozenset[str] | None) -> Job | list[Invalid]:
+def read_spec(
+    spec: Any, *, allow_host: bool = False, allowed_service_accounts: frozenset[str] | None = None
+) -> Job | list[Invalid]:
+    """The spec if every field is well-formed by itself. No rule across fields has been looked at yet."""
     if spec is None:
         return [Invalid("spec", "is missing", "add it, with strategy and replicaSpecs")]
     if not isinstance(spec, Mapping):
@@ -55,7 +58,7 @@ def _read(spec: Any, allow_host: bool, accounts: frozenset[str] | None) -> Job |
         parsed = JobSpec.model_validate(dict(spec), by_alias=True, by_name=False)
     except ValidationError as error:
         return [*_translated(error, "spec", JobSpec), *problems]
-    return problems or Job(parsed, templates, allow_host, accounts)
+    return problems or Job(parsed, templates, allow_host, allowed_service_accounts)
 
 
 def _templates(spec: Mapping[str, Any]) -> tuple[dict[Role, PodTemplate], list[Invalid]]:

@@ -1,0 +1,131 @@
+"""What an API server does with an object and a CRD: unknown fields, nulls, defaults, the schema, then CEL.
+
+In the order and with the meaning of Kubernetes; CEL is run by cel-python. Only what the schema of TFGPUJob uses.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import celpy
+
+from tfgpujob.api.base import PRESERVE
+from tfgpujob.api.structural import Schema
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+}
+
+
+@dataclass(frozen=True)
+class Refused:
+    field: str
+    message: str
+    rule: str = ""
+    """The CEL expression; empty when the schema refused it."""
+
+
+def admit(root: Schema, obj: Mapping[str, Any]) -> list[Refused]:
+    """Why the API server refuses the object; empty when it stores it."""
+    obj = copy.deepcopy(dict(obj))
+    unknown = [Refused(path, "unknown field") for path in _unknown(root, obj, "")]
+    _complete(root, obj)
+    nameless = [] if obj["metadata"].get("name") else [Refused("metadata.name", "Required")]
+    refused = nameless + unknown + list(_schema(root, obj, ""))
+    return refused or list(_cel(root, obj, ""))
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _below(schema: Schema, value: Any, path: str) -> Iterator[tuple[Schema, Any, str]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            below = schema.get("properties", {}).get(key) or schema.get("additionalProperties")
+            if below is not None:
+                yield below, part, _join(path, key)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield schema["items"], part, f"{path}[{index}]"
+
+
+def _unknown(schema: Schema, value: Any, path: str) -> Iterator[str]:
+    closed = not schema.get(PRESERVE) and "additionalProperties" not in schema and path != "metadata"
+    if isinstance(value, dict) and closed and schema.get("type") == "object":
+        yield from (_join(path, key) for key in value if key not in schema.get("properties", {}))
+    for below in _below(schema, value, path):
+        yield from _unknown(*below)
+
+
+def _complete(schema: Schema, value: Any) -> None:
+    """Takes out nulls where the schema doesn't allow them, and puts in defaults."""
+    if isinstance(value, dict):
+        for key, part in schema.get("properties", {}).items():
+            if key in value and value[key] is None:
+                del value[key]
+            if key not in value and "default" in part:
+                value[key] = copy.deepcopy(part["default"])
+    for below, part, _ in _below(schema, value, ""):
+        _complete(below, part)
+
+
+def _schema(schema: Schema, value: Any, path: str) -> Iterator[Refused]:
+    kind = schema.get("type")
+    if schema.get("x-kubernetes-int-or-string"):
+        kind_ok = isinstance(value, int | str) and not isinstance(value, bool)
+    else:
+        kind_ok = isinstance(value, TYPES[str(kind)]) and (kind == "boolean" or not isinstance(value, bool))
+    if not kind_ok:
+        yield Refused(path, f"must be of type {kind}")
+        return
+    yield from (Refused(path, problem) for problem in _bounds(schema, value))
+    if isinstance(value, dict):
+        yield from (Refused(_join(path, key), "Required") for key in schema.get("required", []) if key not in value)
+    for below in _below(schema, value, path):
+        yield from _schema(*below)
+
+
+def _bounds(schema: Schema, value: Any) -> Iterator[str]:
+    if "enum" in schema and value not in schema["enum"]:
+        yield "Unsupported value"
+    if isinstance(value, str):
+        if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 2**31):
+            yield "length"
+        if "pattern" in schema and not re.search(schema["pattern"], value):
+            yield "pattern"
+    if isinstance(value, int) and not isinstance(value, bool):
+        bits = 31 if schema.get("format") == "int32" else 63
+        if not schema.get("minimum", -(2**63)) <= value <= min(schema.get("maximum", 2**63 - 1), 2**bits - 1):
+            yield "range"
+    if isinstance(value, list) and len(value) > schema.get("maxItems", 2**31):
+        yield "too many items"
+    if isinstance(value, dict) and len(value) > schema.get("maxProperties", 2**31):
+        yield "too many properties"
+
+
+def _cel(schema: Schema, value: Any, path: str) -> Iterator[Refused]:
+    for validation in schema.get("x-kubernetes-validations", ()):
+        if not holds(validation["rule"], value):
+            yield Refused(path + validation.get("fieldPath", ""), validation["message"], validation["rule"])
+    for below in _below(schema, value, path):
+        yield from _cel(*below)
+
+
+def holds(rule: str, value: Any) -> bool:
+    return bool(_program(rule).evaluate({"self": celpy.json_to_cel(value)}))
+
+
+@cache
+def _program(rule: str) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(rule))

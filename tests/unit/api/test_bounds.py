@@ -1,0 +1,213 @@
+"""Every bound of every field, broken in turn: the operator and the API server must both refuse, at the same field."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.unit.api.crd_emulator import admit
+
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api.base import PRESERVE
+from tfgpujob.api.crd import root_schema, spec_schema
+from tfgpujob.api.structural import Schema
+
+SCHEMA = root_schema(cel=False)
+Path = tuple[str | int, ...]
+
+FULL: dict[str, Any] = {
+    "strategy": "MultiWorkerMirrored",
+    "image": "train:1",
+    "successPolicy": "Default",
+    "replicaSpecs": {
+        "worker": {
+            "replicas": 2,
+            "gpus": 1,
+            "restartPolicy": "ExitCode",
+            "template": {
+                "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "serviceAccountName": "a",
+                    "serviceAccount": "a",
+                    "hostNetwork": False,
+                    "hostPID": False,
+                    "hostIPC": False,
+                    "containers": [
+                        {
+                            "name": "logs",
+                            "image": "a",
+                            "command": ["a"],
+                            "args": ["b"],
+                            "env": [{"name": "A"}],
+                            "securityContext": {"privileged": False},
+                        }
+                    ],
+                    "initContainers": [
+                        {
+                            "name": "copy",
+                            "image": "a",
+                            "command": ["a"],
+                            "args": ["b"],
+                            "env": [{"name": "A"}],
+                            "securityContext": {"privileged": False},
+                        }
+                    ],
+                    "volumes": [{"name": "data"}],
+                },
+            },
+        }
+    },
+    "gpu": {"perReplica": 1, "resourceName": "nvidia.com/gpu", "processesPerGpu": 1, "memory": {"limitMiB": 1}},
+    "trainer": {
+        "entrypoint": "digits",
+        "params": {"units": 1},
+        "globalBatchSize": 8,
+        "epochs": 1,
+        "seed": 1,
+        "deterministic": False,
+        "remainder": "drop",
+        "code": {"volume": {"claimName": "code", "subPath": "a"}},
+        "output": {"directory": "/output", "claim": "out"},
+        "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},
+        "evaluate": {"everyEpochs": 1},
+        "logEverySeconds": 1,
+        "watchdog": {"startupSeconds": 1, "stepSeconds": 1},
+    },
+    "runPolicy": {
+        "cleanPodPolicy": "Auto",
+        "ttlSecondsAfterFinished": 1,
+        "activeDeadlineSeconds": 1,
+        "startDeadlineSeconds": 1,
+        "startPolicy": "Retry",
+        "backoffLimit": 1,
+        "restartScope": "Auto",
+        "forceDeleteAfterSeconds": 1,
+        "suspend": False,
+        "managedBy": "tfgpu.dev/operator",
+        "schedulingPolicy": {
+            "minAvailable": 1,
+            "queue": "a",
+            "minResources": {"cpu": "1"},
+            "priorityClass": "a",
+            "scheduleTimeoutSeconds": 1,
+        },
+        "failureLogLines": 1,
+    },
+}
+LEFT_OUT = {
+    "spec.trainer.steps",
+    "spec.trainer.code.configMap",
+    "spec.trainer.code.image",
+    "spec.gpu.memory.growth",
+    "spec.replicaSpecs.worker.template.metadata.name",
+    "spec.replicaSpecs.worker.template.spec.hostname",
+    "spec.replicaSpecs.worker.template.spec.subdomain",
+    "spec.replicaSpecs.worker.template.spec.volumes[0].hostPath",
+}
+"""Not in FULL because a rule forbids them, or forbids them beside what is there."""
+
+
+@dataclass(frozen=True)
+class Break:
+    path: Path
+    what: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{field(self.path)}: {self.what}"
+
+
+REMOVED = object()
+
+
+def field(path: Path) -> str:
+    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+
+
+def walk(schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
+    yield path, schema
+    for name, part in schema.get("properties", {}).items():
+        if path == ("replicaSpecs",) and name != "worker":
+            continue
+        yield from walk(part, (*path, name))
+    if "items" in schema and "properties" in schema["items"]:
+        yield from walk(schema["items"], (*path, 0))
+
+
+WRONG_TYPE = {"integer": "2", "boolean": "true", "string": 1, "object": "a", "array": "a"}
+
+
+def breaks() -> Iterator[Break]:
+    for path, schema in walk(spec_schema()):
+        kind = schema["type"]
+        if path:
+            yield Break(path, f"{kind} of another type", WRONG_TYPE[kind])
+        if kind == "integer":
+            yield Break(path, "too small", schema["minimum"] - 1)
+            yield Break(path, "too large", schema.get("maximum", 2**63 - 1) + 1)
+        for key, (what, value) in VIOLATION.items():
+            if key in schema:
+                yield Break(path, what, value(schema[key]))
+        if kind == "object" and "properties" in schema and PRESERVE not in schema:
+            yield Break((*path, "surprise"), "unknown", 1)
+        for name in schema.get("required", ()):
+            yield Break((*path, name), "missing", REMOVED)
+
+
+VIOLATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "enum": ("not a choice", lambda _: "other"),
+    "pattern": ("not matching", lambda _: "**"),
+    "maxLength": ("too long", lambda most: "/" + "a" * most),
+    "minLength": ("empty", lambda _: ""),
+    "maxItems": ("too many items", lambda most: [{"name": f"c{i}"} for i in range(most + 1)]),
+    "maxProperties": ("too many entries", lambda most: {f"k{i}": 1 for i in range(most + 1)}),
+}
+
+
+def broken(what: Break) -> dict[str, Any]:
+    spec = copy.deepcopy(FULL)
+    node: Any = spec
+    for part in what.path[:-1]:
+        node = node.setdefault(part, {}) if isinstance(part, str) else node[part]
+    if what.value is REMOVED:
+        node.pop(what.path[-1], None)
+    else:
+        node[what.path[-1]] = what.value
+    return {"metadata": {"name": "digits"}, "spec": spec}
+
+
+def test_the_full_job_is_valid_and_sets_every_field() -> None:
+    job = {"metadata": {"name": "digits"}, "spec": FULL}
+    assert isinstance(parse_job(job), JobSpec)
+    assert admit(SCHEMA, job) == []
+
+    absent = {field(path) for path, _ in walk(spec_schema()) if not is_set(FULL, path)}
+    assert {path for path in absent if not path.startswith(tuple(LEFT_OUT))} == set()
+
+
+def is_set(node: Any, path: Path) -> bool:
+    for part in path:
+        if isinstance(node, dict) and part not in node:
+            return False
+        node = node[part]
+    return True
+
+
+@pytest.mark.parametrize("what", list(breaks()), ids=str)
+def test_both_refuse(what: Break) -> None:
+    job = broken(what)
+    wanted = field(what.path)
+
+    parsed = parse_job(job)
+    refused = admit(SCHEMA, job)
+
+    assert isinstance(parsed, tuple)
+    assert wanted in {invalid.field for invalid in parsed}, "\n".join(map(str, parsed))
+    assert wanted in {r.field for r in refused}, refused
+    for invalid in parsed:
+        assert invalid.problem
+        assert invalid.fix
