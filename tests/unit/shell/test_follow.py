@@ -63,7 +63,7 @@ def test_it_watches_from_the_list_on_and_goes_on_where_a_stream_ended() -> None:
 
 
 def test_a_version_that_is_too_old_means_a_new_list() -> None:
-    cluster, _ = follow([ApiError(410, "Expired", "too old resource version")])
+    cluster, _ = follow([ApiError(410, "Expired", "too old resource version")], seconds=RETRY_SECONDS * 2)
     assert cluster.asked == ["102", "102"]
     assert [c for c in cluster.calls if "Pod" in c] == ["list Pod * tfgpu.dev/job-name"] * 2
 

@@ -16,6 +16,7 @@ from tests.unit.shell.fakes import job, pod
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.shell.kube import KubeCluster
 from tfgpujob.shell.ports import ApiError
+from tfgpujob.shell.settings import SettingsError
 
 
 class Server:
@@ -161,6 +162,12 @@ async def test_a_watch_gives_events_until_the_stream_ends_or_the_version_is_too_
         server.status, server.answer = 403, {"reason": "Forbidden", "message": "no watch"}
         with pytest.raises(ApiError, match="403 Forbidden"):
             _ = [e async for e in cluster.watch(Kind.POD, "ns", selector="a", resource_version="5")]
+
+
+async def test_no_way_to_a_cluster_names_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing-here"))
+    with pytest.raises(SettingsError, match="set KUBECONFIG"):
+        await KubeCluster.connect()
 
 
 async def test_another_client_gets_the_same_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for()
         assert changed == [KEY, KEY]
         assert len(store.snapshot(KEY).pods) == 1
         assert syncing.versions[Kind.POD, None] == str(cluster.version)
+        await syncing.once()
+        assert len(store.snapshot(KEY).pods) == 1
 
     run(main())
 

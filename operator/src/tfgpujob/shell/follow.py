@@ -19,6 +19,8 @@ from tfgpujob.shell.resync import SELECTORS, Resync
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.1
+"""Between two streams: something in between that ends each at once must not make this spin."""
 Handle = Callable[[Kind, str | None, Object], None]
 """Called with the kind, the event's type (None for an object that was listed) and the object."""
 
@@ -46,11 +48,12 @@ class Follow:
                     await self._resync.list(self._kind, self._namespace)
                     self._version = self._resync.versions[self._kind, self._namespace]
                 await self._stream(beat)
+                await asyncio.sleep(PAUSE_SECONDS)
             except ApiError as error:
                 if error.code == 410:
                     self._version = ""
-                    continue
-                logger.warning("the watch broke off", extra={"kind": self._kind, "error": str(error)})
+                else:
+                    logger.warning("the watch broke off", extra={"kind": self._kind, "error": str(error)})
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _stream(self, beat: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ from kubernetes.aio.client.rest import RESTClientObject, RESTResponse
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell.ports import ApiError, Credentials, ListPage, WatchEvent
+from tfgpujob.shell.settings import SettingsError
 
 REQUEST_SECONDS: Final = 20.0
 """Longest wait for an answer. Also how long a write may still be under way after its task was cancelled."""
@@ -59,16 +60,22 @@ class KubeCluster:
 
     @classmethod
     async def connect(cls) -> Self:
-        """The cluster that $KUBECONFIG names, else the one this pod runs in, else ~/.kube/config."""
+        """The cluster that $KUBECONFIG names, else the one this pod runs in, else ~/.kube/config.
+
+        Raises SettingsError when none of them leads anywhere.
+        """
         configuration = Configuration()
-        if _in_cluster():
-            kube_config.load_incluster_config(client_configuration=configuration)
-        else:
-            await kube_config.load_kube_config(
-                config_file=os.environ.get("KUBECONFIG") or None,
-                client_configuration=configuration,
-                persist_config=False,
-            )
+        try:
+            if _in_cluster():
+                kube_config.load_incluster_config(client_configuration=configuration)
+            else:
+                await kube_config.load_kube_config(
+                    config_file=os.environ.get("KUBECONFIG") or None,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+        except kube_config.ConfigException as error:
+            raise SettingsError(f"no cluster: {error}; set KUBECONFIG, or run in a pod with a token") from error
         return cls(configuration)
 
     async def __aenter__(self) -> Self:
@@ -195,7 +202,7 @@ class KubeCluster:
             response = await self._request(method, path, query, body, limits)
             payload = await response.read()
         except TimeoutError as error:
-            raise ApiError(0, "Timeout", f"{method} {path}: no answer within {seconds:g} s") from error
+            raise ApiError(0, "Timeout", f"{method} {path}: no answer: {error or f'{seconds:g} s'}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
         return _decoded(response.status, response.headers, payload)

@@ -179,11 +179,11 @@ def main() -> None:
     """The `tfgpu-operator` command. Exits 2 for a bad setting, 1 when a background task died."""
     try:
         settings = from_environment(os.environ)
-    except SettingsError as error:
-        sys.exit(f"tfgpu-operator: {error}")
-    logs.set_up(settings.log_format, settings.log_level)
-    try:
+        logs.set_up(settings.log_format, settings.log_level)
         asyncio.run(operate(settings))
+    except SettingsError as error:
+        print(f"tfgpu-operator: {error}", file=sys.stderr)
+        sys.exit(2)
     except TaskDiedError as error:
         logger.critical("stopping", exc_info=error, extra={"why": str(error)})
         sys.exit(1)
