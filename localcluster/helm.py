@@ -53,7 +53,7 @@ def install(
 
 
 def uninstall(kubeconfig: Path, release: str, namespace: str, *, timeout_seconds: int = 120) -> None:
-    """Remove the release and wait until its objects are gone; no release of that name is no error."""
+    """Remove the release, and wait; no release of that name is no error. What the chart marks `keep` stays."""
     _helm().uninstall(_Release(kubeconfig, release, namespace), timeout_seconds)
 
 
@@ -71,7 +71,7 @@ def template(
     kube_version: str = "v1.34.0",
     api_versions: Sequence[str] = (),
 ) -> list[Object]:
-    """The objects that an install on such a server would create; `api_versions` is all that it serves."""
+    """The objects that an install on such a server would create; `api_versions` come on top of the usual ones."""
     text = _helm().render(
         chart,
         dict(values or {}),
@@ -80,7 +80,8 @@ def template(
         kube_version=kube_version,
         api_versions=list(api_versions),
     )
-    return [document for document in yaml.safe_load_all(text) if document]
+    # The definition is 100 KB of YAML: libyaml takes a tenth of the time.
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,235 @@
+"""The chart as Helm renders it: what is installed, with which rights, and which values are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from localcluster import helm
+from tests.unit.chart.rendered import Object, environment, kinds, of, render, rights
+
+import tfgpujob
+from tfgpujob import names
+from tfgpujob.api import crd
+from tfgpujob.shell import settings
+
+PROMETHEUS = "monitoring.coreos.com/v1"
+DIGEST = "sha256:" + "0" * 64
+
+JOB_RIGHTS = {
+    *((names.GROUP, names.PLURAL, verb, "") for verb in ("get", "list", "watch", "delete")),
+    (names.GROUP, f"{names.PLURAL}/status", "update", ""),
+    (names.GROUP, f"{names.PLURAL}/finalizers", "update", ""),
+    *(("", kind, verb, "") for kind in ("pods", "services") for verb in ("get", "list", "watch", "create", "delete")),
+    ("", "events", "create", ""),
+}
+NODE_RIGHTS = {("", "nodes", "get", "")}
+LEASE_RIGHTS = {
+    ("coordination.k8s.io", "leases", "create", ""),
+    ("coordination.k8s.io", "leases", "get", "tfgpu-tfgpujob"),
+    ("coordination.k8s.io", "leases", "update", "tfgpu-tfgpujob"),
+}
+
+
+def test_the_chart_carries_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((helm.CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == tfgpujob.__version__
+    environ = environment(render())
+    assert environ["OPERATOR_IMAGE"] == f"tfgpujob-operator:{tfgpujob.__version__}"
+    assert environ["TRAINER_IMAGE"] == f"tfgpujob-trainer:{tfgpujob.__version__}"
+
+
+@pytest.mark.parametrize("name", ["tfgpujobs.yaml", "tfgpujobs-no-cel.yaml"])
+def test_the_chart_carries_the_generated_definition(name: str) -> None:
+    generated = crd.files()[f"crds/{name}"]
+    assert (helm.CHART / "files" / name).read_text() == generated, "run: make crds"
+
+
+@pytest.mark.parametrize(
+    ("version", "cel"), [("v1.20.2", False), ("v1.24.17", False), ("v1.25.0-gke.1", True), ("v1.36.1", True)]
+)
+def test_the_definition_has_rules_where_the_server_runs_them(version: str, cel: bool) -> None:
+    definition = of(render(version=version), "CustomResourceDefinition")
+    assert definition["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    name = "tfgpujobs.yaml" if cel else "tfgpujobs-no-cel.yaml"
+    assert definition == yaml.load((helm.CHART / "files" / name).read_text(), Loader=yaml.CSafeLoader)
+    assert ("x-kubernetes-validations" in json.dumps(definition)) is cel
+
+
+def test_the_definition_can_be_left_to_somebody_else() -> None:
+    assert "CustomResourceDefinition" not in kinds(render({"crds": {"install": False}}))
+
+
+def test_cluster_mode_has_exactly_the_rights_of_the_design() -> None:
+    objects = render()
+    assert rights(of(objects, "ClusterRole", "tfgpu-tfgpujob")["rules"]) == JOB_RIGHTS | NODE_RIGHTS
+    binding = of(objects, "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == "tfgpu-tfgpujob"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "tfgpu-tfgpujob", "namespace": "ops"}]
+    lease = of(objects, "Role")
+    assert lease["metadata"]["namespace"] == "ops"
+    assert rights(lease["rules"]) == LEASE_RIGHTS
+    assert environment(objects)["LEASE_NAME"] == "tfgpu-tfgpujob"
+    assert environment(objects)["WATCH_NAMESPACES"] == ""
+
+
+def test_namespaced_mode_has_a_role_in_each_namespace_and_no_cluster_right() -> None:
+    objects = render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"aggregateToDefaultRoles": False}})
+    assert kinds(objects).isdisjoint({"ClusterRole", "ClusterRoleBinding"})
+    roles = {(o["metadata"]["namespace"], o["metadata"]["name"]): o for o in objects if o["kind"] == "Role"}
+    assert set(roles) == {
+        ("team-a", "tfgpu-tfgpujob"),
+        ("team-b", "tfgpu-tfgpujob"),
+        ("ops", "tfgpu-tfgpujob-leader"),
+    }
+    for namespace in ("team-a", "team-b"):
+        assert rights(roles[namespace, "tfgpu-tfgpujob"]["rules"]) == JOB_RIGHTS
+    bindings = [o for o in objects if o["kind"] == "RoleBinding"]
+    assert {o["metadata"]["namespace"] for o in bindings} == {"team-a", "team-b", "ops"}
+    assert all(o["subjects"][0]["namespace"] == "ops" for o in bindings)
+    assert environment(objects)["WATCH_NAMESPACES"] == "team-a,team-b"
+
+
+def test_users_get_jobs_by_the_roles_that_they_have() -> None:
+    objects = render()
+    read, write = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}
+    for role, verbs in (("admin", read | write), ("edit", read | write), ("view", read)):
+        found = of(objects, "ClusterRole", f"tfgpu-tfgpujob-{role}")
+        assert found["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{role}"] == "true"
+        expected = {(names.GROUP, names.PLURAL, verb, "") for verb in verbs}
+        assert rights(found["rules"]) == expected | {(names.GROUP, f"{names.PLURAL}/status", "get", "")}
+
+
+ALL_VALUES: Object = {
+    "replicas": 2,
+    "podLabels": {"team": "ml"},
+    "podAnnotations": {"note": "x"},
+    "imagePullSecrets": ["pull"],
+    "nodeSelector": {"pool": "cpu"},
+    "tolerations": [{"operator": "Exists"}],
+    "priorityClassName": "high",
+    "affinity": {"nodeAffinity": {}},
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}},
+    "serviceAccount": {"annotations": {"a": "b"}},
+}
+
+
+@pytest.mark.parametrize("values", [{}, ALL_VALUES])
+def test_the_operator_passes_the_restricted_pod_security_standard(values: Object) -> None:
+    pod = of(render(values), "Deployment")["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    allowed = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    assert all(set(volume) - {"name"} <= allowed for volume in pod["volumes"])
+    for container in [*pod["containers"], *pod.get("initContainers", [])]:
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["readOnlyRootFilesystem"] is True
+        assert "privileged" not in context
+        assert not any("hostPort" in port for port in container["ports"])
+        assert container["resources"]["requests"]
+        assert container["resources"]["limits"]["memory"]
+
+
+def test_probes_ask_where_the_operator_answers() -> None:
+    container = of(render(), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    (port,) = container["ports"]
+    assert port["containerPort"] == settings.from_environment(environment(render())).health_port
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz"), ("startupProbe", "/healthz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+
+
+def test_the_operator_understands_the_environment_it_is_given() -> None:
+    values = {
+        "image": {"repository": "reg.example:5000/operator", "digest": DIGEST},
+        "trainerImage": {"repository": "reg.example:5000/trainer", "tag": "2"},
+        "watchNamespaces": ["team-a", "team-b"],
+        "allowHostAccessNamespaces": ["infra"],
+        "allowedServiceAccounts": ["team-a/trainer"],
+        "log": {"format": "text", "level": "DEBUG"},
+    }
+    read = settings.from_environment(environment(render(values)))
+    assert read.config.operator_image == f"reg.example:5000/operator@{DIGEST}"
+    assert read.config.trainer_image == "reg.example:5000/trainer:2"
+    assert read.watch_namespaces == ("team-a", "team-b")
+    assert read.config.allow_host_namespaces == {"infra"}
+    assert read.config.allowed_service_accounts == {"team-a/trainer"}
+    assert read.lease_name == "tfgpu-tfgpujob"
+    assert (read.log_format, read.log_level) == ("text", "DEBUG")
+
+
+def test_the_pod_settings_arrive() -> None:
+    template = of(render(ALL_VALUES), "Deployment")["spec"]["template"]
+    pod = template["spec"]
+    assert template["metadata"]["labels"]["team"] == "ml"
+    assert template["metadata"]["annotations"] == {"note": "x"}
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["nodeSelector"] == {"pool": "cpu"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["priorityClassName"] == "high"
+    assert pod["affinity"] == {"nodeAffinity": {}}
+    assert pod["containers"][0]["image"] == f"tfgpujob-operator:{tfgpujob.__version__}"
+
+
+def test_copies_prefer_different_nodes() -> None:
+    affinity = of(render({"replicas": 2}), "Deployment")["spec"]["template"]["spec"]["affinity"]
+    (term,) = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+
+
+@pytest.mark.parametrize(("version", "served"), [("v1.20.2", "policy/v1beta1"), ("v1.21.0", "policy/v1")])
+def test_a_disruption_budget_where_there_is_more_than_one_copy(version: str, served: str) -> None:
+    assert of(render({"replicas": 2}, version), "PodDisruptionBudget")["apiVersion"] == served
+    for values in ({"replicas": 1}, {"replicas": 2, "podDisruptionBudget": {"enabled": False}}):
+        assert "PodDisruptionBudget" not in kinds(render(values, version))
+
+
+def test_a_service_monitor_only_where_prometheus_is_and_somebody_asks() -> None:
+    asked = {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}}}
+    assert "ServiceMonitor" not in kinds(render(asked))
+    assert "ServiceMonitor" not in kinds(render(serves=[PROMETHEUS]))
+    monitor = of(render(asked, serves=[PROMETHEUS]), "ServiceMonitor")
+    service = of(render(asked), "Service")
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+
+
+def test_selectors_find_the_operator_and_no_pod_of_a_job() -> None:
+    objects = render({"replicas": 2})
+    deployment = of(objects, "Deployment")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    for selector in (
+        deployment["selector"]["matchLabels"],
+        of(objects, "Service")["spec"]["selector"],
+        of(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+        assert selector[names.LABEL_APP_COMPONENT] not in set(names.Role)
+
+
+def test_every_port_names_its_protocol() -> None:
+    """Helm 4 applies on the server, and Kubernetes 1.20 refuses a port without it there."""
+    objects = render()
+    pod = of(objects, "Deployment")["spec"]["template"]["spec"]
+    ports = [*of(objects, "Service")["spec"]["ports"], *pod["containers"][0]["ports"]]
+    assert all(port["protocol"] == "TCP" for port in ports)
+
+
+def test_every_namespaced_object_says_where_it_goes() -> None:
+    cluster = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+    for item in render(ALL_VALUES, serves=[PROMETHEUS]):
+        assert ("namespace" in item["metadata"]) == (item["kind"] not in cluster), item["kind"]
