@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.core import complete, finished, restart, start, success
+from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods, open_case
 from tfgpujob.core.deadlines import active_deadline, expiry
 from tfgpujob.core.draft import Draft, moment, timestamp
@@ -34,6 +35,8 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
     complete.accept(draft)
+    if start.waits_for_edit(draft):
+        draft.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
     draft.set_phase(Phase.STARTING)
     case = open_case(snapshot, draft, spec, config)
     draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
@@ -49,6 +52,8 @@ def _skip_unknown_attempts(snapshot: Snapshot, draft: Draft) -> None:
 
 def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
     case = open_case(snapshot, draft, spec, config)
+    if not case.view.missing() and complete.has_service(case):
+        complete.say_all_is_there(draft)
     chain: tuple[Judge, ...] = (_succeeded, _ran_too_long, _lost_or_failed, _edited, _started_too_late, _incomplete)
     for judge in chain:
         outcome = judge(case)
@@ -64,6 +69,13 @@ def _succeeded(case: Case) -> Outcome | None:
     patience_ends = success.patience_for_stragglers(case.spec, case.view, case.now)
     if patience_ends is not None:
         return case.waiting(patience_ends)
+    unconfirmed = tuple(
+        name
+        for replica in success.stragglers(case.spec, case.view)
+        if (name := case.view.name(replica)) not in case.snapshot.looked_up
+    )
+    if unconfirmed:
+        return Outcome(lookups=unconfirmed)
     finished.succeed(case.draft, *success.in_words(case.spec, case.view))
     return _over(case)
 
@@ -109,7 +121,7 @@ def _edited(case: Case) -> Outcome | None:
     refused_before = draft.reason(Condition.ACCEPTED) == Reason.IMMUTABLE_FIELD_CHANGED
     if not _is_edited(case):
         if not draft.is_true(Condition.ACCEPTED) and draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
-            complete.accept(draft)
+            accept(draft, case.spec)
         return None
     if not refused_before and not draft.is_true(Condition.CREATED) and case.view.missing():
         return begin(case.snapshot, draft, case.spec, case.config)

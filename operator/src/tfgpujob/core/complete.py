@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tfgpujob.core import start
+from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods
 from tfgpujob.core.draft import Draft, timestamp
 from tfgpujob.core.ownership import Ownership, service_ownership
@@ -55,9 +56,12 @@ def _go_on_without(case: Case, found: Problem) -> Outcome:
     return replace(case.waiting(start.not_before(case.draft)), events=events)
 
 
-def accept(draft: Draft) -> None:
-    if draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
-        draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
+def say_all_is_there(draft: Draft) -> None:
+    """Said before anything else is decided, so that the last word on a short job says it too."""
+    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
+    if draft.reason(Condition.ACCEPTED) == Reason.NAME_TAKEN:
+        accept(draft, case.spec)
+    draft.put("retry", None)
 
 
 def all_created(attempt: int) -> str:
@@ -100,15 +104,15 @@ def _create(case: Case, *, licensed: bool) -> Outcome:
     creates = _missing_objects(case)
     if not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
-    intent = None if licensed else draft.done()
+    late = not case.view.pods and start.starts_late(draft, case.spec)
+    if late:
+        draft.put("attemptStartTime", timestamp(draft.now))
+    intent = draft.done() if late or not licensed else None
     refused_last = (draft.fields.get("retry") or {}).get("object", "")
     # What follows is true once the creates have succeeded; `conclude` sees to it that it isn't written otherwise.
-    draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
+    accept(draft, case.spec)
     draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
     draft.put("retry", None)
-    if not case.view.pods:
-        # The wait for what was in the way is over: the start deadline counts from here.
-        draft.put("attemptStartTime", timestamp(draft.now))
     if draft.fields.get("phase") == Phase.PENDING:
         draft.set_phase(Phase.STARTING)
     return Outcome(

@@ -90,7 +90,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-_RIDES_ALONG = frozenset({"replicaStatuses", "ready", "retry", "attemptStartTime", "conditions"})
+_RIDES_ALONG = frozenset({"replicaStatuses", "ready", "retry", "conditions"})
 
 
 def differs(old: Object, new: Object) -> bool:

@@ -28,7 +28,7 @@ def _finish(draft: Draft, condition: Condition, phase: Phase, reason: Reason, me
     draft.set(condition, True, reason, message)
     draft.set(Condition.FINISHED, True, Reason(str(condition)), message)
     draft.set(Condition.RUNNING, False, Reason.STOPPED, message)
-    if draft.is_true(Condition.RESTARTING):
+    if draft.reason(Condition.RESTARTING):
         draft.set(Condition.RESTARTING, False, Reason.STOPPED, message)
     draft.set_phase(phase)
     draft.put("completionTime", timestamp(draft.now))

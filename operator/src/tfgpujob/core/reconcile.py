@@ -37,7 +37,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     if isinstance(spec, str):
         return _refuse(draft, spec)
     if spec.run_policy.suspend:
-        return suspend.reconcile(snapshot, draft)
+        return suspend.reconcile(snapshot, draft, spec)
     if not (draft.attempt and draft.fields.get("plan")) or draft.is_true(Condition.SUSPENDED):
         return attempt.begin(snapshot, draft, spec, config)
     return attempt.reconcile(snapshot, draft, spec, config)

@@ -88,6 +88,8 @@ class Snapshot:
     """The service with the job's name, if the store knows one."""
     absent: frozenset[str] = frozenset()
     """Names of pods that a live GET has just shown not to exist: the answer to `Outcome.lookups`."""
+    looked_up: frozenset[str] = frozenset()
+    """Names of all pods that were just looked up: `pods` shows them as they are, or they are `absent`."""
     unsaid_since: datetime | None = None
     """Since when `conclude` has kept back a small change of the status (`Conclusion.unsaid`); None when it has not."""
 

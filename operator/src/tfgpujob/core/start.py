@@ -112,6 +112,7 @@ def release(draft: Draft, plan: Plan, found: Problem, *, created_some: bool) -> 
         begin(draft, plan, not_before=wait, refusals=refusals, first=found.object)
     else:
         draft.put("retry", _retry(wait, refusals, found.object))
+        draft.put("attemptStartTime", timestamp(wait or draft.now))
     draft.set(found.condition, False, found.reason, found.message)
     if found.condition is Condition.ACCEPTED:
         draft.set(Condition.CREATED, False, found.reason, found.message)
@@ -157,6 +158,13 @@ def start_deadline(draft: Draft, spec: JobSpec) -> datetime | None:
     if not started or draft.is_true(Condition.RUNNING):
         return None
     return moment(started) + timedelta(seconds=spec.run_policy.start_deadline_seconds)
+
+
+def starts_late(draft: Draft, spec: JobSpec) -> bool:
+    """So much of the start deadline has passed in waiting (for old pods, or for the operator) that it must be reset."""
+    deadline = start_deadline(draft, spec)
+    allowed = timedelta(seconds=spec.run_policy.start_deadline_seconds)
+    return deadline is not None and draft.now > deadline - allowed * 0.9
 
 
 def what_is_missing(view: View) -> tuple[Reason, str]:

@@ -31,11 +31,18 @@ def decided(spec: JobSpec, view: View) -> bool:
 
 def patience_for_stragglers(spec: JobSpec, view: View, now: datetime) -> datetime | None:
     """Until when a decided job waits for the tasks that end with the deciders; None when there is none to wait for."""
-    if spec.strategy is not Strategy.MULTI_WORKER_MIRRORED or all(_ended(view, r) for r in view.plan.required()):
+    if not stragglers(spec, view):
         return None
     finished = (_finished_at(view, replica) for replica in deciders(spec, view))
     ends = max((at + STRAGGLERS for at in finished if at is not None), default=now)
     return ends if now < ends else None
+
+
+def stragglers(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
+    """The tasks that should end with the deciders and, as far as is seen, have not."""
+    if spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
+        return ()
+    return tuple(replica for replica in view.plan.required() if not _ended(view, replica))
 
 
 def in_words(spec: JobSpec, view: View) -> tuple[Reason, str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tfgpujob.api import JobSpec
+from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.plan import Plan
@@ -17,7 +19,7 @@ from tfgpujob.core.view import build_view
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 
-def reconcile(snapshot: Snapshot, draft: Draft) -> Outcome:
+def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec) -> Outcome:
     pods = own_pods(snapshot, draft.attempt)
     if draft.fields.get("plan"):
         view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
@@ -25,14 +27,14 @@ def reconcile(snapshot: Snapshot, draft: Draft) -> Outcome:
         draft.put("ready", ready_text(view))
     new = not draft.is_true(Condition.SUSPENDED)
     if new:
-        _say_so(draft)
+        _say_so(draft, spec)
     status: Mapping[str, Any] = draft.done()
     return Outcome(status=status, intent=status if new else None, deletes=_stops(pods))
 
 
-def _say_so(draft: Draft) -> None:
+def _say_so(draft: Draft, spec: JobSpec) -> None:
     text = "spec.runPolicy.suspend is on: no pod runs until it is off."
-    draft.set(Condition.ACCEPTED, True, Reason.VALID, "The spec is valid.")
+    accept(draft, spec)
     draft.set(Condition.RUNNING, False, Reason.SUSPENDED, text)
     draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, text)
     for condition in (Condition.CREATED, Condition.RESTARTING):

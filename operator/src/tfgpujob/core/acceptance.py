@@ -1,0 +1,39 @@
+"""Accepted=True, and what the job's author should know beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api import JobSpec, RestartScope, RunPolicy
+from tfgpujob.core.draft import Draft
+from tfgpujob.names import Condition, Reason, Role, Strategy
+
+
+def accept(draft: Draft, spec: JobSpec) -> None:
+    draft.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *_advice(spec))))
+
+
+def _advice(spec: JobSpec) -> Iterator[str]:
+    if spec.strategy is Strategy.PARAMETER_SERVER and not spec.replica_specs.count(Role.CHIEF):
+        yield "A ParameterServer job needs a chief: one was added."
+    if spec.trainer is not None and spec.trainer.output.claim is None:
+        yield (
+            "spec.trainer.output.claim is not set: checkpoints and the model go with their pods, and a restart begins "
+            "from the start."
+        )
+    for field in _without_effect(spec.run_policy):
+        yield f"spec.runPolicy.{field} has no effect in this release."
+
+
+def _without_effect(policy: RunPolicy) -> Iterator[str]:
+    """Fields of the API that no policy acts on yet. An author who sets one must hear of it."""
+    if policy.restart_scope is RestartScope.REPLICA:
+        yield "restartScope: Replica"
+    if policy.scheduling_policy is not None:
+        yield "schedulingPolicy"
+    for field, alias in (
+        ("force_delete_after_seconds", "forceDeleteAfterSeconds"),
+        ("failure_log_lines", "failureLogLines"),
+    ):
+        if getattr(policy, field) != RunPolicy.model_fields[field].default:
+            yield alias

@@ -1,0 +1,100 @@
+"""Making an attempt complete: nothing is created beside what is still going, and the first to be refused goes first."""
+
+from __future__ import annotations
+
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.core.draft import Draft
+from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.snapshot import Kind, Refusal, Snapshot
+from tfgpujob.core.start import not_before
+
+
+def test_the_first_look_asks_for_the_service_and_every_pod_after_its_intent() -> None:
+    outcome = reconcile(Snapshot(make.job(worker=2, evaluator=1)), make.START, make.CONFIG)
+    assert outcome.intent is not None
+    assert outcome.intent["attempt"] == 1
+    assert [create.name for create in outcome.creates] == [
+        "train",
+        "train-worker-0",
+        "train-worker-1",
+        "train-evaluator-0",
+    ]
+    assert outcome.first == ""
+    assert "Created" not in {c["type"] for c in outcome.intent["conditions"]}, "not yet true"
+    assert outcome.status is not None
+    assert {"Created": "True"}.items() <= {c["type"]: c["status"] for c in outcome.status["conditions"]}.items()
+
+
+def test_what_was_refused_goes_first_and_alone() -> None:
+    world = World(make.job(worker=3))
+    world.refuse = lambda create: (403, "exceeded quota: q") if create.name == "train-worker-2" else None
+    world.settle()
+    tries = world.tries
+    while world.tries == tries:
+        world.advance(seconds=1)
+    assert world.tries == tries + 1
+    assert world.pods == []
+    assert world.status["retry"]["object"] == "train-worker-2"
+    assert world.status["retry"]["refusals"] == 2
+
+
+def test_a_partly_created_attempt_is_completed() -> None:
+    """The operator died between two creates: the intent says whose the pods are."""
+    world = World(make.job(worker=3))
+    world.settle()
+    world.stop()
+    for name in ("train-worker-1", "train-worker-2"):
+        world.remove(Kind.POD, name)
+    assert world.job is not None
+    world.job["status"] = world.writes[0]
+    creates = len(world.creates)
+    world.start()
+    assert world.creates[creates:] == ["train-worker-1", "train-worker-2"]
+    assert world.attempts() == {"1"}
+
+
+def test_an_old_pod_that_the_store_does_not_know_is_waited_for_patiently() -> None:
+    snapshot = Snapshot(make.job(worker=1))
+    outcome = reconcile(snapshot, make.START, make.CONFIG)
+    written = Snapshot({**make.job(worker=1), "status": outcome.intent})
+    old = Refusal(Kind.POD, "train-worker-0", 409, "AlreadyExists", "", make.pod(owner_uid="an-earlier-job"))
+    conclusion = conclude(written, outcome, (old,), make.START, make.CONFIG)
+    assert conclusion.status is None
+    assert conclusion.requeue_at is not None
+    assert (conclusion.requeue_at - make.START).total_seconds() >= 1
+
+
+def test_nothing_is_created_before_its_time() -> None:
+    world = World(make.job(worker=2))
+    world.refuse = lambda create: (403, "exceeded quota: q") if create.kind is Kind.POD else None
+    world.settle()
+    snapshot = world.snapshot()
+    outcome = reconcile(snapshot, world.now, make.CONFIG)
+    assert outcome.creates == ()
+    assert snapshot.job is not None
+    assert outcome.requeue_at == not_before(Draft(snapshot.job, world.now))
+
+
+def test_fewer_replicas_wait_for_the_surplus_pods_to_go() -> None:
+    world = World(make.job(worker=3))
+    world.settle()
+    world.ready()
+    world.suspend()
+    assert world.pods == []
+    world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))
+    world.suspend(False)
+    assert world.pods == ["train-worker-0"]
+    assert world.status["ready"] == "0/1"
+
+
+def test_a_service_that_is_refused_is_a_refusal_like_any_other() -> None:
+    world = World(make.job(worker=2))
+    world.refuse = lambda create: (403, "exceeded quota: services") if create.kind is Kind.SERVICE else None
+    world.settle()
+    assert world.condition("Created") == "False/QuotaExceeded"
+    assert world.pods == []
+    world.refuse = lambda _: None
+    world.advance(minutes=2)
+    assert len(world.pods) == 2
