@@ -40,6 +40,10 @@ lint: venv ## ruff and the import contracts
 types: venv ## mypy, strict
 	$(VENV)/bin/mypy
 
+.PHONY: crds
+crds: venv ## the CRD and its reference, from the models
+	$(PY) -m tfgpujob.api.crd --write
+
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: venv ## a real Kubernetes cluster on this machine (docs/local-cluster.md)
 	$(PY) -m localcluster up

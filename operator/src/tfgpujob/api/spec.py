@@ -101,7 +101,7 @@ class ReplicaSpecs(Model):
 
 
 class GpuMemory(Model):
-    """How much GPU memory TensorFlow takes. By default all of it, at start."""
+    """spec.gpu.memory."""
 
     growth: bool = False
     """Take memory as it is needed instead of all at start. Not together with limitMiB."""
@@ -110,7 +110,7 @@ class GpuMemory(Model):
 
 
 class GpuSpec(Model):
-    """The GPUs of the pods."""
+    """spec.gpu."""
 
     per_replica: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
     """GPUs of each chief, worker and evaluator pod. Absent: 1, under Custom 0. A ps and a ParameterServer chief get
@@ -126,11 +126,11 @@ class GpuSpec(Model):
     processes_per_gpu: Annotated[int, Field(ge=1, le=64)] | None = None
     """TensorFlow processes on each GPU, each a task of its own. Absent: one process in a pod sees all its GPUs."""
     memory: GpuMemory = Field(default_factory=GpuMemory)
-    """How much GPU memory TensorFlow takes."""
+    """How much GPU memory TensorFlow takes. By default all of it, at start."""
 
 
 class SchedulingPolicy(Model):
-    """Wishes to a scheduler that starts all pods of a job or none. Same names as in TFJob."""
+    """spec.runPolicy.schedulingPolicy."""
 
     min_available: Positive | None = None
     """Pods that must fit before any starts. Absent: all of the job."""
@@ -145,7 +145,7 @@ class SchedulingPolicy(Model):
 
 
 class RunPolicy(Model):
-    """How the job starts, restarts, ends and is cleaned up. Same names as in TFJob where they mean the same."""
+    """spec.runPolicy. Same names as in TFJob where they mean the same."""
 
     clean_pod_policy: Annotated[CleanPodPolicy, Field(strict=False)] = CleanPodPolicy.AUTO
     """Which pods are deleted when the job has finished. Auto: ps and evaluator pods and whatever still runs, so that
@@ -196,9 +196,10 @@ class JobSpec(Model):
     replica_specs: ReplicaSpecs
     """The pods, by role."""
     gpu: GpuSpec = Field(default_factory=GpuSpec)
-    """The GPUs of the pods."""
+    """The GPUs of the pods: how many, which kind, and how TensorFlow uses them."""
     trainer: TrainerSpec | None = None
-    """What the bundled trainer runs. Absent: the container's own command runs."""
+    """What the bundled trainer runs: a module that defines model() and data(split) in plain Keras and imports nothing
+    of this project. Leave spec.trainer out to run your own image with its own command."""
     image: Text | None = None
     """Image for all roles. Absent: with spec.trainer the bundled trainer's image. A template's own image wins."""
     success_policy: Annotated[SuccessPolicy, Field(strict=False)] = SuccessPolicy.DEFAULT

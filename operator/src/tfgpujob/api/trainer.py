@@ -18,14 +18,14 @@ class Remainder(StrEnum):
 
 
 class ConfigMapCode(Model):
-    """Code in a ConfigMap: one key a file, up to 1 MiB together."""
+    """spec.trainer.code.configMap."""
 
     name: ObjectName
     """Name of the ConfigMap, in the job's namespace."""
 
 
 class VolumeCode(Model):
-    """Code on a volume, mounted read-only."""
+    """spec.trainer.code.volume."""
 
     claim_name: ObjectName
     """Name of the PersistentVolumeClaim, in the job's namespace."""
@@ -34,18 +34,19 @@ class VolumeCode(Model):
 
 
 class CodeSource(Model):
-    """Where the files under /code come from. Name exactly one source."""
+    """spec.trainer.code."""
 
     config_map: ConfigMapCode | None = None
-    """A ConfigMap, for instance from `kubectl create configmap my-code --from-file=train.py`."""
+    """A ConfigMap, one key a file, up to 1 MiB together; for instance from `kubectl create configmap my-code
+    --from-file=train.py`."""
     volume: VolumeCode | None = None
-    """A volume that already holds the code."""
+    """A volume that already holds the code. It is mounted read-only."""
     image: Text | None = None
     """An image whose /code folder is copied before training starts. It must contain `cp`."""
 
 
 class Output(Model):
-    """Where results go: checkpoints/, model.keras and run.json."""
+    """spec.trainer.output."""
 
     directory: Annotated[str, Field(pattern=r"^/", max_length=1024)] = "/output"
     """Absolute path in the container."""
@@ -55,8 +56,7 @@ class Output(Model):
 
 
 class Checkpoint(Model):
-    """When to save, and how many saves to keep. By default after every epoch. Every save is complete: weights,
-    optimizer, random seeds and the place in the data, so that training resumes exactly."""
+    """spec.trainer.checkpoint."""
 
     every_steps: Positive | None = None
     """Save after this many optimizer steps."""
@@ -67,14 +67,14 @@ class Checkpoint(Model):
 
 
 class Evaluate(Model):
-    """Evaluation during training, on data("validation")."""
+    """spec.trainer.evaluate."""
 
     every_epochs: Positive | None = None
     """Evaluate after this many epochs. Absent: only at the end of training."""
 
 
 class Watchdog(Model):
-    """How long silence may last before a process gives up and is restarted."""
+    """spec.trainer.watchdog."""
 
     startup_seconds: Positive = 600
     """Seconds from the start of the process to the end of its first training step."""
@@ -83,8 +83,7 @@ class Watchdog(Model):
 
 
 class TrainerSpec(Model):
-    """What the bundled trainer runs. Name a module that defines `model()` and `data(split)`: plain Keras, which
-    imports nothing of this project. Leave spec.trainer out to run your own image with its own command."""
+    """spec.trainer."""
 
     entrypoint: Annotated[str, Field(min_length=1, max_length=1024)]
     """What defines model() and data(): a built-in (digits), a dotted module, or a file under /code (train.py)."""
@@ -104,14 +103,16 @@ class TrainerSpec(Model):
     """What happens to examples left over at the end of an epoch that are fewer than the replicas: carry them into
     the next epoch, or drop them."""
     code: CodeSource | None = None
-    """Where your code comes from; it is mounted at /code. Not needed for a built-in, or when the image has it."""
+    """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
+    the image has the code."""
     output: Output = Field(default_factory=Output)
-    """Where results go."""
+    """Where results go: checkpoints/, model.keras and run.json."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    """When to save."""
+    """When to save, and how many saves to keep. By default after every epoch. A save is complete: weights, optimizer,
+    random seeds and the place in the data, so that training resumes exactly."""
     evaluate: Evaluate = Field(default_factory=Evaluate)
-    """When to evaluate."""
+    """When to evaluate on data("validation") while training."""
     log_every_seconds: Positive = 10
     """Seconds between two progress lines in the log."""
     watchdog: Watchdog = Field(default_factory=Watchdog)
-    """When to give up on a process that makes no progress."""
+    """When a process that makes no progress gives up, to be started again."""

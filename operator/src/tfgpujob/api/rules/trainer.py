@@ -26,7 +26,7 @@ def _code(job: Job) -> Iterator[Invalid]:
     sources = {"configMap": code.config_map, "volume": code.volume, "image": code.image}
     given = [name for name, source in sources.items() if source is not None]
     if len(given) != 1:
-        problem = f"{' and '.join(given)} are all set" if given else "names no source"
+        problem = f"{' and '.join(given)} are set together" if given else "names no source"
         yield Invalid("spec.trainer.code", problem, "name exactly one of configMap, volume and image")
 
 
