@@ -192,7 +192,10 @@ gate.main()
     assert process.stdout is not None
     assert process.stdout.readline() == "slow\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=5) == gate.EXIT_TERMINATED
+    try:
+        assert process.wait(timeout=5) == gate.EXIT_TERMINATED
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize("timeout", ["", "soon"])

@@ -140,30 +140,29 @@ def _finish(code: int, last_line: str) -> None:
 
 def main() -> None:
     """Read the environment, wait, exit. Does not return."""
-    lines = ["peer gate: ended by an unexpected error; see its log"]
+    last = ""
 
     def say(line: str) -> None:
-        lines[0] = line
+        nonlocal last
+        last = line
         print(line, flush=True)
 
-    # PID 1 ignores SIGTERM without a handler, and a look-up under way can't be interrupted: it has a thread.
-    signal.signal(signal.SIGTERM, lambda *_: _finish(EXIT_TERMINATED, "peer gate: stopped by SIGTERM"))
+    # Neither a handler nor a default would do: PID 1 has no default, and no handler runs during a look-up.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_on_sigterm, daemon=True).start()
     try:
         peers, timeout = _parse(os.environ)
     except ValueError as error:
         say(f"peer gate: {error}")
-        _finish(EXIT_MISUSE, lines[0])
-        return
-    codes: list[int] = []
-    thread = threading.Thread(
-        target=lambda: codes.append(
-            wait(peers, timeout, resolves=resolves, clock=time.monotonic, pause=time.sleep, say=say)
-        ),
-        daemon=True,
-    )
-    thread.start()
-    thread.join()
-    _finish(codes[0] if codes else EXIT_GAVE_UP, lines[0])
+        code = EXIT_MISUSE
+    else:
+        code = wait(peers, timeout, resolves=resolves, clock=time.monotonic, pause=time.sleep, say=say)
+    _finish(code, last)
+
+
+def _end_on_sigterm() -> None:
+    signal.sigwait({signal.SIGTERM})
+    _finish(EXIT_TERMINATED, "peer gate: stopped by SIGTERM")
 
 
 if __name__ == "__main__":
