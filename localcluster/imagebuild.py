@@ -45,21 +45,24 @@ def build_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[s
     """
     needs.check_machine()
     needs.install_packages()
-    with locked(CACHE / "lock"):
+    # A lock of its own: a build takes minutes, and nobody else needs to wait for it.
+    with locked(CACHE / "build-image.lock"):
         name, log = images.full_name(tag), CACHE / "build-image.log"
         log.write_text("")
         base = _base_archive()
-        steps = [(f"import {name} into the nodes", runtime.import_images)]
-        steps.insert(0, (f"build {name}", lambda: _build(name, dockerfile, context, build_args, log)))
-        steps.insert(0, ("take the base image", lambda: _take_base(base)))
+        steps = [
+            ("take the base image", lambda: _take_base(base)),
+            (f"build {name}", lambda: _build(name, dockerfile, context, build_args, log)),
+            (f"import {name} into the nodes", lambda: _import(name, log)),
+        ]
         if not base.exists():
             steps.insert(0, ("make the base image of Debian packages (40 s)", lambda: _make_base(base)))
         run_steps(steps)
 
 
 def _base_archive() -> Path:
-    recipe = Path(__file__).read_bytes()
-    return IMAGES / f"python-base-{hashlib.sha256(recipe).hexdigest()[:12]}.tar"
+    recipe = repr((apt.RELEASE, BASE_PACKAGES, BASE_CONFIG, BASE_SETUP))
+    return IMAGES / f"python-base-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
 
 
 def _make_base(target: Path) -> None:
@@ -94,18 +97,20 @@ def _build(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, s
         volumes = [f"--volume={source}:{target}:ro" for source, target in _mounts(Path(folder))]
         run(*BUILDAH, "build", "--isolation", "chroot", "--pull-never", "--layers", "--format", "docker",
             *volumes, *arguments, "--tag", tag, "--file", dockerfile, context, log=log)  # fmt: skip
-    version = _image_id(tag)
-    if version != images.version_of(tag):
-        _export(tag, log)
 
 
-def _export(tag: str, log: Path) -> None:
+def _import(tag: str, log: Path) -> None:
     archive = IMAGES / f"{hashlib.sha256(tag.encode()).hexdigest()[:12]}.tar"
-    new = archive.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    run(*BUILDAH, "push", tag, f"docker-archive:{new}:{tag}", log=log)
-    new.rename(archive)
-    images.remember(archive)
+    changed = _image_id(tag) != images.version_of(tag)
+    if changed:
+        new = archive.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        run(*BUILDAH, "push", tag, f"docker-archive:{new}:{tag}", log=log)
+        new.rename(archive)
+    with locked(CACHE / "lock"):
+        if changed:
+            images.remember(archive)
+        runtime.import_images()
 
 
 def _mounts(folder: Path) -> list[tuple[str, str]]:
@@ -118,14 +123,23 @@ def _mounts(folder: Path) -> list[tuple[str, str]]:
         shutil.copy(settings["cert"], folder / "cert.pem")
         mounts = [(str(folder / "cert.pem"), CERTIFICATES)]
         settings["cert"] = CERTIFICATES
-    for value in settings.values():
-        for word in value.split():
-            path = word.removeprefix("file://")
-            if path.startswith("/") and path != CERTIFICATES and Path(path).exists():
-                mounts.append((path, path))
+    folders = sorted(local_folders(settings))
+    mounts += [(folder, folder) for folder in folders if Path(folder).is_dir()]
     lines = [f"{name} = {value}" for name, value in settings.items()]
     (folder / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
     return [*mounts, (str(folder / "pip.conf"), "/etc/pip.conf")]
+
+
+def local_folders(settings: Mapping[str, str]) -> set[str]:
+    """The folders of this machine that pip's settings name; an index links to files beside it."""
+    found = set()
+    for name, value in settings.items():
+        for word in value.split():
+            path = word.removeprefix("file://").rstrip("/")
+            if path.startswith("/"):
+                parent = str(Path(path).parent)
+                found.add(parent if name.endswith("index-url") and parent != "/" else path)
+    return found
 
 
 def pip_settings(listed: str) -> dict[str, str]:

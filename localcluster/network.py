@@ -4,17 +4,20 @@ The link of node 1 ends here; every other node hangs off node 1. No route leads 
 nodes have no default route but the one to node 1, and nothing here forwards for them.
 """
 
+from pathlib import Path
+
 from localcluster.layout import (
     HOST_ADDRESS,
     HOST_LINK,
     MASTER_ADDRESS,
     NODE_NETWORK,
     POD_NETWORK,
+    RUN,
     SERVICE_NETWORK,
     ClusterError,
     Node,
 )
-from localcluster.tools import run, succeeds, wait_for
+from localcluster.tools import run, succeeds
 
 
 def connect(node: Node, pid: int, master_pid: int) -> None:
@@ -25,20 +28,33 @@ def connect(node: Node, pid: int, master_pid: int) -> None:
         _connect_worker(node, pid, master_pid)
 
 
-def await_disconnected() -> None:
-    """Until this machine's end of the link is gone: it goes with node 1, but not at once.
-
-    Raises ClusterError when it stays, which means that it leads to somebody else's node 1.
-    """
-    if not wait_for(lambda: not succeeds("ip", "link", "show", HOST_LINK), seconds=10):
+def check_ours() -> None:
+    """Raises ClusterError when the link of this machine leads to another cluster than that of this cache."""
+    if succeeds("ip", "link", "show", HOST_LINK) and not _ours():
         raise ClusterError(
-            f"another local cluster is up (the link {HOST_LINK} is not ours)",
+            f"another local cluster is up on this machine (the link {HOST_LINK} is not ours)",
             "take it down with the XDG_CACHE_HOME that it was started with",
         )
 
 
+def disconnect() -> None:
+    """Remove our link and with it its routes.
+
+    It would go with node 1's namespace, but connections that nobody answers keep that for minutes.
+    """
+    if _ours():
+        succeeds("ip", "link", "delete", HOST_LINK)
+
+
+def _ours() -> bool:
+    alias = Path("/sys/class/net", HOST_LINK, "ifalias")
+    return alias.exists() and alias.read_text().strip() == str(RUN)
+
+
 def _connect_master(node: Node, pid: int) -> None:
+    disconnect()
     run("ip", "link", "add", HOST_LINK, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    run("ip", "link", "set", HOST_LINK, "alias", str(RUN))
     run("ip", "address", "add", f"{HOST_ADDRESS}/30", "dev", HOST_LINK)
     run("ip", "link", "set", HOST_LINK, "up")
     for network in (POD_NETWORK, NODE_NETWORK):

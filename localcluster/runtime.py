@@ -146,11 +146,10 @@ def down() -> None:
 
 
 def _stop_nodes() -> None:
-    if not running_nodes():
-        network.await_disconnected()
+    network.check_ours()
     for node in map(Node, range(MAX_NODES, 0, -1)):
         stop_node(node)
-    network.await_disconnected()
+    network.disconnect()
 
 
 def start_node(node: Node, result: Path) -> None:
