@@ -32,6 +32,10 @@ $(TRAINER_VENV)/.stamp: requirements/trainer-dev.txt trainer_image/pyproject.tom
 venv: $(VENV)/.stamp ## the tools' virtual environment
 venv-trainer: $(TRAINER_VENV)/.stamp ## the trainer's virtual environment, with TensorFlow
 
+.PHONY: demo
+demo: venv ## from nothing to a trained model: cluster, images, Helm, a job
+	@$(PY) -m localcluster.demo
+
 .PHONY: lint types
 lint: venv ## ruff and the import contracts
 	$(VENV)/bin/ruff check .

@@ -47,8 +47,8 @@ class Cluster(Protocol):
     def start_node(self, name: str) -> None:
         """Bring a stopped node back. Raises ClusterError where that can't be done."""
 
-    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:
-        """A file of a pod's emptyDir, also after its containers ended; None where it can't be had."""
+    def read_from_node(self, path: str) -> bytes | None:
+        """A file of a node's disk, such as one in the folder behind a volume; None where it can't be had."""
 
 
 def select() -> Cluster:
@@ -96,12 +96,8 @@ class Local:
             if not runtime.is_ready(node):
                 runtime.start_node(node, build.ensure_built())
 
-    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:  # noqa: ARG002
-        for node in runtime.running_nodes():
-            file = node.folder / "kubelet" / _empty_dir(pod_uid, volume) / path
-            if file.is_file():
-                return file.read_bytes()
-        return None
+    def read_from_node(self, path: str) -> bytes | None:
+        return Path(path).read_bytes() if Path(path).is_file() else None
 
     def _node(self, name: str) -> Node:
         return Node(int(name.removeprefix("node")))
@@ -152,12 +148,11 @@ class Kind:
     def start_node(self, name: str) -> None:
         run(_engine(), "start", name)
 
-    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:  # noqa: ARG002
+    def read_from_node(self, path: str) -> bytes | None:
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "copy")
             for node in self.nodes:
-                source = f"{node}:/var/lib/kubelet/{_empty_dir(pod_uid, volume)}/{path}"
-                if succeeds(_engine(), "cp", source, copy) and copy.is_file():
+                if succeeds(_engine(), "cp", f"{node}:{path}", copy) and copy.is_file():
                     return copy.read_bytes()
         return None
 
@@ -194,12 +189,8 @@ class Existing:
 
     start_node = stop_node
 
-    def copy_from_pod_volume(self, namespace: str, pod_uid: str, volume: str, path: str) -> bytes | None:  # noqa: ARG002
+    def read_from_node(self, path: str) -> bytes | None:  # noqa: ARG002
         return None
-
-
-def _empty_dir(pod_uid: str, volume: str) -> str:
-    return f"pods/{pod_uid}/volumes/kubernetes.io~empty-dir/{volume}"
 
 
 def _container_engine() -> str | None:

@@ -1,0 +1,43 @@
+"""This checkout as a release on a cluster: its two images, and the chart's values that use them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from localcluster.clusters import Cluster
+
+ROOT = Path(__file__).resolve().parents[1]
+RELEASE = "tfgpujob"
+NAMESPACE = "tfgpu-system"
+
+
+def version() -> str:
+    """The operator's version, as its package says."""
+    text = (ROOT / "operator/src/tfgpujob/__init__.py").read_text()
+    found = re.search(r'__version__ = "([^"]+)"', text)
+    assert found
+    return found[1]
+
+
+def operator_image() -> str:
+    return f"tfgpujob-operator:{version()}"
+
+
+def trainer_image() -> str:
+    """The CPU variant: pretend GPUs do not compute."""
+    return f"tfgpujob-trainer:{version()}-cpu"
+
+
+def build_images(cluster: Cluster) -> None:
+    """Builds both images, where their files changed, and loads them into the cluster."""
+    cluster.load_image(operator_image(), ROOT / "Dockerfile", ROOT, {})
+    cluster.load_image(trainer_image(), ROOT / "trainer_image/Dockerfile", ROOT, {"VARIANT": "cpu"})
+
+
+def chart_values() -> dict[str, Any]:
+    return {"image": _parts(operator_image()), "trainerImage": _parts(trainer_image())}
+
+
+def _parts(image: str) -> dict[str, str]:
+    repository, _, tag = image.rpartition(":")
+    return {"repository": repository, "tag": tag}
