@@ -213,7 +213,8 @@ class World:
                 return snapshot, outcome
             self.lookups += len(outcome.lookups)
             gone = frozenset(name for name in outcome.lookups if (Kind.POD, name) not in self.objects)
-            snapshot = replace(snapshot, absent=snapshot.absent | gone)
+            asked = snapshot.looked_up | {*outcome.lookups}
+            snapshot = replace(snapshot, absent=snapshot.absent | gone, looked_up=asked)
         raise AssertionError(f"it keeps asking for {outcome.lookups}")
 
     def _write(self, status: Mapping[str, Any]) -> None:

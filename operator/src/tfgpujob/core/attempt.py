@@ -34,7 +34,8 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     start.begin(draft, resolve(spec, config))
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
-    complete.accept(draft)
+    if draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
+        accept(draft, spec)
     if start.waits_for_edit(draft):
         draft.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
     draft.set_phase(Phase.STARTING)
@@ -53,7 +54,7 @@ def _skip_unknown_attempts(snapshot: Snapshot, draft: Draft) -> None:
 def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
     case = open_case(snapshot, draft, spec, config)
     if not case.view.missing() and complete.has_service(case):
-        complete.say_all_is_there(draft)
+        _say_all_is_there(case)
     chain: tuple[Judge, ...] = (_succeeded, _ran_too_long, _lost_or_failed, _edited, _started_too_late, _incomplete)
     for judge in chain:
         outcome = judge(case)
@@ -157,6 +158,15 @@ def _incomplete(case: Case) -> Outcome | None:
 def _running(case: Case) -> Outcome:
     _say_how_it_runs(case)
     return case.waiting()
+
+
+def _say_all_is_there(case: Case) -> None:
+    """Said before anything else is decided, so that the last word on a short job says it too."""
+    draft = case.draft
+    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
+    if draft.reason(Condition.ACCEPTED) == Reason.NAME_TAKEN:
+        accept(draft, case.spec)
+    draft.put("retry", None)
 
 
 def _say_how_it_runs(case: Case) -> None:

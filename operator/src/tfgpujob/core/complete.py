@@ -8,7 +8,7 @@ from datetime import datetime
 from tfgpujob.core import start
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods
-from tfgpujob.core.draft import Draft, timestamp
+from tfgpujob.core.draft import timestamp
 from tfgpujob.core.ownership import Ownership, service_ownership
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.pods import Replica, build_pod
@@ -54,14 +54,6 @@ def _go_on_without(case: Case, found: Problem) -> Outcome:
     start.go_on_without(case.draft, found)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
     return replace(case.waiting(start.not_before(case.draft)), events=events)
-
-
-def say_all_is_there(draft: Draft) -> None:
-    """Said before anything else is decided, so that the last word on a short job says it too."""
-    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
-    if draft.reason(Condition.ACCEPTED) == Reason.NAME_TAKEN:
-        accept(draft, case.spec)
-    draft.put("retry", None)
 
 
 def all_created(attempt: int) -> str:

@@ -64,12 +64,28 @@ class Hands:
                 grace_seconds=0 if delete.force else None,
             )
         except ApiError as error:
-            if error.code == 404 or (error.code == 409 and not delete.resource_version):
-                self._store.remove(delete.kind, key.namespace, delete.name, delete.uid)
-                return
-            raise
+            if error.code != 404 and not await self._is_another(key, delete, error):
+                raise
+            self._store.remove(delete.kind, key.namespace, delete.name, delete.uid)
+            return
         if delete.kind is Kind.POD:
             self._store.mark_deleting(key.namespace, delete.name, delete.uid)
+
+    async def _is_another(self, key: Key, delete: Delete, error: ApiError) -> bool:
+        """After a conflict over a precondition: whether the object to delete has gone and another has its name.
+
+        A uid that is taken for gone is never seen again, so a conflict of another kind must not pass for this one.
+        """
+        if error.code != 409:
+            return False
+        try:
+            found = await self._cluster.get(delete.kind, key.namespace, delete.name)
+        except ApiError as lookup:
+            if lookup.code != 404:
+                raise
+            return True
+        uid: str = found["metadata"]["uid"]
+        return uid != delete.uid
 
     async def _create(self, key: Key, job: Object, create: Create) -> Refusal | ApiError | Ownership | None:
         """None: created. OURS: it was there already."""

@@ -162,8 +162,14 @@ class Worker:
 
     async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None]:
         absent: frozenset[str] = frozenset()
+        looked_up: frozenset[str] = frozenset()
         for _ in range(LOOKUP_ROUNDS):
-            snapshot = replace(self._store.snapshot(key), absent=absent, unsaid_since=self._unsaid.get(key))
+            snapshot = replace(
+                self._store.snapshot(key),
+                absent=absent,
+                looked_up=looked_up,
+                unsaid_since=self._unsaid.get(key),
+            )
             if snapshot.job is None:
                 # The garbage collector deletes what a deleted job leaves behind.
                 return snapshot, None
@@ -173,6 +179,7 @@ class Worker:
             uid: str = snapshot.job["metadata"]["uid"]
             gone = await at_once(self._look_up(key, uid, name) for name in outcome.lookups)
             absent |= {name for name in gone if name}
+            looked_up |= {*outcome.lookups}
         raise _StaleError(f"pods keep changing: {', '.join(outcome.lookups)}")
 
     async def _look_up(self, key: Key, job_uid: str, name: str) -> str:
