@@ -24,7 +24,8 @@ RUN python -m venv --without-pip /opt/tfgpu \
 FROM python:3.11-slim-bookworm
 # Two layers: a new version of the code does not send the dependencies to every node again.
 COPY --from=dependencies /opt/tfgpu /opt/tfgpu
-COPY --from=code /opt/tfgpu /opt/tfgpu
+COPY --from=code /opt/tfgpu/lib/python3.11/site-packages /opt/tfgpu/lib/python3.11/site-packages
+COPY --from=code /opt/tfgpu/bin/*tfgpu* /opt/tfgpu/bin/
 # USER answers who asks for the user's name (kopf does): no entry of /etc/passwd has this number, or any other given.
 ENV PATH=/opt/tfgpu/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 USER=tfgpu
 # A number, so that the kubelet can check runAsNonRoot.
