@@ -55,8 +55,9 @@ def source(value: Any, split: str) -> Source:
         value = (value,)
     if not 1 <= len(value) <= 3:
         raise ConfigError(f"data({split!r}) returned {len(value)} values", "return x, y and at most sample_weight")
-    if any(part is None for part in value):
-        raise ConfigError(f"data({split!r}) returned None for {_NAMED[value.index(None)]}", "leave it out at the end")
+    for name, part in zip(_NAMED, value, strict=False):
+        if part is None:
+            raise ConfigError(f"data({split!r}) returned None for {name}", "leave it out at the end")
     arrays = tuple(_map(lambda a: _array(a, split), part) for part in value)
     lengths = [len(a) for part in arrays for a in _leaves(part)]
     if len(set(lengths)) != 1:

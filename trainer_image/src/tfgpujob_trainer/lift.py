@@ -55,7 +55,8 @@ def lift(model: keras.Model) -> Lifted:
 
     Raises ConfigError for what this version would not do right.
     """
-    _refuse(model)
+    _refuse_model(model)
+    _refuse_optimizer(model)
     optimizer = model.optimizer
     original = {name: getattr(optimizer, name) for name in _CLIPS}
     clips = [Clip(name, float(value)) for name, value in original.items() if value]
@@ -79,7 +80,7 @@ def as_compiled(model: keras.Model, lifted: Lifted) -> Iterator[None]:
             setattr(model.optimizer, name, None)
 
 
-def _refuse(model: Any) -> None:
+def _refuse_model(model: Any) -> None:
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model() returned a {type(model).__name__}", "return a compiled keras.Model")
     if type(model).train_step is not keras.Model.train_step:
@@ -88,6 +89,18 @@ def _refuse(model: Any) -> None:
         )
     if not model.compiled or model.optimizer is None:
         raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
+    for loss in keras.tree.flatten(model.loss):
+        if isinstance(loss, keras.losses.Loss) and loss.reduction in (None, "none"):
+            raise ConfigError(
+                f"loss {loss.name!r} has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"
+            )
+    if model.steps_per_execution > 1:
+        raise ConfigError("compile(steps_per_execution) is not run by this version", "remove it from compile()")
+    if model.run_eagerly:
+        raise ConfigError("compile(run_eagerly=True) is not run by this trainer", "remove it from compile()")
+
+
+def _refuse_optimizer(model: Any) -> None:
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or model.dtype_policy.name == "mixed_float16":
         raise ConfigError("mixed_float16 and a loss scale are not run by this version", "use mixed_bfloat16 or float32")
@@ -99,7 +112,3 @@ def _refuse(model: Any) -> None:
     for name, fix in unsupported.items():
         if getattr(optimizer, name, None):
             raise ConfigError(f"the optimizer's {name} is not run by this version", fix)
-    if model.steps_per_execution > 1:
-        raise ConfigError("compile(steps_per_execution) is not run by this version", "remove it from compile()")
-    if model.run_eagerly:
-        raise ConfigError("compile(run_eagerly=True) is not run by this trainer", "remove it from compile()")

@@ -56,7 +56,7 @@ class _Recorder:
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         part = split(self._loss, y_true, y_pred, sample_weight, name=self._name)
         if self._weight is not None:
-            part = Part(part.group, part.numerator * tf.cast(self._weight, part.numerator.dtype), part.normaliser)
+            part = Part(part.group, part.numerator * self._weight, part.normaliser)
         self._parts.append(part)
         return part.numerator if part.normaliser is None else _divide(part.numerator, part.normaliser)
 
@@ -73,7 +73,6 @@ class LossParts:
             raise ConfigError("model() compiled no loss", "give model.compile() a loss")
         if not self._custom:
             losses = compiled._flat_losses  # noqa: SLF001
-            _refuse_unreduced(losses)
             compiled._flat_losses = [  # noqa: SLF001
                 one._replace(loss=_Recorder(f"loss{i}", one.loss, one.loss_weights, self._parts))
                 for i, one in enumerate(losses)
@@ -157,9 +156,3 @@ def _mean_over_rows(value: Any, rows: Any) -> Part:
 
 def _divide(numerator: Any, normaliser: Any) -> Any:
     return tf.math.divide_no_nan(numerator, tf.cast(normaliser, numerator.dtype))
-
-
-def _refuse_unreduced(losses: list[Any]) -> None:
-    for one in losses:
-        if one.loss.reduction in (None, "none"):
-            raise ConfigError(f"loss {one.name!r} has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'")

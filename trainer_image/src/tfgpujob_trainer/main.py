@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = error.outcome()
     else:
         summary = Mark(Path(settings.output.directory)).summary_for(settings.to_json())
-        if summary is not None:
+        if summary is not None and not env.is_evaluator:
             outcome = Outcome(
                 code=ExitCode.DONE,
                 cause="Completed",

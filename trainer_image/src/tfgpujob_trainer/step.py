@@ -68,7 +68,7 @@ class Steps:
         with tf.GradientTape(persistent=True) as tape:
             y_pred = self._model(batch[0], training=True)
             groups = grouped(self._loss(batch, y_pred, training=True))
-        gradients = [tape.gradient(n, variables) for n, _ in groups.values()]
+        gradients = [_shaped(tape.gradient(n, variables), variables) for n, _ in groups.values()]
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         message = self._message(groups, stop)
         message["gradients"] = gradients
@@ -192,6 +192,14 @@ def _batch_statistics(strategy: tf.distribute.Strategy, model: keras.Model) -> l
 
 def _total(groups: Sequence[tuple[Any, Any]]) -> Any:
     return tf.add_n([n if d is None else tf.math.divide_no_nan(n, tf.cast(d, n.dtype)) for n, d in groups])
+
+
+def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Gradients with the static shapes of their variables, which a batch of unknown size can hide."""
+    return [
+        tf.ensure_shape(g, v.shape) if isinstance(g, tf.Tensor) else g
+        for g, v in zip(gradients, variables, strict=True)
+    ]
 
 
 def _dense(flat: Sequence[Any]) -> list[Any]:

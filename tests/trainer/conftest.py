@@ -1,0 +1,27 @@
+"""TensorFlow in the test process itself: two logical CPU devices, so that Mirrored is real."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import pytest
+import tensorflow as tf
+from tests.trainer.reference import use_float
+
+from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+stop_keras_scaling_by_replicas()
+
+
+@pytest.fixture
+def float64():
+    """Keras in float64, in which a semantic error cannot hide behind rounding."""
+    use_float("float64")
+    yield
+    use_float("float32")

@@ -1,0 +1,167 @@
+"""Starts real `tfgpu-train` processes as pods would, and reads what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DEADLINE_SECONDS = 90
+
+MODULE = Path(__file__).parent / "user_module.py"
+"""The module that most tests train; see there for its params."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@dataclass
+class Task:
+    """One `tfgpu-train` process, its log and its termination log."""
+
+    process: subprocess.Popen[bytes]
+    log_path: Path
+    termination_path: Path
+
+    @property
+    def log(self) -> str:
+        """Everything printed so far."""
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        """The termination log."""
+        record: dict[str, Any] = json.loads(self.termination_path.read_text())
+        return record
+
+    def wait(self, seconds: float = DEADLINE_SECONDS) -> int:
+        """The exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {seconds} s:\n{self.log}") from None
+
+    def wait_for(self, text: str, seconds: float = DEADLINE_SECONDS) -> None:
+        """Wait until the log holds `text`."""
+        until(lambda: text in self.log or self.process.poll() is not None, seconds)
+        assert text in self.log, self.log
+
+    def progress(self) -> list[dict[str, Any]]:
+        """The JSON lines."""
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith('{"tfgpu": "progress"')]
+
+
+def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS) -> None:
+    """Poll until `condition` holds; fails after the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition not met in time"
+        time.sleep(0.05)
+
+
+class Launcher:
+    """Starts tasks in a directory of their own, and ends what is left of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._tasks: list[Task] = []
+        self._count = 0
+
+    def start(
+        self,
+        config: Mapping[str, Any],
+        *,
+        env: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> Task:
+        """Start one task with `config` as its trainer.json."""
+        self._count += 1
+        base = self.directory / f"task{self._count}"
+        base.with_suffix(".json").write_text(json.dumps(config))
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
+        environment |= {
+            "TFGPU_TERMINATION_LOG": str(base.with_suffix(".term")),
+            "TFGPU_CODE_DIR": str(MODULE.parent),
+            "OMP_NUM_THREADS": "1",
+            "TF_NUM_INTRAOP_THREADS": "1",
+            "TF_NUM_INTEROP_THREADS": "2",
+            **(env or {}),
+        }
+        command = [sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(base.with_suffix(".json"))]
+        with base.with_suffix(".log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
+            )
+        task = Task(process, base.with_suffix(".log"), base.with_suffix(".term"))
+        self._tasks.append(task)
+        return task
+
+    def start_workers(
+        self,
+        config: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        count: int = 2,
+        env: Mapping[int, Mapping[str, str]] | None = None,
+        started: Sequence[int] | None = None,
+    ) -> list[Task]:
+        """Start the workers of a MultiWorkerMirrored job; `started` leaves some of them out."""
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        tasks = []
+        for index in range(count) if started is None else started:
+            tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+            environment = {
+                "TF_CONFIG": json.dumps(tf_config),
+                "TFGPU_STRATEGY": "MultiWorkerMirrored",
+                "TFGPU_REPLICA_TYPE": "worker",
+                "TFGPU_REPLICA_INDEX": str(index),
+                **((env or {}).get(index) or {}),
+            }
+            own = config if isinstance(config, Mapping) else config[index]
+            tasks.append(self.start(own, env=environment))
+        return tasks
+
+    def end(self) -> None:
+        """Kill whatever still runs."""
+        for task in self._tasks:
+            if task.process.poll() is None:
+                task.process.send_signal(signal.SIGKILL)
+                task.process.wait()
+
+
+@contextmanager
+def launcher(directory: Path) -> Iterator[Launcher]:
+    """A Launcher whose tasks do not outlive the block."""
+    result = Launcher(directory)
+    try:
+        yield result
+    finally:
+        result.end()
+
+
+def trainer_config(output: Path, **fields: Any) -> dict[str, Any]:
+    """A small float64 job: 203 rows in batches of 32, the last of which is short and odd."""
+    return {
+        "entrypoint": "user_module",
+        "globalBatchSize": 32,
+        "epochs": 5,
+        "seed": 7,
+        "output": {"directory": str(output)},
+        **fields,
+    }

@@ -1,0 +1,75 @@
+"""Runs the trainer's own loop in the test process, under OneDevice or Mirrored on logical CPU devices."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer import config, environment, task
+from tfgpujob_trainer.entrypoint import Entrypoint
+from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loop import Run, StopFlag, train
+from tfgpujob_trainer.values import local_value
+
+ROWS = 101
+"""A number of rows that neither the batch size nor two replicas divide."""
+
+
+def entrypoint(make_model: Any, data: Any) -> Entrypoint:
+    """A module made of these functions."""
+    module = ModuleType("made_for_a_test")
+    module.__file__ = os.devnull
+    module.model = make_model  # type: ignore[attr-defined]
+    module.data = lambda split: data if split == "train" else None  # type: ignore[attr-defined]
+    return Entrypoint("made_for_a_test", module, {})
+
+
+def train_here(
+    make_model: Any,
+    data: Any,
+    *,
+    devices: int,
+    epochs: int,
+    batch: int,
+    seed: int,
+    output: Path | None = None,
+    **more: Any,
+) -> Run:
+    """Train to the end; the run with its trained model."""
+    settings = config.parse(
+        {
+            "entrypoint": "made_for_a_test",
+            "globalBatchSize": batch,
+            "epochs": epochs,
+            "seed": seed,
+            "output": {"directory": str(output or tempfile.mkdtemp())},
+            "checkpoint": {"everyEpochs": 1000},
+            **more,
+        }
+    )
+    env = environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
+    strategy = strategy_over(devices)
+    with strategy.scope():
+        built = task.build_model(settings, env, strategy, entrypoint(make_model, data))
+        run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())
+    train(run)
+    return run
+
+
+@cache
+def strategy_over(devices: int) -> tf.distribute.Strategy:
+    """One strategy for all tests: a second one over the same devices would reuse the collectives' keys."""
+    names = [f"/cpu:{i}" for i in range(devices)]
+    return tf.distribute.MirroredStrategy(names) if devices > 1 else tf.distribute.OneDeviceStrategy(names[0])
+
+
+def weights_of(run: Run) -> list[np.ndarray]:
+    """The trained weights."""
+    return [local_value(v) for v in run.built.model.weights]

@@ -1,0 +1,102 @@
+"""spec.trainer as JSON: what is accepted, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tfgpujob_trainer import config
+from tfgpujob_trainer.exits import ConfigError
+
+GOOD = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20}
+
+
+def test_defaults():
+    settings = config.parse(GOOD)
+    assert settings.seed == 0
+    assert settings.remainder == "carry"
+    assert settings.output.directory == "/output"
+    assert settings.checkpoint.epochs_between() == 1
+    assert settings.log_every_seconds == 10
+
+
+def test_a_config_survives_its_own_json():
+    settings = config.parse({**GOOD, "params": {"units": 3}, "checkpoint": {"everySteps": 5, "keep": 1}})
+    assert config.parse(settings.to_json()) == settings
+
+
+def test_saving_by_steps_alone_does_not_save_by_epochs():
+    assert config.parse({**GOOD, "checkpoint": {"everySteps": 5}}).checkpoint.epochs_between() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "fix"),
+    [
+        ({"globalBatchSiz": 1}, "trainer has no field 'globalBatchSiz'", "did you mean 'globalBatchSize'?"),
+        ({"checkpoint": {"evrySteps": 1}}, "trainer.checkpoint has no field 'evrySteps'", "did you mean 'everySteps'?"),
+        ({"globalBatchSize": 0}, "trainer.globalBatchSize is 0", "use a whole number of at least 1"),
+        ({"globalBatchSize": "64"}, 'trainer.globalBatchSize is "64"', "it must be a whole number"),
+        ({"globalBatchSize": True}, "trainer.globalBatchSize is true", "it must be a whole number"),
+        ({"globalBatchSize": None}, "trainer.globalBatchSize is missing", "add it; trainer needs"),
+        ({"steps": 5}, "trainer.epochs is 20 and steps is 5", "set one of them"),
+        ({"epochs": None}, "trainer.epochs is missing", "set epochs, or steps"),
+        ({"remainder": "carri"}, 'trainer.remainder is "carri"', "did you mean 'carry'?"),
+        ({"seed": -1}, "trainer.seed is -1", "use 0 to 2147483647"),
+        ({"output": "here"}, 'trainer.output is "here"', "it must be an object"),
+        ({"watchdog": {"stepSeconds": 0}}, "trainer.watchdog.stepSeconds is 0", "use a whole number of at least 1"),
+        (
+            {"code": {"image": "i", "configMap": {"name": "c"}}},
+            "trainer.code: both configMap and image are set",
+            "keep one of them",
+        ),
+    ],
+)
+def test_mistakes_name_the_field_and_the_fix(change, message, fix):
+    with pytest.raises(ConfigError) as caught:
+        config.parse({**GOOD, **change})
+    assert str(caught.value) == message
+    assert caught.value.fix.startswith(fix)
+
+
+def test_overrides(tmp_path):
+    path = tmp_path / "trainer.json"
+    path.write_text(json.dumps(GOOD))
+    settings = config.load(path, ["params.units=32", "params.name=abc", "epochs=3", "watchdog.stepSeconds=9"])
+    assert settings.params == {"units": 32, "name": "abc"}
+    assert settings.epochs == 3
+    assert settings.watchdog.step_seconds == 9
+    with pytest.raises(ConfigError, match="not of the form"):
+        config.load(path, ["epochs"])
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"epoch": 3}, "trainer has no field 'epoch' (did you mean 'epochs'?) [exit 2, BadConfig]"),
+        ({"entrypoint": "digit"}, "(did you mean 'digits'?) [exit 2, BadConfig]"),
+        ({"entrypoint": "train.py"}, "there is no file /code/train.py"),
+    ],
+)
+def test_a_bad_config_fails_before_tensorflow_is_imported(tmp_path, change, line):
+    path = tmp_path / "trainer.json"
+    path.write_text(json.dumps({**GOOD, **change}))
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert time.monotonic() - began < 1.0  # 0.1 s alone; the bound leaves room for a loaded machine
+    assert ended.returncode == 2
+    assert line in ended.stderr
+
+
+def test_the_supervising_process_imports_no_tensorflow():
+    code = "import sys, tfgpujob_trainer.main; print('tensorflow' in sys.modules, 'numpy' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False False"

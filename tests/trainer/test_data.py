@@ -1,0 +1,108 @@
+"""Which rows make up a global batch: a pure function that no number of workers changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgpujob_trainer.data import Feed, Schedule, share, source
+from tfgpujob_trainer.exits import ConfigError
+
+SIZES = st.tuples(st.integers(1, 300), st.integers(1, 64), st.integers(1, 9), st.integers(0, 3)).filter(
+    lambda s: s[0] >= s[2] and s[1] >= s[2]
+)
+
+
+def schedule(sizes, **fields):
+    rows, batch, replicas, seed = sizes
+    return Schedule(rows=rows, global_batch_size=batch, replicas=replicas, seed=seed, **fields)
+
+
+@given(SIZES, st.integers(0, 5))
+def test_every_row_is_seen_exactly_once_an_epoch(sizes, epoch):
+    plan = schedule(sizes)
+    order = plan.order(epoch)
+    seen = np.concatenate([order[plan.bounds(k)] for k in range(plan.steps_per_epoch)])
+    assert sorted(seen) == list(range(plan.rows))
+
+
+@given(SIZES)
+def test_every_replica_gets_a_row_of_every_batch(sizes):
+    plan = schedule(sizes)
+    for k in range(plan.steps_per_epoch):
+        rows = len(range(plan.rows)[plan.bounds(k)])
+        parts = [share(rows, plan.replicas, i) for i in range(plan.replicas)]
+        lengths = [p.stop - p.start for p in parts]
+        assert sum(lengths) == rows
+        assert min(lengths) >= 1
+        assert max(lengths) - min(lengths) <= 1
+
+
+@given(SIZES, st.integers(0, 3))
+def test_batches_do_not_depend_on_the_number_of_replicas(sizes, epoch):
+    plan, alone = schedule(sizes), schedule((*sizes[:2], 1, sizes[3]))
+    for k in range(plan.steps_per_epoch - 1):
+        assert (plan.order(epoch)[plan.bounds(k)] == alone.order(epoch)[alone.bounds(k)]).all()
+
+
+@given(SIZES)
+def test_drop_leaves_out_only_rows_that_cannot_be_split(sizes):
+    plan = schedule(sizes, remainder="drop")
+    seen = sum(len(range(plan.rows)[plan.bounds(k)]) for k in range(plan.steps_per_epoch))
+    assert plan.rows - seen == plan.leftover < plan.replicas
+
+
+def test_epochs_and_seeds_differ():
+    plan = schedule((50, 10, 1, 0))
+    assert (plan.order(0) != plan.order(1)).any()
+    assert (plan.order(0) != schedule((50, 10, 1, 1)).order(0)).any()
+    assert (plan.order(3) == schedule((50, 10, 1, 0)).order(3)).all()
+
+
+def test_the_order_is_the_one_that_old_checkpoints_were_made_with():
+    assert schedule((8, 4, 1, 7)).order(2).tolist() == [6, 0, 2, 3, 7, 5, 1, 4]
+
+
+def test_two_workers_together_get_the_batch_and_a_feed_can_start_anywhere():
+    data = source((np.arange(23.0), np.arange(23)), "train")
+    plan = schedule((23, 6, 2, 5))
+    feeds = [Feed(data, plan, first, 1, (3, 2)) for first in range(2)]
+    try:
+        for epoch, k in [(3, 2), (3, 3), (4, 0)]:
+            batches = [feed.next() for feed in feeds]
+            assert [(b.epoch, b.index) for b in batches] == [(epoch, k)] * 2
+            rows = np.concatenate([b.replicas[0][1].numpy() for b in batches])
+            assert rows.tolist() == plan.order(epoch)[plan.bounds(k)].tolist()
+            assert batches[0].rows == len(rows)
+    finally:
+        for feed in feeds:
+            feed.close()
+
+
+def test_structures_and_float_types():
+    data = source(({"a": np.zeros((4, 2)), "b": [1, 2, 3, 4]}, np.ones(4, np.int64)), "train")
+    assert data.rows == 4
+    assert data.signature() == ["float32[2]", "int64[]", "int64[]"]
+    x, y = data.take(np.array([1, 3]))
+    assert x["b"].tolist() == [2, 4]
+    assert len(y) == 2
+    assert source({"x": np.zeros(3), "y": np.zeros(3)}, "test").rows == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ((np.zeros(3), np.zeros(4)), "returned arrays of 3 and 4 rows"),
+        (np.zeros(0), "returned no rows"),
+        ((1, 2, 3, 4), "returned 4 values"),
+        ({"x": np.zeros(3), "z": 1}, "returned the key 'z'"),
+        (iter([1]), "which this version does not read"),
+        ((np.zeros(3), None, np.zeros(3)), "returned None for y"),
+        ("text", "that is no array of rows"),
+    ],
+)
+def test_mistakes_in_data(value, message):
+    with pytest.raises(ConfigError, match=message):
+        source(value, "train")

@@ -1,0 +1,273 @@
+"""The step, in float64 and in this process: Mirrored and OneDevice equal plain Keras to 1e-10."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.losses import loss as keras_loss
+from tests.trainer.inprocess import ROWS, train_here, weights_of
+from tests.trainer.reference import train_plainly
+
+from tfgpujob_trainer.checkpoint import variables_to_save
+from tfgpujob_trainer.exits import ConfigError, NotFiniteError
+
+CE = keras.losses.SparseCategoricalCrossentropy
+
+
+def rng(seed=3):
+    return np.random.default_rng(seed)
+
+
+def rows(*shape, seed=3):
+    return rng(seed).normal(size=(ROWS, *shape))
+
+
+def labels(classes=3, *shape):
+    return rng(4).integers(0, classes, size=(ROWS, *shape))
+
+
+def dense(optimizer, loss=None, **compile_args):
+    net = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(8, "tanh", kernel_regularizer=keras.regularizers.L2(1e-2)),
+            keras.layers.Dense(3),
+        ]
+    )
+    net.compile(optimizer, loss or CE(from_logits=True), **compile_args)
+    return net
+
+
+def masked():
+    inputs = keras.Input((5,), dtype="int64")
+    hidden = keras.layers.Embedding(7, 4, mask_zero=True)(inputs)
+    net = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    net.compile(keras.optimizers.SGD(0.3, global_clipnorm=1.0), CE(from_logits=True))
+    return net
+
+
+def two_outputs():
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(8, "tanh", activity_regularizer=keras.regularizers.L2(1e-2))(inputs)
+    net = keras.Model(
+        inputs, {"a": keras.layers.Dense(3, name="a")(hidden), "b": keras.layers.Dense(2, name="b")(hidden)}
+    )
+    net.compile(
+        keras.optimizers.SGD(0.3, global_clipnorm=0.5),
+        {"a": CE(from_logits=True), "b": "mse"},
+        loss_weights={"a": 0.7, "b": 0.3},
+    )
+    return net
+
+
+class OwnLoss(keras.Model):
+    """A model whose compute_loss is its own."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(keras.ops.square(y_pred[:, 0] - keras.ops.cast(y, y_pred.dtype)))
+
+
+def own_loss():
+    inputs = keras.Input((6,))
+    net = OwnLoss(inputs, keras.layers.Dense(1)(keras.layers.Dense(4, "tanh")(inputs)))
+    net.compile(keras.optimizers.SGD(0.1))
+    return net
+
+
+def adamw(**kwargs):
+    return keras.optimizers.AdamW(0.05, **kwargs)
+
+
+def one_number(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_pred[:, 0] - keras.ops.cast(y_true, y_pred.dtype)))
+
+
+CASES = {
+    "AdamW, global_clipnorm, L2": (lambda: dense(adamw(global_clipnorm=0.1)), lambda: (rows(6), labels())),
+    "clipnorm": (lambda: dense(adamw(clipnorm=0.05)), lambda: (rows(6), labels())),
+    "clipvalue": (lambda: dense(adamw(clipvalue=0.01)), lambda: (rows(6), labels())),
+    "a learning-rate schedule": (
+        lambda: dense(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 20))),
+        lambda: (rows(6), labels()),
+    ),
+    "weight decay with exclusion": (
+        lambda: dense(excluded(adamw(weight_decay=0.1), ["bias"])),
+        lambda: (rows(6), labels()),
+    ),
+    "sample weights": (lambda: dense(adamw()), lambda: (rows(6), labels(), rng(5).uniform(size=ROWS))),
+    "mean_with_sample_weight": (
+        lambda: dense(adamw(), CE(from_logits=True, reduction="mean_with_sample_weight")),
+        lambda: (rows(6), labels(), rng(5).uniform(size=ROWS)),
+    ),
+    "a summed loss": (
+        lambda: dense(keras.optimizers.SGD(0.01), CE(from_logits=True, reduction="sum")),
+        lambda: (rows(6), labels()),
+    ),
+    "a loss of one number": (lambda: dense(adamw(), one_number), lambda: (rows(6), labels())),
+    "a mask": (masked, lambda: (rng(6).integers(0, 7, size=(ROWS, 5)), labels(3, 5))),
+    "two outputs, an activity regulariser": (two_outputs, lambda: (rows(6), {"a": labels(), "b": rows(2, seed=9)})),
+    "an own compute_loss": (own_loss, lambda: (rows(6), labels())),
+}
+
+
+def excluded(optimizer, names):
+    optimizer.exclude_from_weight_decay(var_names=names)
+    return optimizer
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(("case", "devices"), [*((case, 2) for case in CASES), ("AdamW, global_clipnorm, L2", 1)])
+def test_mirrored_equals_plain_keras(case, devices):
+    make_model, make_data = CASES[case]
+    data = make_data()
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make_model(), *data, epochs=4, batch=16, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_frozen_layer_stays_as_it_was():
+    def make_model():
+        net = dense(adamw())
+        net.layers[0].trainable = False
+        net.compile(adamw(), CE(from_logits=True))
+        return net
+
+    keras.utils.set_random_seed(1)
+    before = make_model().get_weights()[0]
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, (rows(6), labels()), devices=2, epochs=2, batch=16, seed=1)
+    assert any((w.shape == before.shape and (w == before).all()) for w in weights_of(run))
+
+
+@pytest.mark.usefixtures("float64")
+def test_evaluation_and_metrics_equal_plain_keras():
+    def make_model():
+        return dense(adamw(), metrics=["accuracy"])
+
+    data = (rows(6), labels())
+    run = train_here(make_model, data, devices=2, epochs=2, batch=16, seed=1)
+    found = run.evaluate(run.built.data)
+    plain = dense(adamw(), metrics=["accuracy"])
+    plain.set_weights(weights_of(run))
+    loss, accuracy = plain.evaluate(*data, batch_size=ROWS, verbose=0)
+    assert found["loss"] == pytest.approx(loss, abs=1e-12)
+    assert found["accuracy"] == pytest.approx(accuracy, abs=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
+def test_every_variable_of_the_model_and_its_optimizer_is_saved():
+    def make_model():
+        net = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)])
+        net.add(keras.layers.Dense(3))
+        net.compile(adamw(), CE(from_logits=True), metrics=["accuracy"])
+        return net
+
+    run = train_here(make_model, (rows(6), labels()), devices=1, epochs=1, batch=16, seed=1)
+    model = run.built.model
+    saved = {id(v) for v in variables_to_save(model).values()}
+    metrics = {id(v) for v in model.metrics_variables}
+    assert saved == {id(v) for v in [*model.variables, *model.optimizer.variables]} - metrics
+    assert any("seed_generator" in name for name in variables_to_save(model))
+
+
+def test_batch_statistics_do_not_drift_apart_between_replicas():
+    def make_model():
+        net = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+        net.compile(adamw(), CE(from_logits=True))
+        return net
+
+    run = train_here(make_model, (rows(6), labels()), devices=2, epochs=2, batch=16, seed=1)
+    moving_mean = run.built.model.layers[0].moving_mean.value
+    first, second = (v.numpy() for v in moving_mean.values)
+    assert (first == second).all()
+    assert any("synchronized=True" in note for note in run.built.steps.notes)
+
+
+@pytest.mark.usefixtures("float64")
+def test_synchronized_batch_normalization_equals_one_device():
+    def make_model():
+        net = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization(synchronized=True)])
+        net.add(keras.layers.Dense(3))
+        net.compile(adamw(global_clipnorm=0.1), CE(from_logits=True))
+        return net
+
+    runs = []
+    for devices in (1, 2):
+        keras.utils.set_random_seed(1)
+        runs.append(train_here(make_model, (rows(6)[:96], labels()[:96]), devices=devices, epochs=3, batch=16, seed=1))
+    for found, wanted in zip(weights_of(runs[0]), weights_of(runs[1]), strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
+def test_a_loss_that_is_no_number_names_the_step_and_the_worker():
+    x = rows(6)
+    x[:] = np.nan
+    with pytest.raises(NotFiniteError, match="the loss of step 1 is NaN or infinite on worker 0"):
+        train_here(lambda: dense(adamw()), (x, labels()), devices=2, epochs=1, batch=16, seed=1)
+
+
+def test_the_private_names_of_keras_that_the_step_stands_on_exist():
+    assert callable(keras.optimizers.SGD._all_reduce_sum_gradients)
+    for name in ("reduce_weighted_values", "apply_mask", "scale_loss_for_distribution"):
+        assert callable(getattr(keras_loss, name))
+    assert callable(keras.Model._symbolic_build)
+    assert callable(keras.Model._flatten_layers)
+    net = dense(adamw())
+    assert hasattr(net, "_compile_loss")
+    assert keras.version() == "3.15.1"
+    assert tf.__version__ == "2.21.0"
+
+
+class OwnStep(keras.Model):
+    """A model whose train_step is its own."""
+
+    def train_step(self, data):
+        return {}
+
+
+def own_step():
+    inputs = keras.Input((6,))
+    net = OwnStep(inputs, keras.layers.Dense(1)(inputs))
+    net.compile(adamw(), "mse")
+    return net
+
+
+class Largest(keras.metrics.Metric):
+    """A metric whose state is not a sum."""
+
+    def __init__(self):
+        super().__init__(name="largest")
+        self.largest = self.add_variable((), "ones", name="largest")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.largest.assign(keras.ops.maximum(self.largest, keras.ops.cast(keras.ops.max(y_pred), "float32")))
+
+    def result(self):
+        return self.largest
+
+
+@pytest.mark.parametrize(
+    ("make_model", "message", "fix"),
+    [
+        (own_step, "OwnStep overrides train_step", "run it as your own script: remove spec.trainer"),
+        (lambda: 3, "model() returned a int", "return a compiled keras.Model"),
+        (lambda: keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]), "is not compiled", "call model.compile"),
+        (lambda: dense(adamw(use_ema=True)), "the optimizer's use_ema", "remove it from the optimizer"),
+        (lambda: dense(adamw(gradient_accumulation_steps=2)), "gradient_accumulation_steps", "remove it"),
+        (lambda: dense(adamw(), run_eagerly=True), "run_eagerly", "remove it from compile()"),
+        (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
+        (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
+        (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
+    ],
+)
+def test_what_is_not_done_right_is_refused(make_model, message, fix):
+    with pytest.raises(ConfigError) as caught:
+        train_here(make_model, (rows(6), labels()), devices=1, epochs=1, batch=16, seed=1)
+    assert message in str(caught.value)
+    assert caught.value.fix.startswith(fix)

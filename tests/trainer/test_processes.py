@@ -1,0 +1,215 @@
+"""Real processes: MultiWorkerMirrored is exact, stops together, resumes to the bit, and ends with the right code."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tests.trainer.harness import Launcher, Task, launcher, trainer_config
+from tests.trainer.reference import plain_keras_weights
+
+STOPPED = re.compile(r"stopped by SIGTERM after step (\d+), saved")
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("tasks")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def exact_pair(launch: Launcher) -> list[Task]:
+    """Two workers, each with an output directory of its own, trained to the end."""
+    configs = [trainer_config(launch.directory / f"own{i}") for i in range(2)]
+    tasks = launch.start_workers(configs)
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    return tasks
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launch: Launcher) -> dict[str, Any]:
+    """The summary of two workers with Dropout that nobody disturbed."""
+    tasks = launch.start_workers(trainer_config(launch.directory / "undisturbed", params={"dropout": 0.3}))
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    return tasks[0].ended["summary"]
+
+
+def weights(directory: Path) -> list[np.ndarray]:
+    return keras.saving.load_model(directory / "model.keras").get_weights()
+
+
+def assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
+
+
+def test_two_workers_equal_plain_keras_on_one_device(exact_pair, launch):
+    assert_close(weights(launch.directory / "own0"), plain_keras_weights(epochs=5))
+
+
+def test_both_workers_report_the_same_weights(exact_pair):
+    first, second = (t.ended["summary"] for t in exact_pair)
+    assert first["weightsSha256"] == second["weightsSha256"]
+    assert first["splits"] == second["splits"]
+
+
+def test_a_directory_that_is_not_shared_is_said(exact_pair, launch):
+    assert all("is not shared by the workers" in t.log for t in exact_pair)
+    assert not (launch.directory / "own1" / "model.keras").exists()
+
+
+def test_the_log_says_how_the_batch_is_split_and_how_it_goes(exact_pair):
+    task = exact_pair[0]
+    assert "global batch 32 = 16 × 2 workers × 1 micro-batch; 203 rows, 7 steps an epoch" in task.log
+    assert "global_clipnorm=0.1: applied after the all-reduce" in task.log
+    last = task.progress()[-1]
+    assert (last["step"], last["steps"], last["epoch"], last["epochs"]) == (35, 35, 5, 5)
+    assert last["loss"] == pytest.approx(task.ended["summary"]["splits"]["train"]["loss"], abs=1e-5)
+    assert last["examplesPerSecond"] > 0
+    assert 0 <= last["inputWait"] <= 1
+
+
+def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undisturbed):
+    config = trainer_config(launch.directory / "disturbed", params={"dropout": 0.3})
+
+    killed = launch.start_workers(config, env={1: {"TEST_AT": "17", "TEST_DO": "kill"}})
+    assert killed[0].wait() == 160, killed[0].log
+    assert killed[0].ended["cause"] == "PeerFailure"
+    assert killed[1].wait() == -9
+
+    stopped = launch.start_workers(config, env={1: {"TEST_AT": "8", "TEST_DO": "term"}, 0: {"TFGPU_ATTEMPT": "2"}})
+    assert [t.wait() for t in stopped] == [143, 143], stopped[0].log + stopped[1].log
+    assert "resuming after step 14" in stopped[0].log
+    steps = [STOPPED.search(t.log) for t in stopped]
+    assert steps[0] is not None
+    assert steps[1] is not None
+    assert steps[0].group(1) == steps[1].group(1)
+    assert int(steps[0].group(1)) in (22, 23)
+
+    resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "3"}})
+    assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
+    assert f"resuming after step {steps[0].group(1)}" in resumed[0].log
+    summary = resumed[0].ended["summary"]
+    assert summary["weightsSha256"] == undisturbed["weightsSha256"]
+    assert summary["splits"] == undisturbed["splits"]
+
+
+def test_a_run_resized_from_two_workers_to_one_is_the_same_run(launch):
+    config = trainer_config(launch.directory / "resized")
+    stopped = launch.start_workers(config, env={0: {"TEST_AT": "17", "TEST_DO": "term"}})
+    assert [t.wait() for t in stopped] == [143, 143], stopped[0].log
+    alone = launch.start(config)
+    assert alone.wait() == 0, alone.log
+    assert "resuming after step" in alone.log
+    assert_close(weights(launch.directory / "resized"), plain_keras_weights(epochs=5))
+
+
+def test_a_stalled_worker_is_told_from_the_one_that_waits_for_it(launch):
+    config = trainer_config(launch.directory / "stalled", watchdog={"stepSeconds": 5, "startupSeconds": 60})
+    tasks = launch.start_workers(config, env={1: {"TEST_AT": "9", "TEST_DO": "stall"}})
+    assert tasks[0].wait() == 160, tasks[0].log
+    assert tasks[1].wait() in (160, 161), tasks[1].log
+    assert tasks[0].ended["cause"] == "PeerFailure"
+
+
+def test_a_step_that_never_ends_is_ended_with_its_stacks(launch):
+    config = trainer_config(launch.directory / "hung", watchdog={"stepSeconds": 2, "startupSeconds": 60})
+    task = launch.start(config, env={"TEST_AT": "9", "TEST_DO": "stall"})
+    assert task.wait() == 161, task.log
+    ended = task.ended
+    assert ended["cause"] == "ProgressDeadline"
+    assert "while training after step 8" in ended["message"]
+    assert any("user_module.py" in line for line in ended["lastLines"])
+
+
+def test_a_peer_that_never_comes_is_a_start_up_deadline(launch):
+    config = trainer_config(launch.directory / "late", watchdog={"startupSeconds": 6})
+    (task,) = launch.start_workers(config, started=[1])
+    assert task.wait() == 161, task.log
+    assert task.ended["cause"] == "StartupDeadline"
+    assert "trainer.watchdog.startupSeconds" in task.ended["fix"]
+
+
+def test_sigterm_before_the_strategy_exists_ends_at_once(launch):
+    environment = {
+        "TF_CONFIG": json.dumps(
+            {"cluster": {"worker": ["127.0.0.1:1", "nobody.invalid:2"]}, "task": {"type": "worker", "index": 0}}
+        )
+    }
+    task = launch.start(trainer_config(launch.directory / "early"), env=environment)
+    task.wait_for("waiting for the names of 1 peers: nobody.invalid:2")
+    began = time.monotonic()
+    task.process.terminate()
+    assert task.wait() == 143
+    assert time.monotonic() - began < 3
+    assert task.ended["cause"] == "Stopped"
+
+
+def test_an_exception_of_the_user_is_permanent_and_keeps_its_lines(launch):
+    task = launch.start(trainer_config(launch.directory / "raises"), env={"TEST_AT": "3", "TEST_DO": "raise"})
+    assert task.wait() == 1
+    assert "ZeroDivisionError" in json.dumps(task.ended)
+
+
+def test_an_older_attempt_is_fenced(launch):
+    output = launch.directory / "fenced"
+    (output / "checkpoints").mkdir(parents=True)
+    owner = {"jobUid": "u1", "attempt": 2, "replicaRestart": 0}
+    (output / "checkpoints" / "OWNER.json").write_text(json.dumps(owner))
+    task = launch.start(trainer_config(output), env={"TFGPU_JOB_UID": "u1", "TFGPU_ATTEMPT": "1"})
+    assert task.wait() == 71, task.log
+    assert "now belongs to attempt 2" in task.ended["message"]
+    assert json.loads((output / "checkpoints" / "OWNER.json").read_text()) == owner
+
+
+def test_a_misspelt_param_ends_with_2_and_the_right_name(launch):
+    task = launch.start(trainer_config(launch.directory / "param", params={"droput": 0.1}))
+    assert task.wait() == 2
+    assert task.ended["message"] == "model() has no 'droput'"
+    assert task.ended["fix"] == "did you mean 'dropout'?"
+
+
+@pytest.fixture(scope="module")
+def digits(launch: Launcher) -> Task:
+    """The built-in digits under Mirrored, on a CPU image whose pod was granted two GPUs."""
+    config = {
+        "entrypoint": "digits",
+        "params": {"units": 64},
+        "globalBatchSize": 128,
+        "epochs": 20,
+        "output": {"directory": str(launch.directory / "digits")},
+    }
+    task = launch.start(config, env={"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": "2"})
+    assert task.wait() == 0, task.log
+    return task
+
+
+def test_digits_reach_their_accuracy_under_mirrored(digits):
+    assert "CPU build of TensorFlow: the 2 granted GPUs are not used" in digits.log
+    assert "global batch 128 = 64 × 2 replicas × 1 micro-batch" in digits.log
+    assert digits.ended["summary"]["splits"]["test"]["accuracy"] >= 0.95
+
+
+def test_a_finished_run_has_nothing_to_do_and_says_so_without_tensorflow(digits, launch):
+    config = json.loads((digits.log_path.with_suffix(".json")).read_text())
+    began = time.monotonic()
+    again = launch.start(config)
+    assert again.wait() == 0
+    assert time.monotonic() - began < 1.5
+    assert "already holds this run, finished" in again.log
+    assert again.ended["summary"] == digits.ended["summary"]
+
+
+def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_run(digits, launch):
+    config = json.loads((digits.log_path.with_suffix(".json")).read_text())
+    tf_config = {"cluster": {"evaluator": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}}
+    task = launch.start(config, env={"TF_CONFIG": json.dumps(tf_config), "TFGPU_REPLICA_TYPE": "evaluator"})
+    assert task.wait() == 0, task.log
+    (line,) = [json.loads(x) for x in task.log.splitlines() if x.startswith('{"tfgpu": "evaluation"')]
+    assert line["step"] == 240
+    assert line["accuracy"] == pytest.approx(digits.ended["summary"]["splits"]["test"]["accuracy"], abs=1e-6)

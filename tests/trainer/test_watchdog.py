@@ -1,0 +1,31 @@
+"""Deadlines by phase."""
+
+from __future__ import annotations
+
+from tfgpujob_trainer.watchdog import Watchdog
+
+
+def test_start_up_has_one_deadline_for_all_of_it():
+    dog = Watchdog(startup_seconds=60, step_seconds=5, now=100)
+    dog.beat("starting", 0, 150)
+    assert dog.overdue(160) is None
+    outcome = dog.overdue(161)
+    assert outcome is not None
+    assert (outcome.code, outcome.cause) == (161, "StartupDeadline")
+
+
+def test_each_step_has_its_own_deadline():
+    dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
+    dog.beat("training", 1, 50)
+    dog.beat("training", 2, 54)
+    assert dog.overdue(60) is None
+    outcome = dog.overdue(61)
+    assert outcome is not None
+    assert (outcome.code, outcome.cause) == (161, "ProgressDeadline")
+    assert outcome.message == "no progress for 7 s while training after step 2"
+
+
+def test_an_evaluator_waits_for_as_long_as_training_takes():
+    dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
+    dog.beat("waiting", 1, 1)
+    assert dog.overdue(1e9) is None

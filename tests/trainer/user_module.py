@@ -1,0 +1,58 @@
+"""A plain Keras module, as a user writes one, that can also be told to misbehave at a given step."""
+
+import os
+import signal
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.config.set_floatx("float64")
+
+
+@keras.saving.register_keras_serializable("tests")
+class Trigger(keras.layers.Layer):
+    """Passes its input through; at training step TEST_AT does what TEST_DO says."""
+
+    steps = 0
+
+    def call(self, inputs, training=None):
+        if training and "TEST_AT" in os.environ:
+            with tf.control_dependencies([tf.py_function(self.tick, [], [])]):
+                return tf.identity(inputs)
+        return inputs
+
+    def tick(self):
+        Trigger.steps += 1
+        if Trigger.steps == int(os.environ["TEST_AT"]):
+            {
+                "term": lambda: os.kill(os.getppid(), signal.SIGTERM),
+                "kill": lambda: os.kill(os.getppid(), signal.SIGKILL),
+                "stall": lambda: time.sleep(1000),
+                "raise": lambda: 1 / 0,
+            }[os.environ["TEST_DO"]]()
+
+
+def model(dropout=0.0, lr=0.05, clip=0.1):
+    net = keras.Sequential(
+        [
+            keras.Input((6,)),
+            Trigger(),
+            keras.layers.Dense(8, "tanh", kernel_regularizer=keras.regularizers.L2(1e-3)),
+            *([keras.layers.Dropout(dropout)] if dropout else []),
+            keras.layers.Dense(3),
+        ]
+    )
+    net.compile(
+        keras.optimizers.AdamW(lr, global_clipnorm=clip),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return net
+
+
+def data(split, rows=203):
+    rng = np.random.default_rng(1 if split == "train" else 2)
+    x = rng.normal(size=(rows if split == "train" else 51, 6))
+    return x, (x @ np.arange(18).reshape(6, 3)).argmax(1)
