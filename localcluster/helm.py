@@ -121,9 +121,13 @@ class _Binary:
         self._path = path
 
     def status(self, release: _Release) -> str:
-        arguments = ("list", "--all", "--output", "json", "--filter", f"^{release.name}$")
-        listed = json.loads(self._run(*arguments, *_where(release)))
-        return str(listed[0]["status"]) if listed else ""
+        try:
+            found = json.loads(self._run("status", release.name, "--output", "json", *_where(release)))
+        except HelmError as error:
+            if "not found" in str(error):
+                return ""
+            raise
+        return str(found["info"]["status"])
 
     def deploy(self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int) -> None:
         verb = ("upgrade", "--reset-values") if upgrade else ("install", "--create-namespace")
