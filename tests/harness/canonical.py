@@ -4,7 +4,9 @@ Left out, and why:
 - uids, resourceVersions, times: they are different in every run by their nature;
 - the attempt's number, in status, labels and messages: a start that a fault broke off is followed by another one;
 - events: written last and never retried, so a crash may lose one and a retry may repeat one; status is the truth;
-- the Lease: who leads is no part of a job's state.
+- the Lease: who leads is no part of a job's state;
+- whether a pod that went was seen going (Deleted) or only missed (Vanished);
+- how many replicas of a finished job were ready or active: what was last seen before the end was written.
 Everything else counts: every condition with status, reason and message, the budgets, which pods are there, what
 they were built from and how they ended.
 """
@@ -41,15 +43,26 @@ def _job(obj: Object) -> Any:
     going = "deletionTimestamp" in obj["metadata"]
     status = _plain(obj.get("status") or {})
     status["conditions"] = {c["type"]: c for c in status.get("conditions", ())}
+    if status["conditions"].get("Finished"):
+        status.pop("ready", None)
+        for counts in status.get("replicaStatuses", {}).values():
+            counts.pop("ready", None)
+            counts.pop("active", None)
     return {"going": going, "spec": obj.get("spec"), "status": status}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items() if key not in _LEFT_OUT}
+        plain = {key: _plain(item) for key, item in value.items() if key not in _LEFT_OUT}
+        return {key: item for key, item in plain.items() if item != ""}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return _NUMBERS.sub(r"\1 N", value) if isinstance(value, str) else value
+    return _words(value) if isinstance(value, str) else value
+
+
+def _words(text: str) -> str:
+    text = text.replace("Vanished", "Deleted").replace("its pod no longer exists", "")
+    return _NUMBERS.sub(r"\1 N", text)
 
 
 def _pod(obj: Object) -> Any:

@@ -35,6 +35,8 @@ class Scenario:
     operator may or may not have had the time to write."""
     ends: Ends = field(default_factory=dict)
     operators: tuple[str, ...] = ("operator-a",)
+    forgives: Mapping[str, str] = field(default_factory=dict)
+    """Parts of the state (the beginning of their paths) that may differ from the fault-free end, and why."""
     phases: Mapping[str, str] = field(default_factory=dict)
     """status.phase of every job that is left at the end, by name: what the story comes to."""
     schedulable_gpus: int = 64
@@ -117,6 +119,16 @@ def running(job_name: str, count: int) -> When:
         )
         >= count
     )
+
+
+def training(job_name: str) -> When:
+    """A gang of this very job is complete and has begun to train."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        return obj is not None and world.runs(obj["metadata"]["uid"]) > 0
+
+    return when
 
 
 def ended(job_name: str, count: int) -> When:

@@ -98,6 +98,10 @@ class World:
         """The pods that carry the job's label."""
         return self.server.select("Pod", namespace, f"{names.LABEL_JOB_NAME}={job}")
 
+    def runs(self, job_uid: str) -> int:
+        """How many times a gang of this job was complete."""
+        return self._run_count.get(job_uid, 0)
+
     def _notice(self, change: Change) -> None:
         if change.kind not in NOT_STATE:
             self.last_change = self.loop.time()
@@ -122,7 +126,9 @@ class World:
         uid, attempt = owner["uid"], pod["metadata"]["labels"].get(names.LABEL_ATTEMPT)
         counts = ((job.get("status") or {}).get("plan") or {}).get("counts") or {}
         gang = [p for p in self.pods(owner["name"], pod["metadata"]["namespace"]) if self._is_up(p, uid, attempt)]
-        named = ("Service", pod["metadata"]["namespace"], owner["name"]) in self.server.objects
+        service = self.server.objects.get(("Service", pod["metadata"]["namespace"], owner["name"]))
+        named_by = controller(service) if service else None
+        named = named_by is not None and named_by["uid"] == uid
         if not counts or not named or len(gang) < sum(counts.values()) or (uid, attempt) in self._runs:
             return
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
