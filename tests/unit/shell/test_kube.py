@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,13 +29,21 @@ class Server:
         self.status = 200
         self.answer: Any = {}
         self.headers: dict[str, str] = {}
+        self.silent_after = ""
+        self.done = asyncio.Event()
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.text()
         self.requests.append((request.method, str(request.rel_url), json.loads(body) if body else None))
         self.authorization = request.headers.get("Authorization", "")
         if not self.status and request.transport is not None:
             request.transport.close()
+        if self.silent_after:
+            stream = web.StreamResponse()
+            await stream.prepare(request)
+            await stream.write(self.silent_after.encode())
+            await self.done.wait()
+            return stream
         text = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
         return web.Response(text=text, status=self.status, headers=self.headers)
 
@@ -65,6 +74,7 @@ async def talking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         async with await KubeCluster.connect() as cluster:
             yield server, cluster
     finally:
+        server.done.set()
         await runner.cleanup()
 
 
@@ -162,6 +172,14 @@ async def test_a_watch_gives_events_until_the_stream_ends_or_the_version_is_too_
         server.status, server.answer = 403, {"reason": "Forbidden", "message": "no watch"}
         with pytest.raises(ApiError, match="403 Forbidden"):
             _ = [e async for e in cluster.watch(Kind.POD, "ns", selector="a", resource_version="5")]
+
+
+async def test_a_watch_that_falls_silent_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfgpujob.shell.kube.SILENCE_SECONDS", 0.05)
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        server.silent_after = json.dumps({"type": "ADDED", "object": pod()}) + "\n"
+        seen = [e.type async for e in cluster.watch(Kind.POD, None, selector="a", resource_version="5")]
+        assert seen == ["ADDED"]
 
 
 async def test_no_way_to_a_cluster_names_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ class Watchable(Protocol):
     def watch(
         self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str
     ) -> AsyncIterator[WatchEvent]:
-        """Changes after this version, until the server ends the stream, which is no error.
+        """Changes after this version, until the stream ends or falls silent, which is no error.
 
         Raises ApiError; code 410 when the version is too old: list again.
         """
