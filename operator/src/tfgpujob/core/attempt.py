@@ -33,6 +33,7 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     _skip_unknown_attempts(snapshot, draft)
     start.begin(draft, resolve(spec, config))
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
+    draft.put("restarts", draft.fields.get("restarts", 0))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
     if draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
         accept(draft, spec)
