@@ -6,6 +6,7 @@ starts later, or with an empty store, gets it too. Each store remembers which ve
 
 import json
 import re
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def remember(archive: Path) -> list[str]:
     """Add a docker-archive to the index; returns its tags. Raises ClusterError when it is none."""
     try:
         tags, version = archives.image_of(archive)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, tarfile.TarError) as error:
         raise ClusterError(
             f"{archive} is not a docker-archive ({error})", "make one with `docker save` or `build-image`"
         ) from error

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -36,7 +37,8 @@ from localcluster.progress import run_steps, say
 from localcluster.tools import wait_for
 
 INIT = "catatonit"
-START_SECONDS = 180
+# Long enough for the import of large images; a node that fails says so at once.
+START_SECONDS = 600
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 # The kubelet sets these for the whole machine.
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
@@ -227,5 +229,9 @@ def _restore_sysctls() -> None:
 
 def import_images() -> None:
     """Import into every running node what the index of images holds and its store lacks."""
-    for node in running_nodes():
-        images.import_missing(node, ("nsenter", "-t", str(init_of(node)), "-n", "-m", "-p"))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(_import_images, running_nodes()))
+
+
+def _import_images(node: Node) -> None:
+    images.import_missing(node, ("nsenter", "-t", str(init_of(node)), "-n", "-m", "-p"))

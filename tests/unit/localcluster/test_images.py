@@ -1,0 +1,102 @@
+"""Image names, archives, and the index of what the nodes must have."""
+
+import os
+from pathlib import Path
+
+import pytest
+from localcluster import archives, images
+from localcluster.imagebuild import local_folders, pip_settings
+from localcluster.layout import ClusterError, Node
+
+
+@pytest.fixture(autouse=True)
+def _index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_INDEX", tmp_path / "index.json")
+
+
+def archive(folder: Path, tag: str, content: str = "hello") -> Path:
+    """A docker-archive with one layer that holds `content`."""
+    layer, target = folder / "layer.tar", folder / f"{content}.tar"
+    layer.write_text(content)
+    archives.write_archive(target, tag, layer, {"Cmd": ["sh"]})
+    return target
+
+
+@pytest.mark.parametrize(
+    ("tag", "full"),
+    [
+        ("busybox:1", "docker.io/library/busybox:1"),
+        ("team/app:1", "docker.io/team/app:1"),
+        ("localhost/pause:3.2", "localhost/pause:3.2"),
+        ("registry.invalid/team/app:1", "registry.invalid/team/app:1"),
+        ("host:5000/app:1", "host:5000/app:1"),
+    ],
+)
+def test_names_are_written_as_the_kubelet_writes_them(tag: str, full: str) -> None:
+    assert images.full_name(tag) == full
+
+
+def test_an_archive_tells_its_tags_and_changes_its_version_with_its_content(tmp_path: Path) -> None:
+    first, second = (archives.image_of(archive(tmp_path, "app:1", text)) for text in ("one", "two"))
+    assert first[0] == second[0] == ["app:1"]
+    assert first[1] != second[1]
+
+
+def test_the_index_remembers_the_newest_archive_of_a_tag(tmp_path: Path) -> None:
+    assert images.version_of("app:1") is None
+    for text in ("one", "two"):
+        assert images.remember(archive(tmp_path, "app:1", text)) == ["app:1"]
+    newest = tmp_path / "two.tar"
+    assert images.version_of("docker.io/library/app:1") == archives.image_of(newest)[1]
+    newest.unlink()
+    assert images.version_of("app:1") is None
+
+
+def test_what_is_no_archive_is_refused_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_text("no")
+    with pytest.raises(ClusterError, match=r"x\.tar is not a docker-archive") as caught:
+        images.remember(tmp_path / "x.tar")
+    assert "docker save" in caught.value.fix
+
+
+def test_only_what_is_missing_or_new_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, imports = set[str](), list[str]()
+
+    def run(*command: str) -> str:
+        if "import" in command:
+            imports.append(Path(command[-1]).name)
+            store.add("docker.io/library/app:1")
+            return ""
+        return "\n".join(store)
+
+    monkeypatch.setattr(images, "run", run)
+    monkeypatch.setattr(Node, "containerd_root", property(lambda _: tmp_path))
+    images.remember(archive(tmp_path, "app:1", "one"))
+    images.import_missing(Node(1))
+    images.import_missing(Node(1))
+    assert imports == ["one.tar"]
+    images.remember(archive(tmp_path, "app:1", "two"))
+    images.import_missing(Node(1))
+    assert imports == ["one.tar", "two.tar"]
+    store.clear()
+    images.import_missing(Node(1))
+    assert imports == ["one.tar", "two.tar", "two.tar"]
+
+
+def test_pip_settings_of_the_environment_go_before_those_of_files() -> None:
+    listed = (
+        ":env:.cert='/env/ca.pem'\nglobal.cert='/file/ca.pem'\n"
+        "global.extra-index-url='file:///mirror/simple\\nhttps://b.invalid/simple'\n"
+    )
+    assert pip_settings(listed) == {
+        "cert": "/env/ca.pem",
+        "extra-index-url": "file:///mirror/simple https://b.invalid/simple",
+    }
+
+
+def test_folders_that_pip_reads_are_found_with_the_files_that_an_index_links_to() -> None:
+    settings = {
+        "find-links": "/wheels https://w.invalid/",
+        "extra-index-url": f"file:///mirror/simple/ {os.sep}simple https://b.invalid/simple",
+    }
+    assert local_folders(settings) == {"/wheels", "/mirror", "/simple"}
