@@ -85,3 +85,14 @@ def test_a_finished_job_that_is_being_deleted_is_left_alone() -> None:
     gone.settle()
     assert gone.deletes == []
     assert reconcile(gone.snapshot(), gone.now, make.CONFIG).status is None
+
+
+def test_the_last_word_does_not_count_the_pods_that_go_with_it() -> None:
+    world = World(make.job(worker=3))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-2", 1)
+    assert world.pods == ["train-worker-2"]
+    assert world.status["ready"] == "0/3"
+    counts = world.status["replicaStatuses"]["worker"]
+    assert (counts["active"], counts["ready"], counts["failed"]) == (0, 0, 1)

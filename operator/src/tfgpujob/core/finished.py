@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfgpujob.api import CleanPodPolicy, JobSpec
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.cleanup import pods_to_clean
 from tfgpujob.core.deadlines import expiry
 from tfgpujob.core.draft import Draft, timestamp
 from tfgpujob.core.failure import Failure
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.snapshot import Delete, Event, Kind, Outcome, Snapshot
-from tfgpujob.core.view import has_ended
+from tfgpujob.core.view import build_view, has_ended
 from tfgpujob.names import Condition, Phase, Reason
 
 
@@ -59,16 +63,10 @@ def _the_job(snapshot: Snapshot) -> Delete:
 def forget(draft: Draft, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
     """Takes pods that are about to be deleted out of the counts: this status is the last word."""
     going = {delete.uid for delete in deletes}
-    by_role: dict[str, dict[str, int]] = {
-        role: dict(s) for role, s in (draft.fields.get("replicaStatuses") or {}).items()
-    }
-    for pod in snapshot.pods:
-        counts = by_role.get(pod.role)
-        if counts is not None and pod.uid in going and pod.attempt == draft.attempt and not has_ended(pod):
-            counts["active"] -= 1
-            counts["ready"] -= int(pod.ready)
-    if by_role:
-        draft.put("replicaStatuses", by_role)
+    left = tuple(pod for pod in snapshot.pods if pod.uid not in going or has_ended(pod))
+    view = build_view(replace(snapshot, pods=left), Plan.from_status(draft.fields["plan"]), draft.fields)
+    draft.put("replicaStatuses", replica_statuses(view))
+    draft.put("ready", ready_text(view))
 
 
 def end_event(draft: Draft) -> Event:
