@@ -64,3 +64,4 @@ test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processe
 	$(TRAINER_PY) -m pytest tests/trainer
 test-integration: venv ## the same promises on a real cluster
 	$(PY) -m pytest tests/integration tests/conformance
+	$(PY) -m pytest tests/unit/localcluster -m cluster

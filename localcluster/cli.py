@@ -7,8 +7,7 @@ from pathlib import Path
 
 from localcluster import build, imagebuild, images, runtime
 from localcluster.api import Api
-from localcluster.layout import AUDIT_LOG, CACHE, GPU_RESOURCE, KUBECONFIG, MAX_NODES, ClusterError, Node, Settings
-from localcluster.tools import locked
+from localcluster.layout import AUDIT_LOG, GPU_RESOURCE, KUBECONFIG, MAX_NODES, ClusterError, Node, Settings
 
 DEFAULTS = Settings()
 Commands = tuple[tuple[str, Callable[[argparse.Namespace], int | None], str], ...]
@@ -80,12 +79,12 @@ def _up(options: argparse.Namespace) -> None:
         toleration=options.toleration,
         api_qps=options.api_qps,
     )
-    with locked(CACHE / "lock"):
+    with runtime.exclusive():
         runtime.up(wanted)
 
 
 def _down(_: argparse.Namespace) -> None:
-    with locked(CACHE / "lock"):
+    with runtime.exclusive():
         runtime.down()
 
 
@@ -113,7 +112,7 @@ def _kubeconfig(_: argparse.Namespace) -> None:
 
 
 def _load(options: argparse.Namespace) -> None:
-    with locked(CACHE / "lock"):
+    with runtime.exclusive():
         for archive in options.archives:
             images.remember(archive)
         runtime.import_images()
@@ -125,13 +124,13 @@ def _build_image(options: argparse.Namespace) -> None:
 
 
 def _stop_node(options: argparse.Namespace) -> None:
-    with locked(CACHE / "lock"):
+    with runtime.exclusive():
         runtime.stop_node(Node(options.node))
 
 
 def _start_node(options: argparse.Namespace) -> None:
     node = Node(options.node)
-    with locked(CACHE / "lock"):
+    with runtime.exclusive():
         settings = Settings.load()
         if settings is None or options.node > settings.nodes:
             raise ClusterError(f"the cluster has no {node.name}", f"run up --nodes {options.node}")

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from localcluster import build, imagebuild, runtime
 from localcluster.layout import AUDIT_LOG, CACHE, KUBECONFIG, ClusterError, Node, Settings
-from localcluster.tools import locked, run, succeeds
+from localcluster.tools import run, succeeds
 
 
 class Cluster(Protocol):
@@ -76,7 +76,7 @@ class Local:
         return [node.name for node in runtime.running_nodes()]
 
     def ensure_up(self, nodes: int = 1) -> None:
-        with locked(CACHE / "lock"):
+        with runtime.exclusive():
             running = Settings.load() or Settings()
             runtime.up(Settings(**{**vars(running), "nodes": max(nodes, running.nodes)}))
 
@@ -87,12 +87,12 @@ class Local:
         node = self._node(name)
         if node.number == 1:
             raise ClusterError("node1 holds the control plane", "stop another node")
-        with locked(CACHE / "lock"):
+        with runtime.exclusive():
             runtime.stop_node(node)
 
     def start_node(self, name: str) -> None:
         node = self._node(name)
-        with locked(CACHE / "lock"):
+        with runtime.exclusive():
             if not runtime.is_ready(node):
                 runtime.start_node(node, build.ensure_built())
 

@@ -107,7 +107,7 @@ def _import(tag: str, log: Path) -> None:
         new.unlink(missing_ok=True)
         run(*BUILDAH, "push", tag, f"docker-archive:{new}:{tag}", log=log)
         new.rename(archive)
-    with locked(CACHE / "lock"):
+    with runtime.exclusive():
         if changed:
             images.remember(archive)
         runtime.import_images()

@@ -25,10 +25,15 @@ CGROUPS = ("cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids")
 OTHER = "use another cluster: TFGPU_CLUSTER=kind or existing (docs/local-cluster.md)"
 
 
-def check_machine() -> None:
-    """Raises ClusterError for the first thing that the machine can't do."""
+def check_root() -> None:
+    """Raises ClusterError for a user who can't make namespaces, mounts and links."""
     if os.geteuid() != 0:
         raise ClusterError("the local cluster needs root", f"run the command as root, or {OTHER}")
+
+
+def check_machine() -> None:
+    """Raises ClusterError for the first thing that the machine can't do."""
+    check_root()
     if not apt.available():
         raise ClusterError(f"the local cluster is built of packages of Debian 12 ({apt.RELEASE})", OTHER)
     CACHE.mkdir(parents=True, exist_ok=True)

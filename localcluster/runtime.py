@@ -5,6 +5,7 @@ line: there is no pid file to go stale. Killing the init takes every process, mo
 rule of the node along; only its cgroup folders remain and are removed here.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -34,7 +35,7 @@ from localcluster.layout import (
     Settings,
 )
 from localcluster.progress import run_steps, say
-from localcluster.tools import wait_for
+from localcluster.tools import locked, wait_for
 
 INIT = "catatonit"
 # Long enough for the import of large images; a node that fails says so at once.
@@ -43,6 +44,14 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 # The kubelet sets these for the whole machine.
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 _SAVED_SYSCTLS = RUN / "sysctls.json"
+
+
+@contextlib.contextmanager
+def exclusive() -> Iterator[None]:
+    """Hold the cluster's lock: one command at a time changes what runs. Raises ClusterError without root."""
+    needs.check_root()
+    with locked(CACHE / "lock"):
+        yield
 
 
 def processes_of(node: Node) -> Iterator[tuple[str, int]]:
