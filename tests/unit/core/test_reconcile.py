@@ -7,7 +7,7 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.reconcile import COALESCE, reconcile
-from tfgpujob.core.snapshot import Create, Kind, Outcome, Snapshot
+from tfgpujob.core.snapshot import Config, Create, Kind, Outcome, Snapshot
 
 
 def started(world: World) -> World:
@@ -190,7 +190,9 @@ def test_a_running_job_survives_that_its_services_name_is_taken() -> None:
     world.remove(Kind.SERVICE, "train")
     world.put(Kind.SERVICE, {"metadata": {"name": "train"}})
     world.start()
+    looks = world.looks
     world.advance(hours=2)
+    assert world.looks - looks < 600
     assert world.condition("Accepted") == "False/NameTaken"
     assert world.condition("Running") == "True/AllReady"
     assert world.attempts() == {"1"}
@@ -205,6 +207,23 @@ def test_a_service_that_was_deleted_comes_back() -> None:
     world.remove(Kind.SERVICE, "train")
     assert (Kind.SERVICE, "train") in world.objects
     assert world.phase == "Running"
+
+
+def test_a_running_job_survives_that_its_service_may_not_come_back() -> None:
+    world = started(World(make.job()))
+    world.advance(minutes=1)
+    world.refuse = lambda create: (403, "exceeded quota: services") if create.kind is Kind.SERVICE else None
+    world.remove(Kind.SERVICE, "train")
+    assert world.condition("Created") == "True/QuotaExceeded"
+    tries = world.tries
+    world.advance(hours=1)
+    assert world.tries - tries < 90, "about once a minute"
+    assert world.condition("Created") == "True/QuotaExceeded"
+    assert world.phase == "Running"
+    world.refuse = lambda _: None
+    world.advance(minutes=2)
+    assert (Kind.SERVICE, "train") in world.objects
+    assert world.condition("Created") == "True/AllCreated"
 
 
 def test_a_job_made_again_under_the_same_name_waits_for_the_old_pods() -> None:
@@ -238,6 +257,30 @@ def test_a_spec_that_is_not_valid_is_refused_with_field_problem_and_fix_and_star
     world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))
     assert world.pods == ["train-worker-0"]
     assert world.condition("Accepted") == "True/Valid"
+
+
+@pytest.mark.parametrize(
+    ("spec", "allowed", "field"),
+    [
+        ({"hostNetwork": True}, Config("o", "t", "1", allow_host_namespaces=frozenset({"ns"})), "hostNetwork"),
+        ({"hostNetwork": True}, Config("o", "t", "1", allow_host_namespaces=frozenset({"*"})), "hostNetwork"),
+        (
+            {"serviceAccountName": "admin"},
+            Config("o", "t", "1", allowed_service_accounts=frozenset({"ns/admin"})),
+            "serviceAccountName",
+        ),
+    ],
+)
+def test_what_the_administrator_allows_in_this_namespace(spec: dict[str, object], allowed: Config, field: str) -> None:
+    elsewhere = Config("o", "t", "1", frozenset({"other"}), frozenset({"other/admin"}))
+    job = make.job("OneDevice", worker={"template": {"spec": spec}})
+    world = World(job, elsewhere)
+    world.settle()
+    assert world.condition("Accepted") == "False/InvalidSpec"
+    assert field in world.message("Accepted")
+    world = World(job, allowed)
+    world.settle()
+    assert world.pods == ["train-worker-0"]
 
 
 def test_an_invalid_edit_stops_nothing() -> None:

@@ -172,9 +172,8 @@ def _say_all_is_there(case: Case) -> None:
 
 def _say_how_it_runs(case: Case) -> None:
     draft, required = case.draft, case.plan.required()
-    if not case.view.missing():
+    if not case.view.missing() and not draft.is_true(Condition.CREATED):
         draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
-        draft.put("retry", None)
     if all(case.view.ready(r) for r in required):
         draft.set(Condition.RUNNING, True, Reason.ALL_READY, f"All {len(required)} required replicas are ready.")
         if draft.is_true(Condition.RESTARTING):

@@ -1,0 +1,47 @@
+"""Accepted=True says what the job's author should know beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+
+from tfgpujob.core.acceptance import accept
+from tfgpujob.names import Condition
+
+
+def said(job: dict[str, Any]) -> str:
+    draft = make.draft()
+    accept(draft, make.parsed(job))
+    assert draft.is_true(Condition.ACCEPTED)
+    return draft.message(Condition.ACCEPTED)
+
+
+SAVED = {**make.TRAINER, "output": {"claim": "results"}}
+
+
+def test_a_job_without_surprises_needs_no_advice() -> None:
+    assert said(make.job(trainer=SAVED)) == "The spec is valid."
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (make.job("ParameterServer", worker=1, ps=1), "a chief: one was added"),
+        (make.job("OneDevice"), "spec.trainer.output.claim is not set"),
+        (
+            make.job(trainer=SAVED, run={"restartScope": "Replica"}),
+            "spec.runPolicy.restartScope: Replica has no effect",
+        ),
+        (make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}), "spec.runPolicy.schedulingPolicy has no"),
+        (make.job(trainer=SAVED, run={"failureLogLines": 5}), "spec.runPolicy.failureLogLines has no effect"),
+        (make.job(trainer=SAVED, run={"forceDeleteAfterSeconds": 5}), "spec.runPolicy.forceDeleteAfterSeconds has no"),
+    ],
+)
+def test_advice(job: dict[str, Any], words: str) -> None:
+    assert words in said(job)
+
+
+def test_a_parameter_server_job_with_a_chief_hears_nothing_of_it() -> None:
+    assert "chief" not in said(make.job("ParameterServer", chief=1, worker=1, ps=1))
