@@ -5,7 +5,7 @@ from tests.unit.shell.fakes import FakeCluster, job, pod
 
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.shell.ports import ApiError
-from tfgpujob.shell.resync import Resync
+from tfgpujob.shell.resync import PAGE, Resync
 from tfgpujob.shell.store import Key, Store
 
 KEY = Key("ns", "train")
@@ -67,11 +67,11 @@ def test_what_was_created_while_a_list_was_under_way_stays() -> None:
 
 def test_each_watched_namespace_is_listed_in_pages() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(*(job(f"j{i:04}", uid=f"u{i}") for i in range(600))), Store()
+        cluster, store = FakeCluster(*(job(f"j{i:04}", uid=f"u{i}") for i in range(PAGE + 50))), Store()
         syncing, _ = resync(cluster, store, ("ns",))
         await syncing.once()
-        assert [c for c in cluster.calls if "TFGPUJob" in c] == ["list TFGPUJob ns", "list TFGPUJob ns  500"]
-        assert store.count()[Kind.JOB] == 600
+        assert [c for c in cluster.calls if "TFGPUJob" in c] == ["list TFGPUJob ns", f"list TFGPUJob ns  {PAGE}"]
+        assert store.count()[Kind.JOB] == PAGE + 50
 
     run(main())
 

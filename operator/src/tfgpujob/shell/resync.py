@@ -15,7 +15,8 @@ from tfgpujob.shell.store import Key, Known, Store
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 2.0
-PAGE: Final = 500
+PAGE: Final = 100
+"""Objects a request. Pages of 500 pods make the process 18 MB larger for good."""
 SELECTORS: Final = {Kind.JOB: "", Kind.SERVICE: names.LABEL_JOB_NAME, Kind.POD: names.LABEL_JOB_NAME}
 
 

@@ -17,6 +17,7 @@ import kopf
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.shell.follow import Handle
+from tfgpujob.shell.resync import PAGE
 from tfgpujob.shell.ports import Credentials
 
 RESOURCE: Final = (names.GROUP, names.VERSION, names.PLURAL)
@@ -131,7 +132,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     # The CRD is there: the store has listed it. Without this, kopf wants to watch CRDs and namespaces.
     settings.scanning.disabled = True
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = PAGE
     settings.networking.error_backoffs = _EveryFewSeconds()
     settings.networking.connect_timeout = 5
     settings.networking.request_timeout = 60
