@@ -17,8 +17,8 @@ import kopf
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.shell.follow import Handle
-from tfgpujob.shell.resync import PAGE
 from tfgpujob.shell.ports import Credentials
+from tfgpujob.shell.resync import PAGE
 
 RESOURCE: Final = (names.GROUP, names.VERSION, names.PLURAL)
 
