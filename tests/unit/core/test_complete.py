@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.draft import Draft
+from tfgpujob.core.draft import Draft, timestamp
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Refusal, Snapshot
 from tfgpujob.core.start import not_before
@@ -98,3 +98,17 @@ def test_a_service_that_is_refused_is_a_refusal_like_any_other() -> None:
     world.refuse = lambda _: None
     world.advance(minutes=2)
     assert len(world.pods) == 2
+
+
+def test_a_late_start_is_written_before_its_pods_are_created() -> None:
+    """Else an operator that dies in between would find pods whose start deadline is over."""
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 137)
+    world.stop()
+    world.advance(hours=3)
+    outcome = reconcile(world.snapshot(), world.now, make.CONFIG)
+    assert outcome.creates
+    assert outcome.intent is not None
+    assert outcome.intent["attemptStartTime"] == timestamp(world.now)
