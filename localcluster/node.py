@@ -18,7 +18,7 @@ import yaml
 
 from localcluster import components, images
 from localcluster.api import Api
-from localcluster.layout import GPU_RESOURCE, KUBECONFIG, MASTER_ADDRESS, REPOSITORY, RUN, Node, Settings
+from localcluster.layout import GPU_RESOURCE, KUBECONFIG, MASTER_ADDRESS, REPOSITORY, RUN, ClusterError, Node, Settings
 from localcluster.storage import STORAGE_CLASS
 from localcluster.tools import run, succeeds, wait_for
 
@@ -138,15 +138,24 @@ def configure(node: Node) -> None:
 def start_containerd(node: Node, programs: Programs) -> None:
     """Start containerd and import what it lacks; a store that it can't open is thrown away once."""
     programs.start("containerd", components.containerd(node))
-    answers = wait_for(lambda: succeeds(*images.CTR, "version") or bool(programs.dead()), seconds=20)
-    if not answers or programs.dead():
+    wait_for(lambda: succeeds(*images.CTR, "version") or bool(programs.dead()), seconds=20)
+    if programs.dead() or not _serves_kubelet():
         print("containerd can't use its store: starting it with an empty one", flush=True)
         programs.stop("containerd")
         shutil.rmtree(node.containerd_root)
         node.containerd_root.mkdir()
         programs.start("containerd", components.containerd(node))
-    programs.wait("containerd answered", lambda: succeeds(*images.CTR, "version"))
+    programs.wait("containerd answered", _serves_kubelet)
     images.import_missing(node)
+
+
+def _serves_kubelet() -> bool:
+    """Whether containerd has loaded the part that the kubelet talks to, which stands on all the others."""
+    try:
+        plugins = run(*images.CTR, "plugins", "list").splitlines()
+    except ClusterError:
+        return False
+    return any(line.split()[1:2] == ["cri"] and line.split()[-1] == "ok" for line in plugins)
 
 
 def start_control_plane(programs: Programs, binaries: Path, api: Api, settings: Settings) -> None:
@@ -203,4 +212,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ClusterError as error:
+        sys.exit(f"{error.problem}\n{error.fix}")

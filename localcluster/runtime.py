@@ -138,7 +138,7 @@ def _start_cluster(settings: Settings, result: Path) -> None:
     try:
         run_steps([("make keys and certificates", prepare), (f"start {names} and wait for Ready", start)])
     except BaseException:
-        _stop_nodes()
+        down()
         raise
     say(f"the cluster is up; KUBECONFIG={KUBECONFIG}")
 
