@@ -75,15 +75,12 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     what = f"{refusal.kind} {refusal.name}"
     if refusal.code == 409:
         return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
-    if refusal.code == 422:
+    if refusal.code in {400, 422}:
         message = f"{what} was refused: {refusal.message} Correct the template in spec.replicaSpecs."
         return Problem(Condition.CREATED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
     if "exceeded quota" in refusal.message:
         message = f"{what} does not fit: {refusal.message} Nothing is held meanwhile; it is tried again."
         return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)
-    if refusal.code == 400:
-        message = f"{what} was refused: {refusal.message} Correct the template in spec.replicaSpecs."
-        return Problem(Condition.CREATED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
     message = f"{what} was refused: {refusal.message} It is tried again."
     return Problem(Condition.CREATED, Reason.FORBIDDEN, message, refusal.name, 300)
 
