@@ -20,13 +20,16 @@ SCRIPT = Path(__file__).with_name("tf_config_script.py")
 HANG_SECONDS = 6
 """Much longer than the same call takes once it can succeed (under 1 s)."""
 
+_THREADS = {"TF_NUM_INTEROP_THREADS": "16", "TF_NUM_INTRAOP_THREADS": "2"}
+"""Servers of one process wait for each other; with a thread for each core, two cores are too few for four."""
+
 
 class Process:
     """A process of the script."""
 
     def __init__(self, directory: Path, name: str, what: str, env: Mapping[str, str]) -> None:
         self.log_path = directory / f"{name}.log"
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", **env}
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", **_THREADS, **env}
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), what], env=environment, stdout=log, stderr=subprocess.STDOUT
@@ -80,20 +83,23 @@ def rows(tmp_path_factory):
     start("sparse v1", "multi_worker_mirrored", config({"worker": {"1": ports[4]}}, "worker", 1))
 
     # Two clusters of one worker and one ps; their servers know of an evaluator, which is nowhere.
+    coordinators = {}
     for name, (chief, worker, ps) in {"coordinator": ports[5:8], "hang": ports[8:11]}.items():
         cluster = {"chief": [chief], "worker": [worker], "ps": [ps]}
         listed = {**cluster, "evaluator": [nobody]}
         serve(f"{name} servers", [config(listed, "worker", 0), config(listed, "ps", 0)])
-        start(name, "parameter_server", config(listed if name == "hang" else cluster, "chief", 0))
+        coordinators[name] = config(listed if name == "hang" else cluster, "chief", 0)
 
     # A worker knows itself and every ps, a ps only itself, the chief everybody.
     chief, w0, w1, p0, p1 = ports[11:16]
-    servers = [
-        *(config({"worker": {i: a}, "ps": [p0, p1]}, "worker", i) for i, a in enumerate([w0, w1])),
-        *(config({"ps": {i: a}}, "ps", i) for i, a in enumerate([p0, p1])),
-    ]
-    serve("sparse servers", servers)
-    start("sparse", "parameter_server", config({"chief": [chief], "worker": [w0, w1], "ps": [p0, p1]}, "chief", 0))
+    workers = [config({"worker": {i: a}, "ps": [p0, p1]}, "worker", i) for i, a in enumerate([w0, w1])]
+    serve("sparse servers", [*workers, *(config({"ps": {i: a}}, "ps", i) for i, a in enumerate([p0, p1]))])
+    coordinators["sparse"] = config({"chief": [chief], "worker": [w0, w1], "ps": [p0, p1]}, "chief", 0)
+
+    # As the peer gate does: a coordinator starts when its ps and workers serve.
+    for name, tf_config in coordinators.items():
+        assert "serving" in started[f"{name} servers"].wait()
+        start(name, "parameter_server", tf_config)
     yield started
     for process in started.values():
         process.end()
@@ -131,7 +137,6 @@ def test_an_evaluator_known_to_workers_and_ps_only_does_no_harm(rows):
 
 def test_an_evaluator_in_the_coordinators_cluster_hangs(rows):
     rows["coordinator"].wait()
-    rows["hang servers"].wait()
     with pytest.raises(AssertionError, match="not met in time"):
         rows["hang"].wait(HANG_SECONDS)
 
