@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -34,6 +35,8 @@ class Installation:
     trainer_image: str
     folder: Path
     """For log files and the kubeconfig of the processes."""
+    session: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Marks the operator's pods, so that an image that was built anew under the same tag is really started."""
     as_process: bool = False
     """The usual operator is a process of this machine, not a pod."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -41,8 +44,8 @@ class Installation:
     def install(self, **values: Any) -> None:
         """Installs or upgrades to exactly these values, and waits until the new pods are ready."""
         images = {"image": _image(self.operator_image), "trainerImage": _image(self.trainer_image)}
-        replicas = 0 if self.as_process else 1
-        helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, "replicas": replicas, **values})
+        ours = {"replicas": 0 if self.as_process else 1, "podAnnotations": {"tests/session": self.session}}
+        helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, **ours, **values})
 
     def uninstall(self) -> None:
         helm.uninstall(self.kube.kubeconfig, RELEASE, NAMESPACE)

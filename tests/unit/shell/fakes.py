@@ -72,6 +72,7 @@ class FakeCluster:
         self.refuse: Callable[[str], None] = lambda _: None
         self.before: Callable[[str], None] = lambda _: None
         self.version = 100
+        self.prune: Callable[[Object], Object] = lambda body: body
         for obj in objects:
             self.hold(obj)
 
@@ -109,7 +110,7 @@ class FakeCluster:
         self._call(f"create {kind} {name}")
         if (kind, name) in self.objects:
             raise ApiError(409, "AlreadyExists", f"{name} already exists")
-        return self.hold(body)
+        return self.hold(self.prune(body))
 
     async def delete(
         self,

@@ -187,6 +187,19 @@ def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, 
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", code, reason, "exceeded quota"),)
 
 
+def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused() -> None:
+    """Servers before 1.25 drop what they don't know: the pod is not the one that was asked for."""
+    misspelt = {**pod("train-worker-0", uid="p"), "spec": {"nodeSelecter": {"gpu": "a100"}}}
+    brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), Conclusion(status=STATUS))
+    rig = Rig(brain, job())
+    rig.cluster.prune = lambda body: {**body, "spec": {}}
+    assert rig.look() == "ok"
+    assert rig.cluster.calls[1:3] == ["create Pod train-worker-0", "delete Pod train-worker-0 p"]
+    message = "this API server does not know spec.nodeSelecter."
+    assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 422, "Invalid", message),)
+    assert rig.store.snapshot(KEY).pods == ()
+
+
 def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())

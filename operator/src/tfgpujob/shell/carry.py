@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from tfgpujob import names
 from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
+from tfgpujob.core.pruned import pruned_fields
 from tfgpujob.core.records import trim_pod, trim_service
 from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Pod, Refusal, Service
 from tfgpujob.shell.ports import ApiError, Cluster
@@ -97,8 +98,22 @@ class Hands:
             if may_pass(error):
                 return error
             return _refusal(create, error)
-        self._store.put(create.kind, made)
-        return None
+        undone = await self._undo_if_pruned(key, create, made)
+        if undone is None:
+            self._store.put(create.kind, made)
+        return undone
+
+    async def _undo_if_pruned(self, key: Key, create: Create, made: Object) -> Refusal | ApiError | None:
+        """A server that drops a field without a word has made another pod than the template asks for: it goes."""
+        lost = pruned_fields(create.body.get("spec"), made.get("spec"), "spec")
+        if create.kind is not Kind.POD or not lost:
+            return None
+        try:
+            await self._cluster.delete(create.kind, key.namespace, create.name, uid=made["metadata"]["uid"])
+        except ApiError as error:
+            if error.code != 404:
+                return error
+        return Refusal(create.kind, create.name, 422, "Invalid", f"this API server does not know {', '.join(lost)}.")
 
     async def _taken(self, key: Key, job: Object, create: Create, error: ApiError) -> Refusal | ApiError | Ownership:
         try:

@@ -1,0 +1,33 @@
+"""Fields that an API server has left out of an object without a word.
+
+Servers before 1.25 know no strict field validation: they drop a misspelt field of a pod and create the rest, which
+then runs on the wrong node or without its command. What came back is compared with what was sent. What the server or
+a webhook added or changed doesn't matter, nor that empty values are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def pruned_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
+    """Paths below `path` of what `sent` has and `made` has not."""
+    if isinstance(sent, Mapping) and isinstance(made, Mapping):
+        given = [(key, value, f"{path}.{key}") for key, value in sent.items() if value]
+        lost = [where for key, _, where in given if key not in made]
+        kept = [pruned_fields(value, made[key], where) for key, value, where in given if key in made]
+        return (*lost, *(field for fields in kept for field in fields))
+    if isinstance(sent, list) and isinstance(made, list) and made:
+        return tuple(f for i, item in enumerate(sent) for f in _in_list(item, made, f"{path}[{i}]"))
+    return ()
+
+
+def _in_list(item: Any, made: Sequence[Any], path: str) -> tuple[str, ...]:
+    """Webhooks put elements of their own anywhere: what came of this one has its name, and lacks least."""
+    namesakes = [candidate for candidate in made if _name(item) and _name(candidate) == _name(item)]
+    return min((pruned_fields(item, candidate, path) for candidate in namesakes or made), key=len)
+
+
+def _name(item: Any) -> str:
+    return str(item.get("name") or "") if isinstance(item, Mapping) else ""
