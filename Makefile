@@ -69,3 +69,9 @@ test-integration: venv ## the same promises on a real cluster
 .PHONY: bench-operator
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)
 	@$(PY) -m tests.bench
+
+.PHONY: crashpoints sequences
+crashpoints: venv ## every crash point and every misleading view of every scenario
+	@$(PY) -m tests.harness.crashpoints
+sequences: venv ## 10,000 random stories of people, clusters and operators
+	@$(PY) -m tests.harness.sequences

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from tests.harness.apiserver import ApiServer
@@ -50,8 +51,10 @@ class OperatorProcess:
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
         self.cluster = MemoryCluster(server, injector, identity, self.kill)
+        self.skew = timedelta(0)
+        """How far this process' wall clock is off."""
         self.operator = Operator(
-            self.cluster, settings(identity, config), now=self._loop.wall, chance=random.Random(1).random
+            self.cluster, settings(identity, config), now=self._now, chance=random.Random(1).random
         )
         self.feed = Feed(server, blindfold, self.operator.handle)
         self.cluster.on_pause = self._hold
@@ -101,6 +104,10 @@ class OperatorProcess:
         for task in self._tasks.values():
             task.cancel()
         self.operator.queue.clear()
+
+    def _now(self) -> datetime:
+        assert isinstance(self._loop, VirtualLoop)
+        return self._loop.wall() + self.skew
 
     def _hold(self, until: float) -> None:
         self.feed.held_until = until

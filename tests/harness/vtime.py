@@ -43,15 +43,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._selector = _JumpingSelector()
         self._clock_resolution = 1e-9
-        self.skew = timedelta(0)
-        """Added to the wall clock only: an operator's clock that an NTP step has moved."""
 
     def time(self) -> float:
         return self._selector.now
 
     def wall(self) -> datetime:
-        """The wall clock that belongs to this loop: EPOCH plus virtual time plus skew."""
-        return EPOCH + timedelta(seconds=self._selector.now) + self.skew
+        """The wall clock that belongs to this loop: EPOCH plus virtual time."""
+        return EPOCH + timedelta(seconds=self._selector.now)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There never are any."""

@@ -63,6 +63,7 @@ class World:
         self.complaints: list[str] = []
         self.changed = asyncio.Event()
         self.last_change = 0.0
+        self.work = WORK
         self._ends = ends
         self._runs: dict[tuple[str, str], int] = {}
         self._run_count: dict[str, int] = {}
@@ -137,7 +138,7 @@ class World:
             code = self._code(member, run, job["spec"].get("strategy"))
             if code is not None:
                 uids = tuple(p["metadata"]["uid"] for p in gang)
-                self.loop.call_later(WORK + 0.01 * number, self._end, member["metadata"]["uid"], code, uids)
+                self.loop.call_later(self.work + 0.01 * number, self._end, member["metadata"]["uid"], code, uids)
 
     def _is_up(self, pod: Object, uid: str, attempt: str) -> bool:
         owner = controller(pod)

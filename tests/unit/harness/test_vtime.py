@@ -4,7 +4,6 @@ import asyncio
 import time
 
 import pytest
-
 from tests.harness.vtime import EPOCH, DeadlockError, VirtualLoop, run
 
 

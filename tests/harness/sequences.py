@@ -1,0 +1,162 @@
+"""Random stories: a Hypothesis state machine over everything that people, clusters and operators do.
+
+`python -m tests.harness.sequences` plays 10,000 of them. A story that broke a promise is printed as a list of
+acts; it goes into `kept_sequences.py`, and is played again for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from tests.harness.faults import Fault
+from tests.harness.feed import Sight
+from tests.harness.story import POLICIES, SHAPES, SPEC_EDITS, Story
+
+JOBS = st.sampled_from(("a", "b"))
+PODS = st.integers(0, 7)
+LENGTH = 20
+PAUSES = st.sampled_from((0.01, 0.03, 0.6, 0.6, 3.0, 3.0, 12.0, 12.0, 40.0, 150.0))
+ENDINGS = ("evict", "vanish", "drain", "exit 0", "exit 1", "exit 137", "exit 160")
+OBSTACLES = st.one_of(
+    st.tuples(st.just("quota"), st.sampled_from((0, 1, 2, None, None))),
+    st.tuples(st.just("foreign"), st.sampled_from(("Pod", "Service")), JOBS),
+    st.tuples(st.just("clock"), st.sampled_from((-300.0, -2.0, 2.0, 300.0))),
+    st.just(("heal",)),
+)
+
+
+class Stories(RuleBasedStateMachine):
+    """Each rule is one act; `teardown` lets the world come to rest and checks how it stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = Story()
+        self.acts: list[tuple[Any, ...]] = []
+
+    def do(self, *act: Any, pause: float = 0.0) -> None:
+        for one in (act, ("wait", pause)) if pause else (act,):
+            self.acts.append(one)
+            self.story.act(*one)
+
+    @initialize(shape=st.sampled_from(sorted(SHAPES)), pause=PAUSES)
+    def begin(self, shape: str, pause: float) -> None:
+        self.do("create", "a", shape, pause=pause)
+
+    @rule(job=JOBS, shape=st.sampled_from(sorted(SHAPES)), pause=PAUSES)
+    def create(self, job: str, shape: str, pause: float) -> None:
+        self.do("create", job, shape, pause=pause)
+
+    @rule(job=JOBS, shape=st.sampled_from(sorted(SHAPES)), pause=PAUSES, policy=st.sampled_from(POLICIES))
+    def recreate(self, job: str, shape: str, pause: float, policy: str) -> None:
+        self.do("delete", job, policy)
+        self.do("create", job, shape, pause=pause)
+
+    @rule(job=JOBS, edit=st.sampled_from(sorted(SPEC_EDITS)), pause=PAUSES)
+    def edit(self, job: str, edit: str, pause: float) -> None:
+        self.do("edit", job, edit, pause=pause)
+
+    @rule(job=JOBS, policy=st.sampled_from(POLICIES), pause=PAUSES)
+    def delete(self, job: str, policy: str, pause: float) -> None:
+        self.do("delete", job, policy, pause=pause)
+
+    @rule(pod=PODS, how=st.sampled_from(ENDINGS), pause=PAUSES)
+    def pod_ends(self, pod: int, how: str, pause: float) -> None:
+        self.do("pod", pod, how, pause=pause)
+
+    @rule(pod=PODS, other=PODS, how=st.sampled_from(ENDINGS), too=st.sampled_from(ENDINGS), pause=PAUSES)
+    def two_pods_end(self, pod: int, other: int, how: str, too: str, pause: float) -> None:
+        self.do("pod", pod, how)
+        self.do("pod", other, too, pause=pause)
+
+    @rule(act=OBSTACLES, pause=PAUSES)
+    def obstacle(self, act: tuple[Any, ...], pause: float) -> None:
+        self.do(*act, pause=pause)
+
+    @rule(how=st.sampled_from(("kill", "stop", "upgrade", "second")), pause=PAUSES)
+    def operator(self, how: str, pause: float) -> None:
+        self.do("operator", how, pause=pause)
+
+    @rule(fault=st.sampled_from(sorted(Fault)), writes=st.integers(0, 4))
+    def write_fails(self, fault: str, writes: int) -> None:
+        self.do("write", fault, writes)
+
+    @rule(sight=st.sampled_from(sorted(Sight)), events=st.integers(0, 4))
+    def event_fails(self, sight: str, events: int) -> None:
+        self.do("event", sight, events)
+
+    def teardown(self) -> None:
+        problems = self.story.end()
+        assert not problems, f"{problems[:5]}\nstory: {self.acts!r}"
+
+
+def replay(acts: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Play one story; what is wrong with it."""
+    story = Story()
+    try:
+        for act in acts:
+            story.act(*act)
+    except BaseException:
+        story.close()
+        raise
+    return story.end()
+
+
+def play(count: int, seed: int) -> str:
+    """Play `count` random stories; the report of the one that failed, shrunk, or nothing."""
+    how = settings(
+        max_examples=count,
+        stateful_step_count=LENGTH,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
+    machine: Any = hypothesis.seed(seed)(Stories)
+    try:
+        run_state_machine_as_test(machine, settings=how)
+    except Exception as error:  # any error is a finding, and its story is in its text
+        return f"seed {seed}: {error}"
+    finally:
+        asyncio.set_event_loop(None)
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1))
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    batch = 250
+    batches = -(-arguments.count // batch)
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        reports = [r for r in pool.map(play, [batch] * batches, range(arguments.seed, arguments.seed + batches)) if r]
+    for report in reports:
+        print(report)
+    figures = {
+        "name": "sequences",
+        "ok": not reports,
+        "sequences": batch * batches,
+        "violations": len(reports),
+        "seed": arguments.seed,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    print(json.dumps(figures))
+    sys.exit(0 if figures["ok"] else 1)
+
+
+if __name__ == "__main__":
+    main()

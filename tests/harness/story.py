@@ -1,0 +1,222 @@
+"""A world that is told what to do act by act, and must be in order when it has come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from tests.harness import scenario
+from tests.harness.actors import finished
+from tests.harness.faults import Fault, Injector
+from tests.harness.feed import Blindfold, Sight
+from tests.harness.process import upgraded
+from tests.harness.resources import Object, controller, merged
+from tests.harness.scenario import NAMESPACE, foreign_pod, foreign_service, job, quota
+from tests.harness.vtime import VirtualLoop
+from tests.harness.world import Complaints, World
+
+from tfgpujob import names
+from tfgpujob.shell.ports import ApiError
+
+PATIENCE = 3000.0
+CALM = 50.0
+WORK = 40.0
+"""Seconds that a gang trains: long enough for something to happen to it meanwhile."""
+POLICIES = ("Background", "Foreground", "Orphan")
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "multi-worker": {"worker": 2},
+    "parameter-server": {"strategy": "ParameterServer", "chief": 1, "worker": 1, "ps": 1},
+    "mirrored": {"strategy": "Mirrored", "worker": 1, "evaluator": 1},
+    "expiring": {"worker": 1, "run_policy": {"ttlSecondsAfterFinished": 30}},
+    "hasty": {"worker": 2, "run_policy": {"activeDeadlineSeconds": 40, "startDeadlineSeconds": 30}},
+    "fragile": {"worker": 2, "run_policy": {"backoffLimit": 1, "startPolicy": "Fail"}},
+    "sleeping": {"worker": 2, "run_policy": {"suspend": True}},
+    "broken": {"worker": 2, "ps": 1},
+}
+SPEC_EDITS: Mapping[str, Mapping[str, Any]] = {
+    "three workers": {"replicaSpecs": {"worker": {"replicas": 3}}},
+    "two workers": {"replicaSpecs": {"worker": {"replicas": 2}}},
+    "other image": {"image": "example.com/train:2"},
+    "suspend": {"runPolicy": {"suspend": True}},
+    "resume": {"runPolicy": {"suspend": False}},
+    "nonsense": {"image": "", "strategy": "MultiWorkerMirrored", "replicaSpecs": {"ps": {"replicas": 1}}},
+    "cleanup": {"runPolicy": {"cleanPodPolicy": "All"}},
+}
+
+
+class Story:
+    """One world on a loop of its own, driven from outside."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        asyncio.set_event_loop(self.loop)
+        self.world = self.loop.run_until_complete(self._begin())
+        self._handler = Complaints(self.world)
+        logger = logging.getLogger("tfgpujob")
+        logger.addHandler(self._handler)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+
+    async def _begin(self) -> World:
+        world = World({}, Injector(), Blindfold())
+        world.work = WORK
+        world.spawn("operator-a")
+        await asyncio.sleep(1)
+        return world
+
+    def act(self, what: str, *details: Any) -> None:
+        """One act. What is not possible as things stand (no such pod, name taken) is no act at all."""
+        self.loop.run_until_complete(self._act(what, details))
+
+    async def _act(self, what: str, details: tuple[Any, ...]) -> None:
+        with suppress(ApiError):
+            await getattr(self, f"_{what}")(*details)
+
+    async def _create(self, name: str, shape: str) -> None:
+        scenario.apply(job(name, **SHAPES[shape]))(self.world)
+
+    async def _edit(self, name: str, edit: str) -> None:
+        old = self.world.server.get(names.KIND, NAMESPACE, name)
+        changes = dict(SPEC_EDITS[edit])
+        if "runPolicy" in changes:
+            changes["runPolicy"] = {**old["spec"].get("runPolicy", {}), **changes["runPolicy"]}
+        self.world.server.replace(names.KIND, NAMESPACE, merged(old, spec=merged(old["spec"], **changes)), by="user")
+
+    async def _delete(self, name: str, policy: str) -> None:
+        self.world.server.delete(names.KIND, NAMESPACE, name, propagation=policy, by="user")
+
+    async def _pod(self, number: int, how: str) -> None:
+        pods = [p for p in self.world.server.select("Pod") if p["metadata"].get("labels") and controller(p)]
+        if not pods:
+            return
+        pod = pods[number % len(pods)]
+        if how == "vanish":
+            scenario.vanish(pod["metadata"]["name"])(self.world)
+        elif how == "drain":
+            scenario.delete("Pod", pod["metadata"]["name"])(self.world)
+        elif pod["status"]["phase"] == "Running":
+            if how == "evict":
+                self.world.kubelet.evict(pod)
+            else:
+                self.world.kubelet.finish(pod, int(how.removeprefix("exit ")))
+
+    async def _quota(self, pods: int | None) -> None:
+        with suppress(ApiError):
+            self.world.server.delete("ResourceQuota", NAMESPACE, "quota", by="user")
+        if pods is not None:
+            scenario.apply(quota(pods=str(pods)))(self.world)
+
+    async def _foreign(self, kind: str, name: str) -> None:
+        obj = foreign_pod(f"{name}-worker-1") if kind == "Pod" else foreign_service(name)
+        scenario.apply(obj)(self.world)
+
+    async def _heal(self) -> None:
+        self._clear_the_way()
+
+    async def _wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _clock(self, seconds: float) -> None:
+        for process in self.world.operators.values():
+            process.skew += timedelta(seconds=seconds)
+
+    async def _operator(self, how: str) -> None:
+        if how == "upgrade":
+            self.world.config = upgraded()
+        if how == "second":
+            if "operator-b" not in self.world.operators:
+                self.world.spawn("operator-b")
+            return
+        process = self.world.operators["operator-a"]
+        if not process.alive:
+            return
+        if how == "stop":
+            await process.stop()
+            self.world.spawn("operator-a")
+        else:
+            process.kill()
+
+    async def _write(self, fault: str, writes: int) -> None:
+        self.world.injector.strikes[len(self.world.injector.writes) + writes] = Fault(fault)
+
+    async def _event(self, sight: str, events: int) -> None:
+        self.world.blindfold.strikes[self.world.blindfold.seen + events] = Sight(sight)
+
+    def end(self) -> list[str]:
+        """Take all obstacles away, let the world come to rest, and say what is not as it should be."""
+        try:
+            problems = self.loop.run_until_complete(self._end())
+            return problems + self.world.promises.broken + self.world.complaints
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        logging.getLogger("tfgpujob").removeHandler(self._handler)
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.close()
+        asyncio.set_event_loop(None)
+
+    async def _end(self) -> list[str]:
+        self._clear_the_way()
+        server, world = self.world.server, self.world
+        deadline = self.loop.time() + PATIENCE
+        while self.loop.time() < deadline:
+            await asyncio.sleep(2)
+            if self.loop.time() - world.last_change >= CALM:
+                unsettled = [line for obj in server.select(names.KIND) for line in self._unsettled(obj)]
+                unsettled += world.promises.orphans()
+                if not unsettled:
+                    return await self._restart_writes_nothing()
+        return [f"converges: {line}" for line in unsettled] or ["converges: it never comes to rest"]
+
+    def _clear_the_way(self) -> None:
+        world = self.world
+        world.injector.strikes.clear()
+        world.blindfold.strikes.clear()
+        for kind in ("ResourceQuota", "Pod", "Service"):
+            for obj in world.server.select(kind, NAMESPACE):
+                if controller(obj) is None:
+                    with suppress(ApiError):
+                        world.server.delete(kind, NAMESPACE, obj["metadata"]["name"], by="user")
+
+    def _unsettled(self, obj: Object) -> list[str]:
+        """Spec stable ⇒ the state reaches it."""
+        meta, status = obj["metadata"], obj.get("status") or {}
+        name = meta["name"]
+        if "deletionTimestamp" in meta:
+            return [f"{name} is deleted and still there"]
+        conditions = {c["type"]: c for c in status.get("conditions") or ()}
+        pods = [p for p in self.world.pods(name) if (controller(p) or {}).get("uid") == meta["uid"]]
+        alive = [p for p in pods if not finished(p)]
+        if conditions.get("Finished", {}).get("status") == "True":
+            if "ttlSecondsAfterFinished" in (obj["spec"].get("runPolicy") or {}):
+                return [f"{name} is finished and has not expired"]
+            return [f"{name} is finished and pods still run"] if alive else []
+        if conditions.get("Accepted", {}).get("status") == "False":
+            expected = ("InvalidSpec", "ImmutableFieldChanged")
+            reason = conditions["Accepted"]["reason"]
+            return [] if reason in expected else [f"{name} is not accepted: {reason}, and nothing stands in its way"]
+        if (obj["spec"].get("runPolicy") or {}).get("suspend"):
+            suspended = conditions.get("Suspended", {}).get("status") == "True" and not pods
+            return [] if suspended else [f"{name} is to be suspended: {status.get('phase')}, {len(pods)} pods"]
+        counts = (status.get("plan") or {}).get("counts") or {}
+        whole = len([p for p in alive if p["status"]["phase"] == "Running"]) == sum(counts.values()) > 0
+        if status.get("phase") == "Running" and whole:
+            return []
+        return [f"{name} is {status.get('phase')} with {len(alive)} of {counts} pods"]
+
+    async def _restart_writes_nothing(self) -> list[str]:
+        before = len(self.world.injector.writes)
+        for process in list(self.world.operators.values()):
+            process.kill()
+        await asyncio.sleep(CALM)
+        written = [write for write in self.world.injector.writes[before:] if write.kind != "Lease"]
+        return [f"idle_writes_nothing: {write} after a restart" for write in written]
