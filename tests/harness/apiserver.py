@@ -169,19 +169,20 @@ class ApiServer:
         meta = old["metadata"]
         check_precondition(row, name, "UID", uid, meta["uid"], "deleted and then recreated")
         check_precondition(row, name, "ResourceVersion", resource_version, meta["resourceVersion"], "modified")
+        verb = "delete" if uid else "delete by name"
         finalizers = _finalizers(meta.get("finalizers") or [], propagation)
         if kind == "Namespace":
             finalizers = finalizers or [NAMESPACE_FINALIZER]
         seconds = self._grace(row, old, grace)
         if not finalizers and not seconds:
             if row.graceful:
-                old = self._commit("MODIFIED", row, old, self._marked(old, 0, []), by, "delete")
-            self._remove(row, old, by, "delete")
+                old = self._commit("MODIFIED", row, old, self._marked(old, 0, []), by, verb)
+            self._remove(row, old, by, verb)
             return None
         marked = self._marked(old, seconds, finalizers)
         if old == marked:
             return old
-        return self._commit("MODIFIED", row, old, marked, by, "delete")
+        return self._commit("MODIFIED", row, old, marked, by, verb)
 
     def bind(self, namespace: str, name: str, node: str) -> Object:
         """What the scheduler does: POST on /binding."""

@@ -24,7 +24,7 @@ from tests.harness.faults import Fault
 from tests.harness.feed import Sight
 from tests.harness.scenarios import SCENARIOS
 
-BEHIND = 6
+BEHIND = (2, 6)
 """How old, in revisions, the first lists of a restarted operator are at the points that test for it."""
 KEPT_REPORTS = 40
 
@@ -50,7 +50,8 @@ def points(scenario: str) -> Iterator[Point]:
     for number in range(len(free.writes)):
         for fault in Fault:
             yield Point(scenario, Strike(writes={number: fault}))
-        yield Point(scenario, Strike(writes={number: Fault.CRASH_AFTER}, behind=BEHIND))
+        for behind in BEHIND:
+            yield Point(scenario, Strike(writes={number: Fault.CRASH_AFTER}, behind=behind))
     for number in range(free.events):
         for sight in Sight:
             yield Point(scenario, Strike(events={number: sight}))

@@ -19,6 +19,7 @@ from tfgpujob import names
 FLIGHT = 1.0
 """Seconds within which a create that was licensed when it left may arrive."""
 OPERATOR = "operator"
+DELETES = ("delete", "delete by name")
 _TERMINAL = ("Succeeded", "Failed", "Finished")
 
 
@@ -30,6 +31,7 @@ class Promises:
         self.broken: list[str] = []
         self.checked = 0
         self._gone: dict[str, float] = {}
+        self._renewed_at = 0.0
         self._real_failures: dict[str, set[int]] = {}
         self._real_losses: dict[str, set[int]] = {}
         self._real_successes: set[tuple[str, str, str]] = set()
@@ -51,8 +53,11 @@ class Promises:
             yield self.generation_is_observed(change)
             yield self.outcome_is_true(change)
             yield self.failures_are_counted_once(change)
+        if change.kind == "Lease" and change.type == "MODIFIED" and not change.by.endswith(LATE_MARK):
+            yield self.one_leader(change)
         if change.by.startswith(OPERATOR) and change.kind in ("Pod", "Service", names.KIND):
             yield self.touches_only_its_own(change)
+            yield self.deletes_carry_the_uid(change)
             if not change.by.endswith(LATE_MARK):
                 yield self.nothing_for_a_job_that_goes(change)
                 yield self.creates_are_licensed(change)
@@ -131,7 +136,7 @@ class Promises:
 
     def touches_only_its_own(self, change: Change) -> Iterator[str]:
         """Pods and services are created and deleted, never changed; only those that a job controls."""
-        if change.verb == "delete":
+        if change.verb in DELETES:
             owner = controller(change.object)
             if change.kind != names.KIND and (owner is None or owner["kind"] != names.KIND):
                 yield f"touches_only_its_own: deleted the foreign {_title(change)}"
@@ -140,6 +145,22 @@ class Promises:
                 yield f"touches_only_its_own: {change.verb} of {_title(change)}"
         elif change.verb != "create":
             yield f"touches_only_its_own: {change.verb} of {_title(change)}"
+
+    def deletes_carry_the_uid(self, change: Change) -> Iterator[str]:
+        """Every delete names the uid; that of a job (it has expired) the resourceVersion too."""
+        if change.verb == "delete by name":
+            yield f"deletes_carry_the_uid: {_title(change)}"
+
+    def one_leader(self, change: Change) -> Iterator[str]:
+        """Nobody takes the Lease from a holder who may still believe in it."""
+        assert change.old is not None
+        before, now = change.old["spec"], change.object["spec"]
+        renewed = self._renewed_at
+        self._renewed_at = self._now()
+        if before.get("holderIdentity") in ("", now.get("holderIdentity")) or not now.get("holderIdentity"):
+            return
+        if self._now() < renewed + before["leaseDurationSeconds"]:
+            yield f"one_leader: {now['holderIdentity']} took it from {before['holderIdentity']}"
 
     def nothing_for_a_job_that_goes(self, change: Change) -> Iterator[str]:
         """A job with a deletionTimestamp, or one that is gone, gets nothing created."""
@@ -178,7 +199,7 @@ class Promises:
 
     def deletes_are_licensed(self, change: Change) -> Iterator[str]:
         """A pod goes only when the status says why: a later attempt, the end, or a suspension."""
-        if change.verb != "delete" or change.kind != "Pod":
+        if change.verb not in DELETES or change.kind != "Pod":
             return
         job = self._job_of(change.object)
         if job is None:
@@ -215,7 +236,7 @@ class Promises:
                 self._real_failures.setdefault(uid, set()).add(attempt)
             if (change.object["status"]).get("reason"):
                 self._real_losses.setdefault(uid, set()).add(attempt)
-        if change.by in ("user", "gc", "scheduler") and (change.verb == "delete"):
+        if change.by in ("user", "gc", "scheduler") and change.verb in DELETES:
             self._real_losses.setdefault(uid, set()).add(attempt)
 
     def _job_of(self, obj: Object) -> Object | None:

@@ -154,6 +154,17 @@ def shows(job_name: str, condition: str, status: str, reason: str = "") -> When:
     return when
 
 
+def counts(job_name: str, field: str, number: int) -> When:
+    """The status counts that many workers so, sooner or later."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        replicas = ((obj or {}).get("status") or {}).get("replicaStatuses") or {}
+        return bool((replicas.get("worker") or {}).get(field) == number)
+
+    return when
+
+
 # Do
 
 

@@ -13,11 +13,13 @@ from tests.harness.scenario import (
     after,
     apply,
     at_once,
+    counts,
     created,
     delete,
     edit,
     ended,
     evict,
+    finish,
     foreign_pod,
     foreign_service,
     gone,
@@ -39,6 +41,7 @@ from tests.harness.scenario import (
 )
 from tests.harness.world import World
 
+from tfgpujob import names
 from tfgpujob.shell.ports import ApiError
 
 SUCCEEDED = {"train": "Succeeded"}
@@ -144,6 +147,17 @@ ENDINGS = (
 
 LOSSES = (
     Scenario(
+        name="recorded-success-vanishes",
+        script=(
+            submit(job("train", "Custom", worker=2, spec={"successPolicy": "AllWorkers"})),
+            Step(training("train"), finish("train-worker-0", 0)),
+            Step(counts("train", "succeeded", 1), vanish("train-worker-0")),
+            Step(after(60), finish("train-worker-1", 0)),
+        ),
+        ends=FOREVER,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
         name="evicted",
         script=(submit(MWM), Step(training("train"), evict("train-worker-1"))),
         ends=SECOND_TIME,
@@ -235,6 +249,14 @@ REFUSALS = (
         phases=SUCCEEDED,
     ),
     Scenario(
+        name="foreign-labelled-pod",
+        script=(
+            Step(at_once, then(apply(foreign_pod("train-worker-1", **{names.LABEL_JOB_NAME: "train"})), apply(MWM))),
+            Step(shows("train", "Accepted", "False", "NameTaken"), delete("Pod", "train-worker-1")),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
         name="foreign-service",
         script=(
             Step(at_once, then(apply(foreign_service("train")), apply(MWM))),
@@ -261,6 +283,10 @@ PEOPLE = (
     Scenario(
         name="deleted-while-creating",
         script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train"))),
+    ),
+    Scenario(
+        name="deleted-once-accepted",
+        script=(submit(MWM), Step(shows("train", "Accepted", "True"), delete("TFGPUJob", "train"))),
     ),
     Scenario(
         name="deleted-while-running",

@@ -1,0 +1,215 @@
+"""Planted bugs, each of which the proof must catch: `python -m tests.harness.mutations` prints who caught what.
+
+A proof that never fails proves nothing. Each bug is planted in the real code; then the points of some scenarios
+are played until one of them is not as it is without the bug.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from unittest.mock import patch
+
+from tests.harness.crashpoints import Point, check, fault_free, points
+from tests.harness.driver import NO_STRIKE, Result, differences, play
+from tests.harness.scenarios import SCENARIOS
+
+from tfgpujob.core import case, complete, finished, reconcile, restart, start, view
+from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
+from tfgpujob.shell import leader, main, store, worker
+from tfgpujob.shell.ports import ApiError
+
+Wrap = Callable[[Any], Any]
+"""The real function in, the broken one out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    name: str
+    where: tuple[Any, str]
+    """The module or class, and the name of what is replaced in it."""
+    bug: Wrap
+    scenarios: tuple[str, ...]
+    """Where the bug must show; tried in this order."""
+
+
+@contextmanager
+def planted(mutation: Mutation) -> Iterator[None]:
+    """The bug is in the code."""
+    owner, name = mutation.where
+    with patch.object(owner, name, mutation.bug(getattr(owner, name))):
+        yield
+
+
+def caught(mutation: Mutation) -> tuple[Point, str] | None:
+    """The first point at which the bug shows, and as what; None when it gets away."""
+    expected = [(scenario, fault_free(scenario), list(points(scenario))) for scenario in mutation.scenarios]
+    with planted(mutation):
+        for scenario, free, mine in expected:
+            for point in (Point(scenario, NO_STRIKE), *mine):
+                problems = _problems(point, free)
+                if problems:
+                    return point, problems[0]
+    return None
+
+
+def _problems(point: Point, free: Result) -> list[str]:
+    """Broken promises first; that it comes to another end is said of all bugs."""
+    if point.strike is NO_STRIKE:
+        result = play(SCENARIOS[point.scenario])
+        problems = result.problems + [f"converges: {line}" for line in differences(free.state, result.state)]
+    else:
+        problems = check(point)
+    return sorted(problems, key=lambda problem: problem.startswith(("converges", "phases")))
+
+
+def _no_intent(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        return replace(outcome, intent=None)
+
+    return broken
+
+
+def _no_uid(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        return replace(outcome, deletes=tuple(replace(delete, uid="") for delete in outcome.deletes))
+
+    return broken
+
+
+def _deaf_to_deletion(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        if snapshot.job is not None:
+            meta = {k: v for k, v in snapshot.job["metadata"].items() if k != "deletionTimestamp"}
+            snapshot = replace(snapshot, job={**snapshot.job, "metadata": meta})
+        outcome: Outcome = real(snapshot, now, config)
+        return outcome
+
+    return broken
+
+
+def _second_ending(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        status = (snapshot.job or {}).get("status") or {}
+        if status.get("phase") != "Succeeded" or outcome.status is not None:
+            return outcome
+        failed = {**status["conditions"][-1], "type": "Failed", "reason": "Late"}
+        return replace(outcome, status={**status, "conditions": [*status["conditions"], failed]})
+
+    return broken
+
+
+def _hearsay(real: Any) -> Any:
+    async def broken(self: Any, key: Any, job_uid: str, name: str) -> str:
+        return name
+
+    return broken
+
+
+def _overwrites(real: Any) -> Any:
+    async def broken(self: Any, key: Any, done: Any, status: Object, what: str) -> None:
+        fresh = await self._cluster.get(Kind.JOB, key.namespace, key.name)
+        meta = {**done.job["metadata"], "resourceVersion": fresh["metadata"]["resourceVersion"]}
+        done.job = {**done.job, "metadata": meta}
+        await real(self, key, done, status, what)
+
+    return broken
+
+
+def _shrugs_at_conflicts(real: Any) -> Any:
+    async def broken(self: Any, key: Any, done: Any, status: Object, what: str) -> None:
+        try:
+            await real(self, key, done, status, what)
+        except (worker._StaleError, ApiError):
+            done.job = {**done.job, "status": status}
+
+    return broken
+
+
+def _counts_twice(real: Any) -> Any:
+    def broken(job_draft: Any, failure: Any) -> Any:
+        real(job_draft, failure)
+        return real(job_draft, failure)
+
+    return broken
+
+
+def _foreign_too(real: Any) -> Any:
+    def broken(snapshot: Snapshot, number: int) -> Any:
+        return tuple(pod for pod in snapshot.pods if pod.attempt <= number)
+
+    return broken
+
+
+def _same_number(real: Any) -> Any:
+    def broken(job_draft: Any, plan: Any, **how: Any) -> None:
+        number = job_draft.attempt
+        real(job_draft, plan, **how)
+        job_draft.put("attempt", max(1, number))
+
+    return broken
+
+
+async def _no_reread(self: Any, key: Any, job: Object) -> None:
+    return None
+
+
+def _writes_always(real: Any) -> Any:
+    def broken(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> Conclusion:
+        return Conclusion(status, outcome.events, outcome.requeue_at)
+
+    return broken
+
+
+MUTATIONS: Sequence[Mutation] = (
+    Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
+    Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
+    Mutation("create during deletion", (main, "reconcile"), _deaf_to_deletion, ("deleted-in-the-foreground",)),
+    Mutation("write a second terminal condition", (main, "reconcile"), _second_ending, ("multi-worker",)),
+    Mutation("trust a stale view", (worker.Worker, "_look_up"), _hearsay, ("multi-worker", "evicted")),
+    Mutation(
+        "drop the precondition of status",
+        (worker.Worker, "_write_status"),
+        _overwrites,
+        ("suspended-and-resumed", "leader-stopped", "recreated"),
+    ),
+    Mutation("go on after a conflict", (worker.Worker, "_write_status"), _shrugs_at_conflicts, ("multi-worker",)),
+    Mutation("count a failure twice", (restart, "_count"), _counts_twice, ("retryable-failure",)),
+    Mutation(
+        "rerun a recorded success",
+        (view, "_recorded"),
+        lambda _: lambda status: frozenset(),
+        ("recorded-success-vanishes",),
+    ),
+    Mutation("create beside old pods", (complete, "_in_the_way"), lambda _: lambda of: "", ("evicted",)),
+    Mutation("believe older versions", (store, "_newer"), lambda _: lambda held, offered: True, ("multi-worker",)),
+    Mutation("take the Lease at once", (leader.Elector, "_expired"), lambda _: lambda self, now: True, ("two-jobs",)),
+    Mutation("delete what is not ours", (case, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
+    Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),
+    Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
+    Mutation("keep the attempt's number", (start, "begin"), _same_number, ("evicted",)),
+    Mutation(
+        "forget to reread before creates", (worker.Worker, "_reread"), lambda _: _no_reread, ("deleted-once-accepted",)
+    ),
+)
+
+
+def main_() -> None:
+    free = True
+    for mutation in MUTATIONS:
+        found = caught(mutation)
+        free = free and found is not None
+        how = f"{found[1].partition(':')[0]:32} {found[0]}" if found else "NOT CAUGHT"
+        print(f"{mutation.name:36} {how}")
+    sys.exit(0 if free else 1)
+
+
+if __name__ == "__main__":
+    main_()
