@@ -59,11 +59,12 @@ cluster-status: venv ## what runs, and where its kubeconfig and logs are
 .PHONY: test test-unit test-trainer test-integration
 test: lint types test-unit test-trainer test-integration ## everything that must pass
 test-unit: venv ## the operator's unit tests, in seconds
-	$(PY) -m pytest tests/unit tests/conformance -m "not cluster" -n auto
+	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer
 test-integration: venv ## the same promises on a real cluster
-	$(PY) -m pytest tests/integration tests/conformance
+	kubeconfig=$$($(PY) -m tests.integration.target) && KUBECONFIG=$$kubeconfig \
+	  $(PY) -m pytest tests/integration tests/conformance -m cluster --durations=15
 	$(PY) -m pytest tests/unit/localcluster -m cluster
 
 .PHONY: bench-operator

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.audit import AuditLog
+from tests.integration.eventually import eventually
 from tests.integration.installed import USER, Installation
 from tests.integration.kube import Kube
 from tests.integration.target import Target, prepare
@@ -81,5 +82,7 @@ def workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Wo
     """Deleted in the background when the test is over."""
     namespace = f"it-{secrets.token_hex(4)}"
     kube.create("Namespace", "", {"metadata": {"name": namespace}})
+    # Until then, no pod is let into the namespace, whoever makes it.
+    eventually(lambda: kube.find("ServiceAccount", namespace, "default"), "the namespace has its ServiceAccount")
     yield Workspace(kube, namespace, target.operator_image, operator.log)
     kube.delete("Namespace", "", namespace)

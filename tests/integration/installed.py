@@ -23,6 +23,8 @@ NAME = RELEASE
 """The chart's full name of this release: its Deployment, ServiceAccount and Lease."""
 SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+PROCESS = "process"
+"""The identity of all operators that run as processes."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -69,9 +71,14 @@ class Installation:
         return str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")
 
     def wait_for_leader(self, *, other_than: str = "", seconds: float = 60) -> str:
+        """Waits until one that lives holds the Lease: one that was killed seems to lead until its term is over."""
+
         def found() -> str:
+            alive = {pod["metadata"]["name"] for pod in self.pods()}
+            if any(process.poll() is None for process in self.processes):
+                alive.add(PROCESS)
             holder = self.leader()
-            return "" if holder == other_than else holder
+            return holder if holder in alive - {other_than} else ""
 
         return eventually(found, "an operator leads", seconds=seconds, report=self.log)
 
@@ -93,7 +100,7 @@ class Installation:
             "OPERATOR_NAMESPACE": NAMESPACE,
             "LEASE_NAME": NAME,
             # The same for all: as a restarted container, it takes up the Lease of the one before at once.
-            "POD_NAME": "process",
+            "POD_NAME": PROCESS,
             "HEALTH_PORT": str(_free_port()),
             "LOG_FORMAT": "text",
         }

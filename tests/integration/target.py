@@ -2,16 +2,20 @@
 
 TFGPU_CLUSTER chooses the cluster (localcluster/clusters.py). An `existing` one must be able to pull the images, which
 TFGPU_OPERATOR_IMAGE and TFGPU_TRAINER_IMAGE then name.
+
+`python -m tests.integration.target` makes all ready, with progress on standard error, and prints the kubeconfig's path.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster import release
 from localcluster.clusters import select
+from localcluster.layout import ClusterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,10 @@ def prepare() -> Target:
         trainer_image=os.environ.get("TFGPU_TRAINER_IMAGE") or release.trainer_image(),
         audit_log=cluster.audit_log,
     )
+
+
+if __name__ == "__main__":
+    try:
+        print(prepare().kubeconfig)
+    except ClusterError as error:
+        sys.exit(f"error: {error.problem}\n  fix: {error.fix}")

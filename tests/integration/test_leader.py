@@ -28,9 +28,3 @@ def test_when_the_leader_is_killed_another_copy_takes_over(operator: Installatio
     finally:
         operator.scale(1)
         operator.wait_for_leader()
-
-
-def test_a_leader_that_is_stopped_gives_its_lease_back(operator: Installation, workspace: Workspace) -> None:
-    """SIGTERM: the Lease is free at once, nobody has to wait for it to run out."""
-    with operator.stopped():
-        workspace.eventually(lambda: not operator.leader(), "the Lease is free", seconds=5)

@@ -15,7 +15,11 @@ def occupy(workspace: Workspace, kind: str, name: str) -> None:
     spec: dict[str, Any] = {"ports": [{"port": 80}]}
     if kind == "Pod":
         container = {"name": "other", "image": workspace.image, "command": ["python", "-c", RUN_ON]}
-        spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+        spec = {
+            "containers": [container],
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+        }
     workspace.kube.create(kind, workspace.namespace, {"metadata": {"name": name}, "spec": spec})
 
 

@@ -8,8 +8,8 @@ from tests.integration.kube import Object
 from tests.integration.workspace import SHOW_ENVIRONMENT, Workspace
 
 
-def run(workspace: Workspace, job: Object) -> dict[str, dict[str, str]]:
-    """Runs the job to its end; the environment of each of its programs."""
+def run(workspace: Workspace, job: Object) -> str:
+    """Runs the job until all its pods have ended; gives its name."""
     # ps pods are deleted when the job is over, and all that is known of them is what they printed.
     job["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}
     name = workspace.submit(job)
@@ -19,7 +19,12 @@ def run(workspace: Workspace, job: Object) -> dict[str, dict[str, str]]:
         return all(pod["status"]["phase"] == "Succeeded" for pod in workspace.pods(name).values())
 
     workspace.eventually(all_ended, "every pod has ended")
-    return {pod: workspace.environment(pod) for pod in workspace.pods(name)}
+    return name
+
+
+def printed(workspace: Workspace, job: Object) -> dict[str, dict[str, str]]:
+    """Runs the job; what each of its programs has printed, by pod."""
+    return {pod: workspace.printed(pod) for pod in workspace.pods(run(workspace, job))}
 
 
 def test_parameter_server_gets_a_chief_and_each_task_the_cluster_it_may_know(workspace: Workspace) -> None:
@@ -29,7 +34,7 @@ def test_parameter_server_gets_a_chief_and_each_task_the_cluster_it_may_know(wor
     # The chief is added by the operator, so its program is the image's own, unless it is given one.
     template = job["spec"]["replicaSpecs"]["worker"]["template"]
     job["spec"]["replicaSpecs"]["chief"] = {"template": template}
-    found = run(workspace, job)
+    found = printed(workspace, job)
     assert sorted(found) == ["ps-chief-0", "ps-evaluator-0", "ps-ps-0", "ps-ps-1", "ps-worker-0", "ps-worker-1"]
 
     def at(task: str) -> str:
@@ -66,7 +71,7 @@ def test_parameter_server_without_a_chief_gets_one(workspace: Workspace) -> None
 def test_custom_gets_the_tf_config_of_a_tfjob(workspace: Workspace) -> None:
     """All roles but the evaluator, the same for all but the task."""
     roles = {"chief": {}, "worker": {"replicas": 1}, "ps": {"replicas": 1}}
-    found = run(workspace, workspace.new_job("own", SHOW_ENVIRONMENT, strategy="Custom", roles=roles))
+    found = printed(workspace, workspace.new_job("own", SHOW_ENVIRONMENT, strategy="Custom", roles=roles))
     configs = [json.loads(env["TF_CONFIG"]) for env in found.values()]
     assert sorted(config.pop("task")["type"] for config in configs) == ["chief", "ps", "worker"]
     assert configs[0] == configs[1] == configs[2]
@@ -77,7 +82,7 @@ def test_the_environment_of_a_program_is_the_contract(workspace: Workspace) -> N
     roles = {"chief": {}, "worker": {"replicas": 1}}
     job = workspace.new_job("env", SHOW_ENVIRONMENT, roles=roles)
     job["spec"]["gpu"]["memory"] = {"limitMiB": 512}
-    env = run(workspace, job)["env-worker-0"]
+    env = printed(workspace, job)["env-worker-0"]
     uid = workspace.kube.get("TFGPUJob", workspace.namespace, "env")["metadata"]["uid"]
     ours = {name: value for name, value in env.items() if name.startswith("TFGPU_")}
     assert ours == {
@@ -114,7 +119,7 @@ print(json.dumps({
 
 def test_a_pod_has_shared_memory_its_own_address_and_no_token(workspace: Workspace) -> None:
     """/dev/shm is memory and larger than the runtime's 64 MiB; the pod's own name resolves to it by the service."""
-    found = run(workspace, workspace.new_job("room", LOOK_AROUND))
+    found = printed(workspace, workspace.new_job("room", LOOK_AROUND))
     for pod, seen in found.items():
         assert seen["shm"] == "tmpfs"
         assert int(seen["shm_bytes"]) > 64 * 2**20

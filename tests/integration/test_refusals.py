@@ -87,7 +87,7 @@ BROKEN: dict[Break, tuple[str, str]] = {
     two_evaluators: ("spec.replicaSpecs.evaluator.replicas", "one evaluator"),
     negative_replicas: ("spec.replicaSpecs.worker.replicas", "0"),
     name_of_49_characters: ("metadata.name", "48"),
-    dotted_name: ("metadata.name", "letter"),
+    dotted_name: ("metadata.name", "my.job"),
     trainer_and_command: ("template.spec.containers", "remove"),
     host_path: ("hostPath", "administrator"),
     host_network: ("hostNetwork", "administrator"),

@@ -53,7 +53,7 @@ def test_a_worker_waits_at_the_gate_for_a_chief_that_cannot_be_scheduled(workspa
 
 
 def gate_log(workspace: Workspace, pod: str) -> str:
-    status = workspace.kube.get("Pod", workspace.namespace, pod).get("status") or {}
+    status = workspace.pods("gated").get(pod, {}).get("status") or {}
     for container in status.get("initContainerStatuses") or ():
         if container["name"] == "tfgpu-peer-gate" and "waiting" not in container["state"]:
             return workspace.kube.log(workspace.namespace, pod, "tfgpu-peer-gate")

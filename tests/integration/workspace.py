@@ -104,10 +104,10 @@ class Workspace:
         """uid by name of the job's pods."""
         return {pod: obj["metadata"]["uid"] for pod, obj in self.pods(name).items()}
 
-    def environment(self, pod: str) -> dict[str, str]:
-        """What a finished SHOW_ENVIRONMENT pod printed."""
-        printed: dict[str, str] = json.loads(self.kube.log(self.namespace, pod, "tensorflow"))
-        return printed
+    def printed(self, pod: str) -> dict[str, str]:
+        """The JSON object that the pod's program printed."""
+        found: dict[str, str] = json.loads(self.kube.log(self.namespace, pod, "tensorflow"))
+        return found
 
     def events(self, name: str) -> list[Object]:
         """The operator's events about the job, oldest first."""
@@ -126,9 +126,16 @@ class Workspace:
         for event in self.kube.list("Event", self.namespace)[-40:]:
             about = event["involvedObject"]
             parts.append(f"--- event {about['kind']}/{about['name']} {event['reason']}: {event['message']}")
-        lines = [line for line in self._operator_log().splitlines() if self.namespace in line]
-        parts.append("--- operator log:\n" + "\n".join(lines[-40:]))
+        lines = self._operator_log().splitlines()
+        # Tracebacks don't name the job; they stand between lines that do.
+        ours = [line for line in lines if self.namespace in line or not _begins(line)]
+        parts.append("--- operator log:\n" + "\n".join(ours[-60:]))
         return "\n".join(parts)
+
+
+def _begins(line: str) -> bool:
+    """Whether it is a log line of its own, as text or as JSON, and not part of a traceback."""
+    return line.startswith(("2", "{"))
 
 
 def _pod_line(pod: Object) -> str:
