@@ -129,4 +129,5 @@ class Reason(StrEnum):
     WORKERS_SUCCEEDED = "WorkersSucceeded"
     REPLICA_FAILED = "ReplicaFailed"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    DISRUPTION_LIMIT_EXCEEDED = "DisruptionLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -127,6 +127,10 @@ def test_the_wait_starts_over_after_ten_minutes_of_running_but_the_budget_does_n
     world.advance(minutes=11)
     assert wait_after_failure(world) <= timedelta(seconds=13)
     assert world.status["restarts"] == 4
+    world.ready()
+    assert wait_after_failure(world) <= timedelta(seconds=25), "it started over for good"
+    assert world.status["restarts"] == 5
+    assert world.status["consecutiveFailures"] == 2
 
 
 def test_a_disruption_restarts_at_once_and_spends_nothing() -> None:
@@ -163,14 +167,31 @@ def test_pods_that_take_their_time_to_go_are_waited_for() -> None:
     assert len(world.pods) == 3
 
 
-def test_many_disruptions_come_slower_but_never_end_the_job() -> None:
+def test_many_disruptions_come_slower_and_a_job_that_runs_between_them_never_ends_of_them() -> None:
     world = running()
-    for _ in range(30):
+    for _ in range(60):
         world.evict("train-worker-0")
         world.advance(minutes=10)
         world.ready()
+        world.advance(minutes=10)
     assert world.phase == "Running"
-    assert world.status["disruptions"] == 30
+    assert world.status["disruptions"] == 60
+    assert world.status["consecutiveDisruptions"] == 1
+    world.evict("train-worker-0")
+    assert world.attempts() == {"62"}, "at once again"
+
+
+def test_a_job_that_the_cluster_never_lets_run_fails_in_the_end() -> None:
+    world = running()
+    for _ in range(50):
+        world.evict("train-worker-0")
+        assert world.phase == "Restarting"
+        world.advance(minutes=9)
+        world.ready()
+    world.evict("train-worker-0")
+    assert world.condition("Failed") == "True/DisruptionLimitExceeded"
+    assert "50 disruptions came in a row" in world.message("Failed")
+    assert world.status["restarts"] == 0
 
 
 def test_a_failure_while_starting_counts_too() -> None:

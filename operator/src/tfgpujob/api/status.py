@@ -177,7 +177,11 @@ class JobStatus(StatusModel):
     restarts: NotNegative | None = None
     """Failures that counted against runPolicy.backoffLimit."""
     disruptions: NotNegative | None = None
-    """Evictions, preemptions and lost nodes, which count against nothing."""
+    """Evictions, preemptions and lost nodes, which don't count against runPolicy.backoffLimit."""
+    consecutive_failures: NotNegative | None = None
+    """Failures since the job last ran for 10 minutes. The delay before the next attempt doubles with each."""
+    consecutive_disruptions: NotNegative | None = None
+    """Disruptions since the job last ran for 10 minutes. After 50 the job fails."""
     replica_statuses: ReplicaStatuses | None = None
     """Counts by role."""
     restart_records: (
