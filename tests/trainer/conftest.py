@@ -19,9 +19,13 @@ tf.config.set_logical_device_configuration(
 stop_keras_scaling_by_replicas()
 
 
+@pytest.fixture(autouse=True)
+def float32():
+    """Each test begins in Keras' default precision, whatever the one before it chose."""
+    use_float("float32")
+
+
 @pytest.fixture
 def float64():
     """Keras in float64, in which a semantic error cannot hide behind rounding."""
     use_float("float64")
-    yield
-    use_float("float32")

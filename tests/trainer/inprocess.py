@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -56,6 +57,8 @@ def train_here(
     )
     env = environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
     strategy = strategy_over(devices)
+    if settings.precision is not None:
+        keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
         built = task.build_model(settings, env, strategy, entrypoint(make_model, data))
         run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())

@@ -12,6 +12,8 @@ from tests.trainer.reference import train_plainly
 
 from tfgpujob_trainer.checkpoint import variables_to_save
 from tfgpujob_trainer.exits import ConfigError, NotFiniteError
+from tfgpujob_trainer.finish import finish
+from tfgpujob_trainer.loop import Position
 
 CE = keras.losses.SparseCategoricalCrossentropy
 
@@ -84,6 +86,14 @@ def one_number(y_true, y_pred):
     return keras.ops.mean(keras.ops.square(y_pred[:, 0] - keras.ops.cast(y_true, y_pred.dtype)))
 
 
+def embedding():
+    inputs = keras.Input((5,), dtype="int64")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(7, 4)(inputs))
+    net = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    net.compile(keras.optimizers.SGD(0.3), CE(from_logits=True))
+    return net
+
+
 CASES = {
     "AdamW, global_clipnorm, L2": (lambda: dense(adamw(global_clipnorm=0.1)), lambda: (rows(6), labels())),
     "clipnorm": (lambda: dense(adamw(clipnorm=0.05)), lambda: (rows(6), labels())),
@@ -108,6 +118,8 @@ CASES = {
     "a loss of one number": (lambda: dense(adamw(), one_number), lambda: (rows(6), labels())),
     "a mask": (masked, lambda: (rng(6).integers(0, 7, size=(ROWS, 5)), labels(3, 5))),
     "two outputs, an activity regulariser": (two_outputs, lambda: (rows(6), {"a": labels(), "b": rows(2, seed=9)})),
+    "an embedding": (embedding, lambda: (rng(6).integers(0, 7, size=(ROWS, 5)), labels())),
+    "EMA": (lambda: dense(adamw(use_ema=True, ema_overwrite_frequency=3)), lambda: (rows(6), labels())),
     "an own compute_loss": (own_loss, lambda: (rows(6), labels())),
 }
 
@@ -128,6 +140,92 @@ def test_mirrored_equals_plain_keras(case, devices):
     run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1)
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
+
+
+ACCUMULATED = [
+    "AdamW, global_clipnorm, L2",
+    "sample weights",
+    "mean_with_sample_weight",
+    "a summed loss",
+    "a mask",
+    "two outputs, an activity regulariser",
+    "an embedding",
+]
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("case", ACCUMULATED)
+def test_accumulated_micro_batches_equal_the_batch_in_one_piece(case):
+    make_model, make_data = CASES[case]
+    data = make_data()
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make_model(), *data, epochs=3, batch=16, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, data, devices=2, epochs=3, batch=16, seed=1, accumulate=3)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
+def test_accumulation_is_taken_over_from_the_optimizer_and_must_not_contradict(capsys):
+    def make_model():
+        return dense(adamw(gradient_accumulation_steps=4))
+
+    data = (rows(6), labels())
+    run = train_here(make_model, data, devices=2, epochs=1, batch=16, seed=1)
+    assert run.built.schedule.accumulate == 4
+    assert "global batch 16 = 2 × 2 replicas × 4 micro-batches" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"gradient_accumulation_steps=4, trainer.accumulate is 2"):
+        train_here(make_model, data, devices=1, epochs=1, batch=16, seed=1, accumulate=2)
+    with pytest.raises(ConfigError, match="for 2 replicas × 9 micro-batches"):
+        train_here(lambda: dense(adamw()), data, devices=2, epochs=1, batch=16, seed=1, accumulate=9)
+
+
+def test_an_overflow_on_one_replica_skips_the_step_on_all(tmp_path):
+    x, y = rows(6).astype("float32"), labels()
+    order_of_first_batch = [3]
+    x[order_of_first_batch] = 1e5  # overflows float16, on whichever replica has that row
+    run = train_here(
+        lambda: dense(adamw(global_clipnorm=1.0)),
+        (x, y),
+        devices=2,
+        epochs=2,
+        batch=ROWS,
+        seed=1,
+        precision="mixed_float16",
+    )
+    assert run.skipped_in_all == 2
+    assert run.built.lifted.loss_scale is not None
+    scales = run.built.model.optimizer.dynamic_scale.value.values
+    assert [float(s.numpy()) for s in scales] == [2.0**13] * 2
+    assert all(np.isfinite(w).all() for w in weights_of(run))
+    assert int(run.built.lifted.optimizer.iterations.value.values[0]) == 0
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_learns_and_stays_the_same_on_every_replica(precision):
+    data = (rows(6).astype("float32"), rows(6).argmax(1) % 3)
+    run = train_here(
+        lambda: dense(adamw(global_clipnorm=1.0), metrics=["accuracy"]),
+        data,
+        devices=2,
+        epochs=30,
+        batch=16,
+        seed=1,
+        precision=precision,
+    )
+    first, second = ([v.value.values[i].numpy() for v in run.built.model.weights] for i in range(2))
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
+    assert run.last_epoch["accuracy"] > 0.9
+    assert run.skipped_in_all < 10
+
+
+def test_a_precision_that_the_module_contradicts_is_refused():
+    def make_model():
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        return dense(adamw())
+
+    with pytest.raises(ConfigError, match=r"computes in mixed_bfloat16, trainer.precision is float32"):
+        train_here(make_model, (rows(6), labels()), devices=1, epochs=1, batch=16, seed=1, precision="float32")
 
 
 @pytest.mark.usefixtures("float64")
@@ -205,6 +303,27 @@ def test_synchronized_batch_normalization_equals_one_device():
         assert np.abs(found - wanted).max() < 1e-10
 
 
+def test_synchronized_batch_normalization_is_not_accumulated():
+    def make_model():
+        net = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization(synchronized=True)])
+        net.add(keras.layers.Dense(3))
+        net.compile(adamw(), CE(from_logits=True))
+        return net
+
+    with pytest.raises(ConfigError, match="cannot be accumulated over 2 replicas"):
+        train_here(make_model, (rows(6), labels()), devices=2, epochs=1, batch=16, seed=1, accumulate=2)
+
+
+def test_averaged_weights_are_the_model_in_the_end(tmp_path):
+    run = train_here(
+        lambda: dense(adamw(use_ema=True)), (rows(6), labels()), devices=2, epochs=1, batch=16, seed=1, output=tmp_path
+    )
+    averages = [a.value.values[0].numpy() for a in run.built.lifted.optimizer._model_variables_moving_average]
+    finish(run, run.built.lifted, Position(epoch=1, step=7))
+    exported = keras.saving.load_model(tmp_path / "model.keras").get_weights()
+    assert all((a == b).all() for a, b in zip(averages, exported, strict=True))
+
+
 def test_a_loss_that_is_no_number_names_the_step_and_the_worker():
     x = rows(6)
     x[:] = np.nan
@@ -258,8 +377,6 @@ class Largest(keras.metrics.Metric):
         (own_step, "OwnStep overrides train_step", "run it as your own script: remove spec.trainer"),
         (lambda: 3, "model() returned a int", "return a compiled keras.Model"),
         (lambda: keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]), "is not compiled", "call model.compile"),
-        (lambda: dense(adamw(use_ema=True)), "the optimizer's use_ema", "remove it from the optimizer"),
-        (lambda: dense(adamw(gradient_accumulation_steps=2)), "gradient_accumulation_steps", "remove it"),
         (lambda: dense(adamw(), run_eagerly=True), "run_eagerly", "remove it from compile()"),
         (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),

@@ -110,6 +110,8 @@ class TrainerConfig:
     entrypoint: str
     global_batch_size: int
     params: Mapping[str, Any] = field(default_factory=dict)
+    accumulate: int | None = None
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
     epochs: int | None = None
     steps: int | None = None
     seed: int = 0
@@ -124,7 +126,7 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         _require(bool(self.entrypoint), "entrypoint is empty", "name a built-in (digits), a module or a file")
-        _positive(self, "", "global_batch_size", "epochs", "steps", "log_every_seconds")
+        _positive(self, "", "global_batch_size", "accumulate", "epochs", "steps", "log_every_seconds")
         _require(0 <= self.seed < 2**31, f"seed is {self.seed}", "use 0 to 2147483647")
         _require(
             self.epochs is None or self.steps is None,
@@ -219,7 +221,7 @@ def _build(cls: type[T], data: Any, path: str) -> T:
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
-    if isinstance(hint, types.UnionType):
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):  # a Literal makes the latter
         hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
     if dataclasses.is_dataclass(hint):
         return _build(typing.cast("type[Any]", hint), value, path)

@@ -119,6 +119,7 @@ class Schedule:
     seed: int = 0
     remainder: Literal["carry", "drop"] = "carry"
     shuffle: bool = True
+    accumulate: int = 1
 
     @property
     def leftover(self) -> int:
@@ -153,6 +154,10 @@ class Schedule:
             end = self.rows
         return slice(start, end)
 
+    def micro_batches(self, rows: int) -> int:
+        """In how many parts each replica takes its share: `accumulate`, or fewer where rows are too few."""
+        return max(1, min(self.accumulate, rows // self.replicas))
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
@@ -161,6 +166,7 @@ class GlobalBatch:
     epoch: int
     index: int
     rows: int
+    micro_batches: int
     replicas: tuple[Any, ...]
 
 
@@ -212,7 +218,7 @@ class Feed:
                 )
                 for replica in self._replicas
             )
-        return GlobalBatch(epoch, batch, len(rows), parts)
+        return GlobalBatch(epoch, batch, len(rows), self._schedule.micro_batches(len(rows)), parts)
 
     def _put(self, item: GlobalBatch | BaseException) -> None:
         while not self._closed.is_set():

@@ -20,12 +20,13 @@ from tfgpujob_trainer.environment import Environment
 
 def describe_batch(schedule: Schedule, env: Environment) -> str:
     """`global batch 128 = 64 × 2 workers × 1 micro-batch`."""
-    total, replicas = schedule.global_batch_size, schedule.replicas
+    total, replicas, micro = schedule.global_batch_size, schedule.replicas, schedule.accumulate
     unit = "workers" if replicas == len(env.peers) else "replicas"
     unit = "worker" if replicas == 1 else unit
-    each = f"{total // replicas}" if total % replicas == 0 else f"{total // replicas} or {total // replicas + 1}"
+    parts = replicas * micro
+    each = f"{total // parts}" if total % parts == 0 else f"{total // parts} or {total // parts + 1}"
     return (
-        f"global batch {total} = {each} × {replicas} {unit} × 1 micro-batch; "
+        f"global batch {total} = {each} × {replicas} {unit} × {micro} micro-batch{'' if micro == 1 else 'es'}; "
         f"{schedule.rows} rows, {schedule.steps_per_epoch} steps an epoch"
     )
 

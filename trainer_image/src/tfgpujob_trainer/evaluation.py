@@ -31,13 +31,16 @@ class Evaluator:
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
         metrics.reset(self.strategy, self.model)
-        schedule = replace(self.schedule, rows=data.rows, shuffle=False, remainder="carry")
+        size = max(self.schedule.replicas, self.schedule.global_batch_size // self.schedule.accumulate)
+        schedule = replace(
+            self.schedule, rows=data.rows, global_batch_size=size, shuffle=False, remainder="carry", accumulate=1
+        )
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
         loss: LossSums = ()
         states: list[Any] = []
         try:
             for _ in range(schedule.steps_per_epoch):
-                result = self.steps.evaluate(feed.next().replicas, tf.constant(False))
+                result = self.steps.evaluate(feed.next().replicas)
                 loss, states = add_loss(loss, result.groups), result.metrics
                 self.heart.beat(heartbeat.EVALUATING)
         finally:

@@ -20,6 +20,9 @@ from tfgpujob_trainer.values import local_value
 
 def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary."""
+    # With use_ema the averages become the weights, as at the end of Keras' fit().
+    with run.built.strategy.scope():
+        lifted.optimizer.finalize_variable_values(run.built.model.trainable_variables)
     splits = {"train": run.last_epoch}
     if run.built.test is not None:
         splits["test"] = run.evaluate(run.built.test)
@@ -47,7 +50,7 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
 def export(model: keras.Model, lifted: Lifted, output: Path) -> None:
     """Write model.keras, replacing an older one in one go."""
     temporary = output / ".model.tmp.keras"
-    with as_compiled(model, lifted):
+    with as_compiled(lifted):
         model.save(temporary)
     temporary.replace(output / "model.keras")
     newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfgpujob_trainer.exits import ConfigError
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
+_LIFTED = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor", "ema_overwrite_frequency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,48 +37,117 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
-    """What was taken over from the optimizer, and how to say so."""
+class LossScale:
+    """The state of Keras' LossScaleOptimizer, used as rule 5 has it: whether a step counts is decided on
+    gradients after the all-reduce, so every replica takes the same branch."""
 
+    state: keras.optimizers.LossScaleOptimizer
+
+    @property
+    def value(self) -> Any:
+        """What the loss is multiplied by before the backward pass."""
+        return tf.convert_to_tensor(self.state.dynamic_scale)
+
+    def grow(self) -> None:
+        """After a step with finite gradients: double the scale every `dynamic_growth_steps`."""
+        counter, scale = self.state.step_counter, self.state.dynamic_scale
+        due = tf.equal(tf.convert_to_tensor(counter) + 1, self.state.dynamic_growth_steps)
+        counter.assign(tf.where(due, tf.zeros_like(counter.value), counter.value + 1))
+        scale.assign(tf.where(due, scale.value * 2.0, scale.value))
+
+    def shrink(self) -> None:
+        """After an overflow: halve the scale."""
+        self.state.step_counter.assign(tf.zeros_like(self.state.step_counter.value))
+        self.state.dynamic_scale.assign(self.state.dynamic_scale.value * 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """Overwrites the weights with their moving averages every so many steps; Keras' own way to do it fails
+    inside a replica. The averages themselves are kept by the optimizer."""
+
+    optimizer: keras.optimizers.Optimizer
+    every_steps: int
+
+    def overwrite_if_due(self, variables: Sequence[Any]) -> None:
+        """To be called after each applied step."""
+        due = tf.equal(tf.convert_to_tensor(self.optimizer.iterations) % self.every_steps, 0)
+        averages = self.optimizer._model_variables_moving_average  # noqa: SLF001 (private: Keras is pinned)
+
+        def overwrite() -> Any:
+            for variable, average in zip(variables, averages, strict=True):
+                variable.assign(average.value)
+            return tf.constant(True)
+
+        tf.cond(due, overwrite, lambda: tf.constant(False))
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """What was taken over from the optimizer, and how to say so. `optimizer` is the one that applies."""
+
+    optimizer: keras.optimizers.Optimizer
     clip: Clip | None
+    loss_scale: LossScale | None
+    accumulate: int
+    averages: Averages | None
     original: dict[str, Any]
 
     @property
     def notes(self) -> list[str]:
         """One line for each thing done here instead of in the optimizer."""
-        if self.clip is None:
-            return []
-        return [f"{self.clip.kind}={self.clip.value:g}: applied after the all-reduce, to the global gradient"]
+        notes = []
+        if self.clip is not None:
+            notes.append(f"{self.clip.kind}={self.clip.value:g}: applied after the all-reduce, to the global gradient")
+        if self.loss_scale is not None:
+            notes.append("loss scale: a step with an overflow on any replica is skipped on all of them")
+        if self.original["gradient_accumulation_steps"]:
+            notes.append(f"gradient_accumulation_steps={self.accumulate}: micro-batches of each global batch")
+        return notes
 
 
-def lift(model: keras.Model) -> Lifted:
+def lift(model: keras.Model, accumulate: int | None = None) -> Lifted:
     """Take over what the optimizer says, and switch it and the optimizer's own reduction off.
 
-    Raises ConfigError for what this version would not do right.
+    `accumulate` is what the configuration says. Raises ConfigError if the two differ, and for what this
+    version would not do right.
     """
     _refuse_model(model)
-    _refuse_optimizer(model)
-    optimizer = model.optimizer
-    original = {name: getattr(optimizer, name) for name in _CLIPS}
-    clips = [Clip(name, float(value)) for name, value in original.items() if value]
-    for name in _CLIPS:
+    scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
+    optimizer = model.optimizer if scaler is None else scaler.inner_optimizer
+    original = {name: getattr(optimizer, name) for name in _LIFTED}
+    clips = [Clip(name, float(original[name])) for name in _CLIPS if original[name]]
+    compiled = original["gradient_accumulation_steps"]
+    if compiled and accumulate and compiled != accumulate:
+        raise ConfigError(
+            f"the optimizer says gradient_accumulation_steps={compiled}, trainer.accumulate is {accumulate}",
+            "say it in one place",
+        )
+    for name in _LIFTED:
         setattr(optimizer, name, None)
     if not hasattr(optimizer, "_all_reduce_sum_gradients"):
         raise RuntimeError("Keras' optimizer has no _all_reduce_sum_gradients: this trainer needs Keras 3.15.1")
     optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
-    return Lifted(clips[0] if clips else None, original)
+    return Lifted(
+        optimizer,
+        clips[0] if clips else None,
+        None if scaler is None else LossScale(scaler),
+        accumulate or compiled or 1,
+        Averages(optimizer, original["ema_overwrite_frequency"]) if original["ema_overwrite_frequency"] else None,
+        original,
+    )
 
 
 @contextmanager
-def as_compiled(model: keras.Model, lifted: Lifted) -> Iterator[None]:
+def as_compiled(lifted: Lifted) -> Iterator[None]:
     """The model as its author compiled it, while it is exported."""
     for name, value in lifted.original.items():
-        setattr(model.optimizer, name, value)
+        setattr(lifted.optimizer, name, value)
     try:
         yield
     finally:
         for name in lifted.original:
-            setattr(model.optimizer, name, None)
+            setattr(lifted.optimizer, name, None)
 
 
 def _refuse_model(model: Any) -> None:
@@ -98,17 +168,3 @@ def _refuse_model(model: Any) -> None:
         raise ConfigError("compile(steps_per_execution) is not run by this version", "remove it from compile()")
     if model.run_eagerly:
         raise ConfigError("compile(run_eagerly=True) is not run by this trainer", "remove it from compile()")
-
-
-def _refuse_optimizer(model: Any) -> None:
-    optimizer = model.optimizer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or model.dtype_policy.name == "mixed_float16":
-        raise ConfigError("mixed_float16 and a loss scale are not run by this version", "use mixed_bfloat16 or float32")
-    unsupported = {
-        "gradient_accumulation_steps": "remove it and choose a smaller globalBatchSize",
-        "use_ema": "remove it from the optimizer",
-        "loss_scale_factor": "remove it from the optimizer",
-    }
-    for name, fix in unsupported.items():
-        if getattr(optimizer, name, None):
-            raise ConfigError(f"the optimizer's {name} is not run by this version", fix)

@@ -9,7 +9,6 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfgpujob_trainer import heartbeat, metrics
 from tfgpujob_trainer.built import Built
@@ -21,6 +20,9 @@ from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.progress import Progress, describe, say
 from tfgpujob_trainer.resume import Resume
+
+_MAX_SKIPPED = 50
+"""Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
 
 
 class StopFlag:
@@ -77,6 +79,8 @@ class Run:
     progress: Progress
     metric_states: list[Any] = field(default_factory=list)
     last_epoch: dict[str, float] = field(default_factory=dict)
+    skipped: int = 0
+    skipped_in_all: int = 0
 
 
 def train(run: Run) -> Position:
@@ -98,13 +102,17 @@ def train(run: Run) -> Position:
 def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
-    result = run.built.steps.train(batch.replicas, tf.constant(run.stop.set))
+    result = run.built.steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches)
     stop, not_finite = float(result.stop), result.not_finite.numpy()
     run.progress.add(batch.rows, time.monotonic() - began, feed.waited - waited)
     position = position.after(batch, run.built.schedule.steps_per_epoch)
-    if not_finite.any():
-        _not_finite(run, position.step, not_finite)
-    position = replace(position, loss=add_loss(position.loss, result.groups))
+    if bool(result.applied):
+        if not_finite.any():
+            _not_finite(run, position.step, not_finite)
+        run.skipped = 0
+        position = replace(position, loss=add_loss(position.loss, result.groups))
+    else:
+        _skipped(run, position.step)
     run.heart.beat(heartbeat.TRAINING, position.step)
     run.metric_states = result.metrics
     epoch_ended = position.index == 0
@@ -173,6 +181,17 @@ def _save(run: Run, position: Position) -> None:
     states = [np.zeros(v.shape) if at_epoch_start else v.numpy() for v in run.metric_states]
     run.resume.save(run.peers, position.step, state, states)
     run.heart.beat(heartbeat.TRAINING, position.step)
+
+
+def _skipped(run: Run, step: int) -> None:
+    """An overflow: harmless while the loss scale finds its value, hopeless when it goes on."""
+    run.skipped += 1
+    run.skipped_in_all += 1
+    if run.skipped >= _MAX_SKIPPED:
+        raise NotFiniteError(
+            f"the gradients of {run.skipped} steps in a row overflowed, up to step {step}",
+            "lower the learning rate, or use precision mixed_bfloat16",
+        )
 
 
 def _not_finite(run: Run, step: int, flags: np.ndarray) -> None:

@@ -14,9 +14,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
 from tfgpujob_trainer.metrics import check_metrics, metric_variables
+from tfgpujob_trainer.microbatch import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,13 @@ class StepResult:
 
     `groups` holds (numerator, normaliser) of each part of the loss, summed over the global batch;
     `metrics` the state of the model's metrics since they were last reset, summed over all replicas;
-    `not_finite` one number for each replica: 1 where the loss was NaN or infinite.
+    `not_finite` one number for each replica: 1 where the loss was NaN or infinite; `applied` is False when
+    the gradients overflowed and the step was skipped.
     """
 
     stop: Any
     not_finite: Any
-    loss: Any
+    applied: Any
     groups: list[Any]
     metrics: list[Any]
 
@@ -44,82 +47,140 @@ class Steps:
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._statistics = moving_statistics(model)
-        self.notes = [*self._loss.notes, *_batch_statistics(strategy, model)]
+        self.notes = [*self._loss.notes, *_batch_statistics(strategy, model, lifted.accumulate)]
         inputs = (spec,) * len(self._devices)
-        flag = tf.TensorSpec([], tf.bool)
-        self.train: Callable[[Any, Any], StepResult] = self._compile(self._train_replica, inputs, flag)
-        self.evaluate: Callable[[Any, Any], StepResult] = self._compile(self._evaluate_replica, inputs, flag)
+        self._train = self._compile(self._train_replica, inputs)
+        self._evaluate = self._compile(self._evaluate_replica, inputs)
+
+    def train(self, batches: Any, *, stop: bool, micro_batches: int) -> StepResult:
+        """One optimizer step on this worker's part of a global batch."""
+        return StepResult(*self._train(batches, tf.constant(stop), tf.constant(micro_batches)))
+
+    def evaluate(self, batches: Any) -> StepResult:
+        """One batch of an evaluation."""
+        return StepResult(*self._evaluate(batches, tf.constant(False), tf.constant(1)))
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""
         return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
-    def _compile(self, replica: Callable[..., Any], inputs: Any, flag: Any) -> Callable[[Any, Any], StepResult]:
-        @tf.function(autograph=False, input_signature=[inputs, flag])
-        def function(batches: Any, stop: Any) -> Any:
-            result = self._strategy.run(replica, args=(batches, stop))
+    def _compile(self, replica: Callable[..., Any], inputs: Any) -> Callable[..., Any]:
+        numbers = (tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.int32))
+
+        @tf.function(autograph=False, input_signature=[inputs, *numbers])
+        def function(batches: Any, stop: Any, micro_batches: Any) -> Any:
+            result = self._strategy.run(replica, args=(batches, stop, micro_batches))
             return tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0], result)
 
-        return lambda batches, stop: StepResult(*function(batches, stop))
+        return function
 
-    def _train_replica(self, batches: Any, stop: Any) -> tuple[Any, ...]:
-        batch = unpack(batches[self._replica()])
-        variables = self._model.trainable_variables
-        with tf.GradientTape(persistent=True) as tape:
-            y_pred = self._model(batch[0], training=True)
-            groups = grouped(self._loss(batch, y_pred, training=True))
-        gradients = [_shaped(tape.gradient(n, variables), variables) for n, _ in groups.values()]
-        self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
+    def _train_replica(self, batches: Any, stop: Any, micro_batches: Any) -> tuple[Any, ...]:
+        batch = batches[self._replica()]
+        if self._lifted.accumulate == 1:
+            groups, gradients = self._sums(batch)
+        else:
+            groups, gradients = accumulate(batch, micro_batches, self._sums)
         message = self._message(groups, stop)
         message["gradients"] = gradients
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
         message = self._all_reduce(message)
-        total, loss = self._combine(message, variables)
-        if self._lifted.clip is not None:
-            total = self._lifted.clip(total)
-        self._model.optimizer.apply(total, variables)
+        applied = self._apply(self._combine(message))
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
             variable.assign(value / tf.cast(replicas, value.dtype))
-        return self._result(message, loss)
+        return self._result(message, applied)
 
-    def _evaluate_replica(self, batches: Any, stop: Any) -> tuple[Any, ...]:
-        batch = unpack(batches[self._replica()])
-        y_pred = self._model(batch[0], training=False)
-        groups = grouped(self._loss(batch, y_pred, training=False))
+    def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
+        """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
+        batch = unpack(packed)
+        variables = self._model.trainable_variables
+        scale, unscale = self._scaling(batch)
+        with tf.GradientTape(persistent=True) as tape:
+            y_pred = self._model(batch[0], training=True)
+            groups = list(grouped(self._loss(batch, y_pred, training=True)).values())
+            targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
+        gradients = [_shaped(tape.gradient(target, variables), variables) for target in targets]
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
-        message = self._all_reduce(self._message(groups, stop))
-        return self._result(message, _total(message["groups"]))
+        return groups, [[_times(g, unscale) for g in group] for group in gradients]
 
-    def _message(self, groups: dict[str, tuple[Any, Any]], stop: Any) -> dict[str, Any]:
-        finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups.values()])
-        context = tf.distribute.get_replica_context()
-        dtype = next(iter(groups.values()))[0].dtype
-        one_hot = tf.one_hot(context.replica_id_in_sync_group, self._strategy.num_replicas_in_sync, dtype=dtype)
-        return {
-            "stop": tf.cast(stop, dtype),
-            "not_finite": one_hot * tf.cast(tf.logical_not(finite), dtype),
-            "groups": list(groups.values()),
-            "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
-        }
+    def _scaling(self, batch: Batch) -> tuple[Any, Any]:
+        """What a numerator is multiplied by before the backward pass, and its gradients after it.
 
-    def _combine(self, message: dict[str, Any], variables: Sequence[Any]) -> tuple[list[Any], Any]:
-        """The gradient of the global loss, and that loss, from the sums over all replicas."""
-        loss = _total(message["groups"])
-        total: list[Any] = [None] * len(variables)
-        for gradients, (_, normaliser) in zip(message["gradients"], message["groups"], strict=True):
-            for i, gradient in enumerate(gradients):
-                total[i] = _add(total[i], _scale(gradient, normaliser))
+        A sum over rows overflows float16 sooner than a mean, so the rows are divided out in between.
+        """
+        if self._lifted.loss_scale is None:
+            return None, None
+        rows = tf.maximum(tf.cast(tf.shape(tf.nest.flatten(batch[0])[0])[0], tf.float32), 1.0)
+        return self._lifted.loss_scale.value / rows, rows
+
+    def _apply(self, gradients: list[Any]) -> Any:
+        """Apply the gradient of the global loss or, after an overflow, skip it; whether it was applied."""
+        if self._lifted.loss_scale is None:
+            return self._apply_finite(gradients)
+        return tf.distribute.get_replica_context().merge_call(self._apply_if_finite, args=(gradients,))
+
+    def _apply_finite(self, gradients: list[Any]) -> Any:
+        """Unscale, regularise, clip and apply."""
+        variables, scale = self._model.trainable_variables, self._lifted.loss_scale
+        total = gradients if scale is None else [_over(g, scale.value) for g in gradients]
         if self._loss.regularised:
             with tf.GradientTape() as tape:
                 regularisation = self._loss.regularisation()
             added = tape.gradient(regularisation, variables)
             total = [_add(a, b) for a, b in zip(total, added, strict=True)]
-            loss += tf.cast(regularisation, loss.dtype)
-        return total, loss
+        if self._lifted.clip is not None:
+            total = self._lifted.clip(total)
+        self._lifted.optimizer.apply(total, variables)
+        if self._lifted.averages is not None:
+            self._lifted.averages.overwrite_if_due(variables)
+        if scale is not None:
+            scale.grow()
+        return tf.constant(True)
 
-    def _result(self, message: dict[str, Any], loss: Any) -> tuple[Any, ...]:
-        return message["stop"], message["not_finite"], loss, message["groups"], message["metrics"]
+    def _apply_if_finite(self, strategy: tf.distribute.Strategy, gradients: list[Any]) -> Any:
+        """The branch, taken for all replicas of this worker at once; the gradients are the same on every replica."""
+
+        def run(function: Callable[..., Any], *args: Any) -> Any:
+            results = strategy.extended.call_for_each_replica(function, args=args)
+            return strategy.experimental_local_results(results)[0]
+
+        def skip() -> Any:
+            assert self._lifted.loss_scale is not None
+            self._lifted.loss_scale.shrink()
+            return tf.constant(False)
+
+        finite = run(_all_finite, gradients)
+        return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
+
+    def _evaluate_replica(self, batches: Any, stop: Any, _micro_batches: Any) -> tuple[Any, ...]:
+        batch = unpack(batches[self._replica()])
+        y_pred = self._model(batch[0], training=False)
+        groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
+        self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
+        return self._result(self._all_reduce(self._message(groups, stop)), tf.constant(True))
+
+    def _message(self, groups: list[Any], stop: Any) -> dict[str, Any]:
+        finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
+        context = tf.distribute.get_replica_context()
+        dtype = groups[0][0].dtype
+        one_hot = tf.one_hot(context.replica_id_in_sync_group, self._strategy.num_replicas_in_sync, dtype=dtype)
+        return {
+            "stop": tf.cast(stop, dtype),
+            "not_finite": one_hot * tf.cast(tf.logical_not(finite), dtype),
+            "groups": groups,
+            "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
+        }
+
+    def _combine(self, message: dict[str, Any]) -> list[Any]:
+        """The gradient of the global loss from the sums over all replicas."""
+        total: list[Any] = [None] * len(message["gradients"][0])
+        for gradients, (_, normaliser) in zip(message["gradients"], message["groups"], strict=True):
+            for i, gradient in enumerate(gradients):
+                total[i] = _add(total[i], _scale(gradient, normaliser))
+        return total
+
+    def _result(self, message: dict[str, Any], applied: Any) -> tuple[Any, ...]:
+        return message["stop"], message["not_finite"], applied, message["groups"], message["metrics"]
 
     def _all_reduce(self, message: dict[str, Any]) -> dict[str, Any]:
         """Sum a structure of tensors over all replicas in one collective for each dtype."""
@@ -176,22 +237,26 @@ def moving_statistics(model: keras.Model) -> list[Any]:
     return [v for v in found if id(v) not in metrics]
 
 
-def _batch_statistics(strategy: tf.distribute.Strategy, model: keras.Model) -> list[str]:
-    if strategy.num_replicas_in_sync == 1:
-        return []
-    names = [
-        layer.name
+def _batch_statistics(strategy: tf.distribute.Strategy, model: keras.Model, accumulate: int) -> list[str]:
+    """What to say about BatchNormalization; raises ConfigError where it would fail."""
+    layers = [
+        layer
         for layer in model._flatten_layers()  # noqa: SLF001
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and not layer.synchronized
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
     ]
-    if not names:
-        return []
-    fix = "BatchNormalization(synchronized=True) makes them those of the global batch"
-    return [f"{', '.join(names)}: batch statistics are each replica's own; {fix}"]
-
-
-def _total(groups: Sequence[tuple[Any, Any]]) -> Any:
-    return tf.add_n([n if d is None else tf.math.divide_no_nan(n, tf.cast(d, n.dtype)) for n, d in groups])
+    replicas = strategy.num_replicas_in_sync
+    names = ", ".join(layer.name for layer in layers)
+    if replicas > 1 and accumulate > 1 and any(layer.synchronized for layer in layers):
+        raise ConfigError(
+            f"{names}: BatchNormalization(synchronized=True) cannot be accumulated over {replicas} replicas",
+            "remove trainer.accumulate, or synchronized=True",
+        )
+    if accumulate > 1 and layers:
+        return [f"{names}: batch statistics are each micro-batch's own"]
+    if replicas > 1 and not all(layer.synchronized for layer in layers):
+        fix = "BatchNormalization(synchronized=True) makes them those of the global batch"
+        return [f"{names}: batch statistics are each replica's own; {fix}"]
+    return []
 
 
 def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -206,13 +271,29 @@ def _dense(flat: Sequence[Any]) -> list[Any]:
     return [t for t in flat if isinstance(t, tf.Tensor)]
 
 
+def _all_finite(gradients: Sequence[Any]) -> Any:
+    flat = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in flat])
+
+
 def _scale(gradient: Any, normaliser: Any) -> Any:
-    if gradient is None or normaliser is None:
-        return gradient
+    return gradient if normaliser is None else _over(gradient, normaliser)
+
+
+def _over(gradient: Any, divisor: Any) -> Any:
+    return _map_gradient(gradient, lambda g: tf.math.divide_no_nan(g, tf.cast(divisor, g.dtype)))
+
+
+def _times(gradient: Any, factor: Any) -> Any:
+    return gradient if factor is None else _map_gradient(gradient, lambda g: g * tf.cast(factor, g.dtype))
+
+
+def _map_gradient(gradient: Any, function: Callable[[Any], Any]) -> Any:
+    if gradient is None:
+        return None
     if isinstance(gradient, tf.IndexedSlices):
-        scaled = tf.math.divide_no_nan(gradient.values, tf.cast(normaliser, gradient.values.dtype))
-        return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
-    return tf.math.divide_no_nan(gradient, tf.cast(normaliser, gradient.dtype))
+        return tf.IndexedSlices(function(gradient.values), gradient.indices, gradient.dense_shape)
+    return function(gradient)
 
 
 def _add(left: Any, right: Any) -> Any:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 from tfgpujob_trainer import config, entrypoint, environment, heartbeat, strategy
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outcome:
     """Train, evaluate and export, or follow a training run as its evaluator; says how it ended."""
+    if settings.precision is not None:
+        keras.config.set_dtype_policy(settings.precision)
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     strategy.resolve_peers(env.peers, say)
@@ -97,10 +100,11 @@ def build_model(
     """Build model, data and steps; raises ConfigError for whatever does not fit together."""
     data = source(module.data("train"), "train")
     model = module.model()
-    lifted = lift(model)
+    lifted = lift(model, settings.accumulate)
+    check_precision(settings, model)
     build(model, data.take(slice(0, 2)))
     steps = Steps(strategy_, model, lifted, batch_spec(data.arrays))
-    schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync)
+    schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
     for line in (describe_batch(schedule, env), *lifted.notes, *steps.notes, *schedule.notes):
         say(line)
     wants_validation = settings.evaluate.every_epochs is not None or env.is_evaluator
@@ -175,17 +179,33 @@ def other_split(module: Entrypoint, split: str, train_data: Source) -> Source | 
     return found
 
 
-def make_schedule(settings: TrainerConfig, data: Source, replicas: int) -> Schedule:
+def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
+    """Raise ConfigError if the module chose another precision than the configuration."""
+    found = model.dtype_policy.name
+    if settings.precision is not None and found != settings.precision:
+        raise ConfigError(
+            f"model() computes in {found}, trainer.precision is {settings.precision}", "say it in one place"
+        )
+
+
+def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:
     """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas."""
     for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", settings.global_batch_size)):
         if rows < replicas:
             raise ConfigError(f"{name} {rows} for {replicas} replicas", "each replica needs at least one row a step")
+    size = settings.global_batch_size
+    if size < replicas * accumulate:
+        raise ConfigError(
+            f"trainer.globalBatchSize is {size} for {replicas} replicas × {accumulate} micro-batches",
+            "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
+        )
     return Schedule(
         rows=data.rows,
         global_batch_size=settings.global_batch_size,
         replicas=replicas,
         seed=settings.seed,
         remainder=settings.remainder,
+        accumulate=accumulate,
     )
 
 
