@@ -7,7 +7,6 @@ Ends with one line of JSON on standard output, exit code 0 when every bound hold
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import uvloop
 from tests.bench import report
 from tests.bench.load import Load
 from tests.bench.measure import DIRECT, FULL, KUBE, OPERATOR, QUICK, Bench, Figures, Size
@@ -43,7 +43,7 @@ def main() -> int:
     with stage(folder, "operator", "direct", "kube") as on:
         say(f"on {on.description}; logs in {folder}")
         os.environ["KUBECONFIG"] = str(on.kube.kubeconfig)
-        figures = asyncio.run(measure(on, QUICK if options.quick else FULL))
+        figures = uvloop.run(measure(on, QUICK if options.quick else FULL))
     values = report.summary(figures)
     print(report.table(values))
     print(report.line(values, quick=options.quick, cpus=os.cpu_count(), load=round(os.getloadavg()[0], 1)))

@@ -137,10 +137,10 @@ class Load:
         authorization = await self._cluster._authorization()
         if authorization:
             headers["authorization"] = authorization
-        limits = aiohttp.ClientTimeout(total=None, sock_read=None)
-        answer = await self._cluster._rest.request("GET", url, headers=headers, _request_timeout=limits)
+        limits = aiohttp.ClientTimeout(total=None)
+        answer = await self._cluster._session.get(url, headers=headers, timeout=limits)
         rest = b""
-        async for chunk in answer.response.content.iter_any():
+        async for chunk in answer.content.iter_any():
             *lines, rest = (rest + chunk).split(b"\n")
             self._born += sum(line.startswith(b'{"type":"ADDED"') for line in lines)
             async with self._changed:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,6 +19,12 @@ MAX_REPLICAS = 512
 """Of all roles together: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
 MAX_GPUS = 64
 """In one pod, more than any machine has."""
+
+_NOT_POD_SHAPING: dict[str, Any] = {
+    "run_policy": True,
+    "success_policy": True,
+    "replica_specs": {str(role): {"restart_policy"} for role in Role},
+}
 
 
 class RestartPolicy(StrEnum):
@@ -207,3 +216,14 @@ class JobSpec(Model):
     workers have."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """How the job starts, restarts, ends and is cleaned up."""
+
+    @cached_property
+    def shape_hash(self) -> str:
+        """A digest of what shapes the pods.
+
+        Values that equal their defaults are left out, so that a release which adds a field with a default, and an API
+        server that fills it in, change no hash.
+        """
+        shape = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_POD_SHAPING)
+        text = json.dumps(shape, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from tfgpujob.core.case import Case, old_pods, open_case
 from tfgpujob.core.deadlines import active_deadline, expiry
 from tfgpujob.core.draft import Draft, moment, timestamp
 from tfgpujob.core.failure import Failure, first_failure
-from tfgpujob.core.plan import replica_specs, resolve, spec_hash
+from tfgpujob.core.plan import replica_specs, resolve
 from tfgpujob.core.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.view import ReplicaId, View, has_ended
 from tfgpujob.names import Condition, Phase, Reason
@@ -195,7 +195,7 @@ def _over(case: Case) -> Outcome:
 
 
 def _is_edited(case: Case) -> bool:
-    return spec_hash(case.spec) != case.plan.spec_hash
+    return case.spec.shape_hash != case.plan.spec_hash
 
 
 def _vanished(case: Case) -> tuple[ReplicaId, ...]:

@@ -6,8 +6,6 @@ plan that its first pod was built from.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +15,8 @@ from tfgpujob.api import JobSpec, ReplicaSpec, processes
 from tfgpujob.core.snapshot import Config
 from tfgpujob.names import Role, Strategy
 
+ReplicaId = tuple[Role, int]
 _GATE = "peer-gate"
-_NOT_POD_SHAPING: dict[str, Any] = {
-    "run_policy": True,
-    "success_policy": True,
-    "replica_specs": {str(role): {"restart_policy"} for role in Role},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +30,11 @@ class Plan:
     gate_image: str
     operator_version: str
 
-    def pods(self) -> tuple[tuple[Role, int], ...]:
+    def pods(self) -> tuple[ReplicaId, ...]:
         """Every (role, index) of the attempt."""
         return tuple((role, index) for role, count in self.counts.items() for index in range(count))
 
-    def required(self) -> tuple[tuple[Role, int], ...]:
+    def required(self) -> tuple[ReplicaId, ...]:
         """The pods without which the attempt can't run. Evaluators are never required."""
         return tuple((role, index) for role, index in self.pods() if role is not Role.EVALUATOR)
 
@@ -78,7 +72,7 @@ def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
 def resolve(spec: JobSpec, config: Config) -> Plan:
     specs = replica_specs(spec)
     return Plan(
-        spec_hash=spec_hash(spec),
+        spec_hash=spec.shape_hash,
         counts={role: replica.replicas for role, replica in specs.items()},
         ports={
             role: tuple(names.PORT + k for k in range(processes(spec, role, replica)))
@@ -88,17 +82,6 @@ def resolve(spec: JobSpec, config: Config) -> Plan:
         gate_image=config.operator_image,
         operator_version=config.operator_version,
     )
-
-
-def spec_hash(spec: JobSpec) -> str:
-    """A digest of what shapes the pods.
-
-    Values that equal their defaults are left out, so that a release which adds a field with a default, and an API
-    server that fills it in, change no hash.
-    """
-    shape = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_POD_SHAPING)
-    text = json.dumps(shape, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _image(spec: JobSpec, replica: ReplicaSpec, config: Config) -> str:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tfgpujob import names
-from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api import JobSpec
 from tfgpujob.core import attempt, finished, start, suspend
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
+from tfgpujob.core.parsed import parsed_spec
 from tfgpujob.core.plan import resolve
 from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
 from tfgpujob.names import Condition, Phase, Reason, Role
@@ -31,7 +32,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     if job is None or job["metadata"].get("deletionTimestamp") or not _is_ours(job):
         return NOTHING
     draft = Draft(job, now)
-    spec = _parse(job, config)
+    spec = parsed_spec(job, config)
     if draft.finished:
         return finished.reconcile(snapshot, draft, spec if isinstance(spec, JobSpec) else None)
     if isinstance(spec, str):
@@ -63,7 +64,7 @@ def conclude(
         return Conclusion(requeue_at=now + timedelta(seconds=1))
     if draft.is_true(Condition.CREATED) or _all_optional(outcome, refusals):
         return _go_on_without(job, outcome.status, found, now)
-    spec = _parse(job, config)
+    spec = parsed_spec(job, config)
     assert isinstance(spec, JobSpec), "only a valid job gets anything created"
     if start.fails_at_once(spec) and found.condition is not Condition.ACCEPTED:
         finished.fail(draft, found.reason, found.message, None)
@@ -107,18 +108,6 @@ def _write_if_worth(snapshot: Snapshot, outcome: Outcome, status: Object, now: d
 def _is_ours(job: Object) -> bool:
     manager = ((job.get("spec") or {}).get("runPolicy") or {}).get("managedBy")
     return manager in {None, "", names.CONTROLLER}
-
-
-def _parse(job: Object, config: Config) -> JobSpec | str:
-    """The spec, or what is wrong with it."""
-    namespace = job["metadata"]["namespace"]
-    allow_host = bool({namespace, "*"} & config.allow_host_namespaces)
-    accounts = None
-    if config.allowed_service_accounts:
-        prefix = f"{namespace}/"
-        accounts = frozenset(a.removeprefix(prefix) for a in config.allowed_service_accounts if a.startswith(prefix))
-    parsed = parse_job(job, allow_host=allow_host, allowed_service_accounts=accounts)
-    return parsed if isinstance(parsed, JobSpec) else "; ".join(str(invalid) for invalid in parsed)
 
 
 def _refuse(draft: Draft, problems: str) -> Outcome:

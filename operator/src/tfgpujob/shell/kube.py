@@ -2,22 +2,22 @@
 
 Raw dicts in and out: the client's typed models refuse what servers accept (an integer GPU count, a null
 eventTime) and cost more time than the request. What is used of the client is how it finds the cluster,
-logs in and speaks TLS.
+logs in and sets up TLS.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
+import orjson
 import yarl
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject, RESTResponse
+from kubernetes.aio.client.rest import RESTClientObject
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
@@ -28,6 +28,8 @@ REQUEST_SECONDS: Final = 20.0
 """Longest wait for an answer. Also how long a write may still be under way after its task was cancelled."""
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 64
+IDLE_SECONDS: Final = 75.0
+"""How long a connection is kept for the next request: a new one costs a TLS handshake. The server's limit is 90."""
 LIST_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = 300
 """How long one watch request runs before a new one goes on from where it was."""
@@ -48,15 +50,18 @@ class KubeCluster:
     """`ports.Cluster` on a real API server. One connection pool; an async context manager that closes it."""
 
     def __init__(self, configuration: Configuration) -> None:
-        configuration.connection_pool_maxsize = CONNECTIONS
-        # Without these two, every request reads the proxy environment and feeds a cookie jar.
-        configuration.client_session_kwargs = {
-            "trust_env": False,
-            "cookie_jar": aiohttp.DummyCookieJar(),
-        }
+        """Inside a running event loop."""
         self._configuration = configuration
-        self._rest = RESTClientObject(configuration)
         self._base = str(configuration.host).rstrip("/")
+        tls = RESTClientObject(configuration).ssl_context
+        # Without the first two, every request reads the proxy environment and feeds a cookie jar.
+        self._session = aiohttp.ClientSession(
+            trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls, keepalive_timeout=IDLE_SECONDS),
+            headers={"Accept": "application/json", "Content-Type": "application/json"},
+            read_bufsize=2**21,
+        )
 
     @classmethod
     async def connect(cls) -> Self:
@@ -82,7 +87,7 @@ class KubeCluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._rest.close()
+        await self._session.close()
 
     async def credentials(self) -> Credentials:
         """How to reach the same server with another client; a token is as fresh as it is here."""
@@ -133,7 +138,7 @@ class KubeCluster:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         try:
             answer = await self._request("GET", path, query, None, limits)
-            async with answer.response as stream:
+            async with answer as stream:
                 if stream.status != 200:
                     _decoded(stream.status, stream.headers, await stream.read())
                 async for line in _lines(stream.content):
@@ -215,18 +220,18 @@ class KubeCluster:
         query: Mapping[str, str] | None,
         body: Object | None,
         limits: aiohttp.ClientTimeout,
-    ) -> RESTResponse:
+    ) -> aiohttp.ClientResponse:
         url = yarl.URL(self._base + path, encoded=True)
-        headers = {"Accept": "application/json"}
         authorization = await self._authorization()
-        if authorization:
-            headers["authorization"] = authorization
-        return await self._rest.request(
+        return await self._session.request(
             method,
             url.with_query(query) if query else url,
-            headers=headers,
-            body=body,
-            _request_timeout=limits,
+            headers={"authorization": authorization} if authorization else None,
+            data=None if body is None else orjson.dumps(body),
+            timeout=limits,
+            proxy=self._configuration.proxy,
+            proxy_headers=self._configuration.proxy_headers,
+            server_hostname=self._configuration.tls_server_name,
         )
 
     async def _authorization(self) -> str | None:
@@ -255,7 +260,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _event(line: bytes) -> WatchEvent:
-    answer = json.loads(line)
+    answer = orjson.loads(line)
     if answer["type"] == "ERROR":
         status = answer["object"]
         raise ApiError(status.get("code", 0), status.get("reason", ""), status.get("message", ""))
@@ -264,7 +269,7 @@ def _event(line: bytes) -> WatchEvent:
 
 def _decoded(status: int, headers: Mapping[str, str], payload: bytes) -> Object:
     try:
-        answer = json.loads(payload)
+        answer = orjson.loads(payload)
     except ValueError:
         answer = None
     if status < 300 and isinstance(answer, dict):

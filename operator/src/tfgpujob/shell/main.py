@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
+import uvloop
+
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell import logs
@@ -180,7 +182,7 @@ def main() -> None:
     try:
         settings = from_environment(os.environ)
         logs.set_up(settings.log_format, settings.log_level)
-        asyncio.run(operate(settings))
+        uvloop.run(operate(settings))
     except SettingsError as error:
         print(f"tfgpu-operator: {error}", file=sys.stderr)
         sys.exit(2)
