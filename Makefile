@@ -63,8 +63,8 @@ test-unit: venv ## the operator's unit tests, in seconds
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer
 test-integration: venv ## the same promises on a real cluster
-	kubeconfig=$$($(PY) -m tests.integration.target) && KUBECONFIG=$$kubeconfig \
-	  $(PY) -m pytest tests/integration tests/conformance -m cluster --durations=15
+	@$(PY) -m tests.integration.target
+	$(PY) -m pytest tests/integration --durations=15
 	$(PY) -m pytest tests/unit/localcluster -m cluster
 
 .PHONY: bench-operator
