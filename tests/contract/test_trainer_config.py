@@ -30,6 +30,8 @@ FULL: dict[str, Any] = {
     "seed": 7,
     "deterministic": True,
     "remainder": "drop",
+    "data": {"cache": "disk", "shuffleWindow": 100, "stepsPerEpoch": 50, "parallelReads": 2},
+    "profile": {"steps": [5, 8], "worker": 1},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
     "output": {"directory": "/results", "claim": "out"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
@@ -43,7 +45,7 @@ WAYS = {
     "code in a ConfigMap": {**MINIMAL, "code": {"configMap": {"name": "my-code"}}},
     "code in an image": {**MINIMAL, "code": {"image": "example.com/code:1"}},
 }
-NESTED = ["code", "code.volume", "output", "checkpoint", "evaluate", "watchdog"]
+NESTED = ["code", "code.volume", "data", "profile", "output", "checkpoint", "evaluate", "watchdog"]
 
 
 @cache
@@ -105,7 +107,10 @@ def test_both_sides_have_the_same_fields() -> None:
         (CodeSource, defaults["code"]),
         (ConfigMapCode, dict.fromkeys(facts()["configMap"])),
         (VolumeCode, facts()["volume"]),
-        *((_model(name), defaults[name]) for name in ("output", "checkpoint", "evaluate", "watchdog")),
+        *(
+            (_model(name), defaults[name])
+            for name in ("data", "profile", "output", "checkpoint", "evaluate", "watchdog")
+        ),
     ):
         ours = {field.alias or name for name, field in model.model_fields.items()}
         assert ours == set(theirs), model.__name__

@@ -60,7 +60,7 @@ def train_here(
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
-        built = task.build_model(settings, env, strategy, entrypoint(make_model, data))
+        built = task.build_model(settings, env, strategy, entrypoint(make_model, data), Heartbeat(None))
         run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())
     train(run)
     return run

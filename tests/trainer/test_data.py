@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpujob_trainer.data import Feed, Schedule, share, source
+from tfgpujob_trainer.data import Feed, Schedule
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.sources import Indexed, share, source
 
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 64), st.integers(1, 9), st.integers(0, 3)).filter(
     lambda s: s[0] >= s[2] and s[1] >= s[2]
@@ -83,6 +84,7 @@ def test_two_workers_together_get_the_batch_and_a_feed_can_start_anywhere():
 
 def test_structures_and_float_types():
     data = source(({"a": np.zeros((4, 2)), "b": [1, 2, 3, 4]}, np.ones(4, np.int64)), "train")
+    assert isinstance(data, Indexed)
     assert data.rows == 4
     assert data.signature() == ["float32[2]", "int64[]", "int64[]"]
     x, y = data.take(np.array([1, 3]))
@@ -98,7 +100,7 @@ def test_structures_and_float_types():
         (np.zeros(0), "returned no rows"),
         ((1, 2, 3, 4), "returned 4 values"),
         ({"x": np.zeros(3), "z": 1}, "returned the key 'z'"),
-        (iter([1]), "which this version does not read"),
+        ((iter([1]), np.zeros(1)), "as one of several values"),
         ((np.zeros(3), None, np.zeros(3)), "returned None for y"),
         ("text", "that is no array of rows"),
     ],

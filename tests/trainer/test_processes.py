@@ -150,6 +150,14 @@ def test_sigterm_before_the_strategy_exists_ends_at_once(launch):
     assert task.ended["cause"] == "Stopped"
 
 
+def test_workers_whose_data_differs_do_not_start(launch):
+    configs = [trainer_config(launch.directory / "differs", params={"rows": rows}) for rows in (203, 200)]
+    tasks = launch.start_workers(configs)
+    assert [t.wait() for t in tasks] == [2, 2], tasks[0].log + tasks[1].log
+    assert tasks[1].ended["message"] == "data('train') has 200 rows here and 203 on the first worker"
+    assert "another worker's data('train') differs" in tasks[0].ended["message"]
+
+
 def test_an_exception_of_the_user_is_permanent_and_keeps_its_lines(launch):
     task = launch.start(trainer_config(launch.directory / "raises"), env={"TEST_AT": "3", "TEST_DO": "raise"})
     assert task.wait() == 1

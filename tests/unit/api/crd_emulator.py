@@ -109,6 +109,8 @@ def _bounds(schema: Schema, value: Any) -> Iterator[str]:
             yield "range"
     if isinstance(value, list) and len(value) > schema.get("maxItems", 2**31):
         yield "too many items"
+    if isinstance(value, list) and len(value) < schema.get("minItems", 0):
+        yield "too few items"
     if isinstance(value, dict) and len(value) > schema.get("maxProperties", 2**31):
         yield "too many properties"
 

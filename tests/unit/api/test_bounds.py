@@ -70,6 +70,8 @@ FULL: dict[str, Any] = {
         "seed": 1,
         "deterministic": False,
         "remainder": "drop",
+        "data": {"cache": "memory", "shuffleWindow": 1, "stepsPerEpoch": 1, "parallelReads": 1},
+        "profile": {"steps": [1, 2], "worker": 1},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
         "output": {"directory": "/output", "claim": "out"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},
@@ -149,6 +151,10 @@ def breaks() -> Iterator[Break]:
         if kind == "integer":
             yield Break(path, "too small", schema["minimum"] - 1)
             yield Break(path, "too large", schema.get("maximum", 2**63 - 1) + 1)
+        if "maxItems" in schema:
+            item = 1 if schema["items"]["type"] == "integer" else None
+            items = [item or {"name": f"c{i}"} for i in range(schema["maxItems"] + 1)]
+            yield Break(path, "too many items", items)
         for key, (what, value) in VIOLATION.items():
             if key in schema:
                 yield Break(path, what, value(schema[key]))
@@ -163,7 +169,7 @@ VIOLATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "pattern": ("not matching", lambda _: "**"),
     "maxLength": ("too long", lambda most: "/" + "a" * most),
     "minLength": ("empty", lambda _: ""),
-    "maxItems": ("too many items", lambda most: [{"name": f"c{i}"} for i in range(most + 1)]),
+    "minItems": ("too few items", lambda least: [1] * (least - 1)),
     "maxProperties": ("too many entries", lambda most: {f"k{i}": 1 for i in range(most + 1)}),
 }
 

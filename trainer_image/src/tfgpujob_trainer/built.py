@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.data import Schedule, Source
+from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.evaluation import Evaluator
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.lift import Lifted
+from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.step import Steps
 
 

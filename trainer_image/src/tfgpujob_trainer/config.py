@@ -93,6 +93,35 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """How the data is read: what is kept of it, how it is shuffled where it has no index, how far ahead it is read."""
+
+    cache: Literal["none", "memory", "disk"] = "none"
+    shuffle_window: int = 10_000
+    steps_per_epoch: int | None = None
+    parallel_reads: int = 4
+
+    def __post_init__(self) -> None:
+        _positive(self, "data", "shuffle_window", "steps_per_epoch", "parallel_reads")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """TensorFlow's profiler: from the first to the last of two steps, on one worker. Off without steps."""
+
+    steps: tuple[int, ...] | None = None
+    worker: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.worker >= 0, f"profile.worker is {self.worker}", "use 0 for the first worker")
+        if self.steps is not None:
+            ordered = len(self.steps) == 2 and 1 <= self.steps[0] <= self.steps[1]
+            _require(
+                ordered, f"profile.steps is {list(self.steps)}", "give the first and the last step, such as [5, 8]"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Watchdog:
     """Seconds until the first step is done, and seconds that one step, batch or save may take."""
 
@@ -117,6 +146,8 @@ class TrainerConfig:
     seed: int = 0
     deterministic: bool = False
     remainder: Literal["carry", "drop"] = "carry"
+    data: Data = field(default_factory=Data)
+    profile: Profile = field(default_factory=Profile)
     code: Code = field(default_factory=Code)
     output: Output = field(default_factory=Output)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -230,6 +261,10 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if value not in choices:
             raise ConfigError(f"{path} is {json.dumps(value)}", did_you_mean(str(value), choices))
         return value
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{path} is {json.dumps(value)}", "it must be a list")
+        return tuple(_value(typing.get_args(hint)[0], part, f"{path}[{i}]") for i, part in enumerate(value))
     kind = typing.get_origin(hint) or hint
     wanted = (int, float) if kind is float else (kind,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
@@ -241,4 +276,6 @@ def _value(hint: Any, value: Any, path: str) -> Any:
 def _to_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {camel(f.name): _to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return list(value)
     return dict(value) if isinstance(value, Mapping) else value

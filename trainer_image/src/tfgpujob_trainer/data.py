@@ -1,4 +1,4 @@
-"""Data of the user's `data(split)`: which rows make up a global batch, and each replica's part of it.
+"""Which rows make up a global batch, and each replica's part of it.
 
 Global batch k of epoch e is a pure function of (seed, e, k, globalBatchSize). It does not depend on the
 number of workers, so a run that is resized goes on with the very batches it would have seen.
@@ -9,100 +9,20 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.sources import Indexed, Source, Stream, share
+from tfgpujob_trainer.sources.base import seeds
 
-_NAMED = ("x", "y", "sample_weight")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Arrays of one split: x, or x and y, or x, y and sample weight; all have `rows` rows."""
-
-    arrays: tuple[Any, ...]
-    rows: int
-
-    def take(self, indices: np.ndarray | slice) -> tuple[Any, ...]:
-        """The given rows of every array."""
-        return tuple(_map(lambda a: a[indices], part) for part in self.arrays)
-
-    def signature(self) -> list[str]:
-        """dtype and shape of one row of every array, which a checkpoint must match."""
-        return [f"{a.dtype}{list(a.shape[1:])}" for part in self.arrays for a in _leaves(part)]
-
-
-def source(value: Any, split: str) -> Source:
-    """Read what `data(split)` returned: x, (x, y), (x, y, sample_weight) or a dict with these names.
-
-    x and y may be dicts or lists of arrays. Floating point arrays take Keras' float type, as in `fit`.
-    Raises ConfigError for anything else.
-    """
-    if isinstance(value, Mapping) and "x" in value:
-        unknown = [key for key in value if key not in _NAMED]
-        if unknown:
-            raise ConfigError(f"data({split!r}) returned the key {unknown[0]!r}", f"known: {', '.join(_NAMED)}")
-        value = tuple(value.get(name) for name in _NAMED)
-        while value[-1] is None:
-            value = value[:-1]
-    if not isinstance(value, tuple):
-        value = (value,)
-    if not 1 <= len(value) <= 3:
-        raise ConfigError(f"data({split!r}) returned {len(value)} values", "return x, y and at most sample_weight")
-    for name, part in zip(_NAMED, value, strict=False):
-        if part is None:
-            raise ConfigError(f"data({split!r}) returned None for {name}", "leave it out at the end")
-    arrays = tuple(_map(lambda a: _array(a, split), part) for part in value)
-    lengths = [len(a) for part in arrays for a in _leaves(part)]
-    if len(set(lengths)) != 1:
-        raise ConfigError(
-            f"data({split!r}) returned arrays of {' and '.join(map(str, sorted(set(lengths))))} rows",
-            "all must have the same number of rows",
-        )
-    if lengths[0] == 0:
-        raise ConfigError(f"data({split!r}) returned no rows")
-    return Source(arrays, lengths[0])
-
-
-def _array(value: Any, split: str) -> np.ndarray:
-    if isinstance(value, tf.data.Dataset) or callable(value) or isinstance(value, Iterator):
-        raise ConfigError(
-            f"data({split!r}) returned a {type(value).__name__}, which this version does not read",
-            "return arrays: x, y",
-        )
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"data({split!r}) returned a {type(value).__name__}", "return NumPy arrays") from error
-    if array.dtype == object or array.ndim == 0:
-        raise ConfigError(
-            f"data({split!r}) returned a {type(value).__name__} that is no array of rows",
-            "return NumPy arrays of numbers",
-        )
-    return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
-
-
-def _map(function: Callable[[Any], Any], structure: Any) -> Any:
-    if isinstance(structure, Mapping):
-        return {key: _map(function, value) for key, value in structure.items()}
-    if isinstance(structure, (list, tuple)) and structure and not np.isscalar(structure[0]):
-        return [_map(function, value) for value in structure]
-    return function(structure)
-
-
-def _leaves(structure: Any) -> list[Any]:
-    return list(tf.nest.flatten(structure))
-
-
-def share(rows: int, parts: int, index: int) -> slice:
-    """Part `index` of `parts` of `rows` rows: contiguous, sizes differ by at most one, no row twice."""
-    return slice(rows * index // parts, rows * (index + 1) // parts)
+Permute = Callable[[np.random.Generator, int], np.ndarray]
+"""The order of that many rows, drawn from a generator."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +40,9 @@ class Schedule:
     remainder: Literal["carry", "drop"] = "carry"
     shuffle: bool = True
     accumulate: int = 1
+    permute: Permute = np.random.Generator.permutation
+    epochs: int | None = None
+    """Prepare no batches after this many epochs."""
 
     @property
     def leftover(self) -> int:
@@ -144,7 +67,7 @@ class Schedule:
         """The order of all rows in `epoch`."""
         if not self.shuffle:
             return np.arange(self.rows)
-        return np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+        return self.permute(np.random.default_rng([self.seed, epoch]), self.rows)
 
     def bounds(self, batch: int) -> slice:
         """Where global batch `batch` stands in the epoch's order."""
@@ -171,59 +94,102 @@ class GlobalBatch:
 
 
 class Feed:
-    """Prepares this worker's part of the global batches in a thread of its own, two batches ahead."""
+    """Prepares this worker's part of the global batches in threads of its own, some batches ahead."""
 
     def __init__(
-        self, data: Source, schedule: Schedule, first_replica: int, local_replicas: int, start: tuple[int, int]
+        self,
+        data: Source,
+        schedule: Schedule,
+        first_replica: int,
+        local_replicas: int,
+        start: tuple[int, int],
+        *,
+        parallel_reads: int = 2,
     ) -> None:
-        self._data, self._schedule = data, schedule
+        self._data, self._schedule, self._start = data, schedule, start
         self._replicas = range(first_replica, first_replica + local_replicas)
-        self._queue: queue.Queue[GlobalBatch | BaseException] = queue.Queue(maxsize=2)
+        self._pool = ThreadPoolExecutor(parallel_reads, thread_name_prefix="read")
+        self._queue: queue.Queue[Future[GlobalBatch]] = queue.Queue(maxsize=parallel_reads)
         self._closed = threading.Event()
         self.waited = 0.0
-        self._thread = threading.Thread(target=self._fill, args=start, name="feed", daemon=True)
+        self._thread = threading.Thread(target=self._fill, name="feed", daemon=True)
         self._thread.start()
 
     def next(self) -> GlobalBatch:
         """The next batch; the time waited for it is added to `waited` (seconds)."""
         began = time.monotonic()
-        item = self._queue.get()
+        batch = self._queue.get().result()
         self.waited += time.monotonic() - began
-        if isinstance(item, BaseException):
-            raise item
-        return item
+        return batch
 
     def close(self) -> None:
         """Stop preparing batches."""
         self._closed.set()
         while not self._queue.empty():
             self._queue.get_nowait()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _fill(self, epoch: int, index: int) -> None:
+    def _fill(self) -> None:
         try:
-            while not self._closed.is_set():
+            for prepare in self._batches():
+                self._put(self._pool.submit(prepare))
+                if self._closed.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 (raised again in the training thread)
+            failed: Future[GlobalBatch] = Future()
+            failed.set_exception(error)
+            self._put(failed)
+
+    def _batches(self) -> Iterator[Callable[[], GlobalBatch]]:
+        """What prepares each batch, from the start on, epoch after epoch."""
+        epoch, index = self._start
+        while self._schedule.epochs is None or epoch < self._schedule.epochs:
+            if isinstance(self._data, Stream):
+                yield from self._streamed(self._data, epoch, index)
+            else:
+                assert isinstance(self._data, Indexed)
                 order = self._schedule.order(epoch)
                 for batch in range(index, self._schedule.steps_per_epoch):
-                    self._put(self._batch(order, epoch, batch))
-                epoch, index = epoch + 1, 0
-        except Exception as error:  # noqa: BLE001 (raised again in the training thread)
-            self._put(error)
+                    yield partial(self._indexed, self._data, order[self._schedule.bounds(batch)], epoch, batch)
+            epoch, index = epoch + 1, 0
 
-    def _batch(self, order: np.ndarray, epoch: int, batch: int) -> GlobalBatch:
-        rows = order[self._schedule.bounds(batch)]
+    def _indexed(self, data: Indexed, rows: np.ndarray, epoch: int, batch: int) -> GlobalBatch:
+        mine = [rows[share(len(rows), self._schedule.replicas, replica)] for replica in self._replicas]
+        parts = [data.take(numbers) for numbers in mine]
+        if data.augment is not None and self._schedule.shuffle:
+            parts = [
+                data.augment(part, seeds(self._schedule.seed, epoch, numbers))
+                for part, numbers in zip(parts, mine, strict=True)
+            ]
+        return self._global_batch(epoch, batch, len(rows), parts)
+
+    def _streamed(self, data: Stream, epoch: int, index: int) -> Iterator[Callable[[], GlobalBatch]]:
+        plan = self._schedule
+        seed = plan.seed if plan.shuffle else None
+        batches = data.batches((epoch, index), plan.bounds, plan.steps_per_epoch, seed)
+        for number, rows in enumerate(batches, epoch * plan.steps_per_epoch + index):
+            yield partial(self._shared, rows, *divmod(number, plan.steps_per_epoch))
+
+    def _shared(self, rows: Any, epoch: int, batch: int) -> GlobalBatch:
+        count = len(tf.nest.flatten(rows)[0])
+        mine = [share(count, self._schedule.replicas, replica) for replica in self._replicas]
+        parts = [tf.nest.map_structure(lambda a, s=s: a[s], rows) for s in mine]
+        return self._global_batch(epoch, batch, count, parts)
+
+    def _global_batch(self, epoch: int, batch: int, rows: int, parts: Any) -> GlobalBatch:
         with tf.device("/cpu:0"):
-            parts = tuple(
-                tf.nest.map_structure(
-                    tf.constant, self._data.take(rows[share(len(rows), self._schedule.replicas, replica)])
-                )
-                for replica in self._replicas
-            )
-        return GlobalBatch(epoch, batch, len(rows), self._schedule.micro_batches(len(rows)), parts)
+            replicas = tuple(tf.nest.map_structure(tf.constant, part) for part in parts)
+        return GlobalBatch(epoch, batch, rows, self._schedule.micro_batches(rows), replicas)
 
-    def _put(self, item: GlobalBatch | BaseException) -> None:
+    def _put(self, item: Future[GlobalBatch]) -> None:
         while not self._closed.is_set():
             try:
                 self._queue.put(item, timeout=0.2)
             except queue.Full:
                 continue
             return
+
+
+def _tensors(parts: Any) -> tuple[Any, ...]:
+    with tf.device("/cpu:0"):
+        return tuple(tf.nest.map_structure(tf.constant, part) for part in parts)

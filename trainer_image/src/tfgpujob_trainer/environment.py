@@ -38,6 +38,12 @@ class Environment:
     peers: tuple[str, ...] = ()
     chiefs: int = 0
     code_directory: Path = Path("/code")
+    progress_port: int = 0
+
+    @property
+    def in_pod(self) -> bool:
+        """Whether the operator started this process, rather than a person in a shell."""
+        return bool(self.job_uid)
 
     @property
     def is_chief(self) -> bool:
@@ -85,6 +91,7 @@ def read(env: Mapping[str, str]) -> Environment:
         peers=peers,
         chiefs=len(cluster.get("chief", [])),
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
+        progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
     )
 
 

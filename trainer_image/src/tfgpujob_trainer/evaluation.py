@@ -9,8 +9,9 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer import heartbeat, metrics
-from tfgpujob_trainer.data import Feed, Schedule, Source
+from tfgpujob_trainer.data import Feed, Schedule
 from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.step import Steps
 
 LossSums = tuple[tuple[float, float | None], ...]
@@ -19,7 +20,7 @@ LossSums = tuple[tuple[float, float | None], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluator:
-    """Evaluates a model on arrays, with the replicas and batch size of the training."""
+    """Evaluates a model on a split, with the replicas and batch size of the training."""
 
     strategy: tf.distribute.Strategy
     model: keras.Model
@@ -33,7 +34,13 @@ class Evaluator:
         metrics.reset(self.strategy, self.model)
         size = max(self.schedule.replicas, self.schedule.global_batch_size // self.schedule.accumulate)
         schedule = replace(
-            self.schedule, rows=data.rows, global_batch_size=size, shuffle=False, remainder="carry", accumulate=1
+            self.schedule,
+            rows=data.rows,
+            global_batch_size=size,
+            shuffle=False,
+            remainder="carry",
+            accumulate=1,
+            epochs=1,
         )
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
         loss: LossSums = ()

@@ -33,6 +33,7 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
         "epochs": position.epoch,
         "examples": position.examples,
         "examplesPerSecond": run.progress.total.rate,
+        "inputWait": run.progress.total.input_wait,
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
         "weightsSha256": weights_digest(run.built.model),
         "model": str(output / "model.keras"),
@@ -44,6 +45,8 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
         Mark(output).write(run.config.to_json(), summary)
     for line in summary_lines(summary):
         say(line)
+    if run.progress.total.is_input_bound:
+        say(run.progress.advice(run.progress.total))
     return summary
 
 

@@ -8,8 +8,10 @@ import os
 from typing import Any
 
 from tfgpujob_trainer.exits import Outcome
+from tfgpujob_trainer.scoreboard import Scoreboard
 
 STARTING = "starting"
+CACHING = "caching"
 TRAINING = "training"
 EVALUATING = "evaluating"
 SAVING = "saving"
@@ -25,6 +27,7 @@ class Heartbeat:
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
+        self.scoreboard = Scoreboard()
 
     @classmethod
     def from_environment(cls) -> Heartbeat:
@@ -34,6 +37,7 @@ class Heartbeat:
 
     def beat(self, phase: str, step: int = 0) -> None:
         """Say what is being done; each beat restarts the deadline of one step."""
+        self.scoreboard.update(phase=phase, **({"step": step} if step else {}))
         self._send({"phase": phase, "step": step})
 
     def stoppable(self) -> None:

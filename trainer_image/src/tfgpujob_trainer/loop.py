@@ -18,6 +18,7 @@ from tfgpujob_trainer.evaluation import Evaluator, LossSums, add_loss, mean_loss
 from tfgpujob_trainer.exits import NotFiniteError, StoppedError
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.peers import Peers
+from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, describe, say
 from tfgpujob_trainer.resume import Resume
 
@@ -77,6 +78,7 @@ class Run:
     heart: Heartbeat
     stop: StopFlag
     progress: Progress
+    profiler: Profiler
     metric_states: list[Any] = field(default_factory=list)
     last_epoch: dict[str, float] = field(default_factory=dict)
     skipped: int = 0
@@ -90,16 +92,25 @@ def train(run: Run) -> Position:
     """
     position = _restore(run)
     start = (position.epoch, position.index)
-    feed = Feed(run.built.data, run.built.schedule, run.built.first_replica, run.built.local_replicas, start)
+    feed = Feed(
+        run.built.data,
+        run.built.schedule,
+        run.built.first_replica,
+        run.built.local_replicas,
+        start,
+        parallel_reads=run.config.data.parallel_reads,
+    )
     try:
         while position.step < run.total_steps:
             position = _one_step(run, feed, position)
     finally:
         feed.close()
+        run.profiler.close()
     return position
 
 
 def _one_step(run: Run, feed: Feed, position: Position) -> Position:
+    run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
     result = run.built.steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches)
@@ -140,7 +151,9 @@ def _report(run: Run, batch: GlobalBatch, position: Position, *, may_evaluate: b
     more = ""
     every = run.config.evaluate.every_epochs
     if run.built.validation is not None and every and epoch % every == 0 and may_evaluate:
-        more = f"; validation {describe(run.evaluate(run.built.validation))}"
+        found = run.evaluate(run.built.validation)
+        run.progress.evaluated(position.step, found)
+        more = f"; validation {describe(found)}"
     run.progress.epoch_line(epoch=epoch, values=values, more=more)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,10 @@ class Resume:
         config: Mapping[str, Any],
         run_json: str,
         say: Say,
+        published: Callable[[Path, int], None],
     ) -> None:
         self._store, self._variables, self._say = store, variables, say
+        self._published = published
         self._identity, self._config, self._run_json = identity, config, run_json
         self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
 
@@ -46,7 +49,7 @@ class Resume:
             arrays = {name: local_value(v) for name, v in self._variables.items()}
             arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
             record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
-            self._store.save(step, arrays, record, self._run_json)
+            self._published(self._store.save(step, arrays, record, self._run_json), step)
         peers.count(True)
 
     def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:

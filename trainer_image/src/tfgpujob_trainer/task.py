@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -22,8 +23,9 @@ from tfgpujob_trainer.built import Built
 from tfgpujob_trainer.checkpoint import Owner, Store, variables_to_save
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.data import Schedule, Source, source
+from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
+from tfgpujob_trainer.endpoint import serve
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.environment import Environment
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify
@@ -35,8 +37,11 @@ from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.main import parser
 from tfgpujob_trainer.peers import Peers
+from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
 from tfgpujob_trainer.resume import Resume
+from tfgpujob_trainer.scalars import Scalars
+from tfgpujob_trainer.sources import Source, source
 from tfgpujob_trainer.step import Steps, batch_spec, build
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -69,6 +74,8 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
         keras.config.set_dtype_policy(settings.precision)
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+    if env.progress_port and env.is_chief:
+        serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
     strategy.resolve_peers(env.peers, say)
     strategy_ = strategy.build(env, devices, settings.watchdog.step_seconds)
     stop = StopFlag()
@@ -76,7 +83,7 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     heart.stoppable()
     stop_keras_scaling_by_replicas()
     with strategy_.scope():
-        built = build_model(settings, env, strategy_, module)
+        built = build_model(settings, env, strategy_, module, heart)
         if env.is_evaluator:
             return follow(settings, built, heart, stop)
         run = assemble(settings, env, built, heart=heart, stop=stop)
@@ -95,17 +102,23 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
 
 
 def build_model(
-    settings: TrainerConfig, env: Environment, strategy_: tf.distribute.Strategy, module: Entrypoint
+    settings: TrainerConfig,
+    env: Environment,
+    strategy_: tf.distribute.Strategy,
+    module: Entrypoint,
+    heart: Heartbeat,
 ) -> Built:
     """Build model, data and steps; raises ConfigError for whatever does not fit together."""
-    data = source(module.data("train"), "train")
+    data = read(settings, module, "train", module.data("train"), heart)
+    head = data.head(2)
     model = module.model()
     lifted = lift(model, settings.accumulate)
     check_precision(settings, model)
-    build(model, data.take(slice(0, 2)))
-    steps = Steps(strategy_, model, lifted, batch_spec(data.arrays))
+    build(model, head)
+    steps = Steps(strategy_, model, lifted, batch_spec(head))
     schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
-    for line in (describe_batch(schedule, env), *lifted.notes, *steps.notes, *schedule.notes):
+    policy = f"shard policy {data.policy}"
+    for line in (describe_batch(schedule, env), policy, *data.notes, *lifted.notes, *steps.notes, *schedule.notes):
         say(line)
     wants_validation = settings.evaluate.every_epochs is not None or env.is_evaluator
     return Built(
@@ -117,17 +130,19 @@ def build_model(
         schedule=schedule,
         first_replica=strategy.first_replica(strategy_, env),
         data=data,
-        validation=other_split(module, "validation", data) if wants_validation else None,
-        test=other_split(module, "test", data),
+        validation=other_split(settings, module, "validation", data, heart) if wants_validation else None,
+        test=other_split(settings, module, "test", data, heart),
     )
 
 
 def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: Heartbeat, stop: StopFlag) -> Run:
     """Everything that training needs, with the checkpoints opened."""
     peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+    agree_on_data(built, peers)
     total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
+    output = Path(settings.output.directory)
     resume = Resume(
-        open_store(Path(settings.output.directory), settings, env, peers),
+        open_store(output, settings, env, peers),
         variables_to_save(built.model),
         identity={
             "globalBatchSize": settings.global_batch_size,
@@ -138,12 +153,17 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
         run_json=json.dumps(describe_run(settings, env, built.strategy, built.module), indent=1),
         say=say,
+        published=lambda path, step: heart.scoreboard.update(lastCheckpoint={"step": step, "directory": str(path)}),
     )
     progress = Progress(
         steps=total_steps,
         epochs=-(-total_steps // built.schedule.steps_per_epoch),
         log_every_seconds=settings.log_every_seconds,
+        input_fix=input_fix(settings),
+        scoreboard=heart.scoreboard,
+        scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
     )
+    profiled = settings.profile.steps if settings.profile.worker == env.position else None
     return Run(
         config=settings,
         built=built,
@@ -154,10 +174,31 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         heart=heart,
         stop=stop,
         progress=progress,
+        profiler=Profiler(profiled, output / "profile", say),
     )
 
 
-def other_split(module: Entrypoint, split: str, train_data: Source) -> Source | None:
+def input_fix(settings: TrainerConfig) -> str:
+    """What to set when training waits for data."""
+    more = f"raise trainer.data.parallelReads ({settings.data.parallel_reads})"
+    return f"set trainer.data.cache, or {more}" if settings.data.cache == "none" else more
+
+
+def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heart: Heartbeat) -> Source:
+    """The source of rows behind what data(split) returned."""
+    return source(
+        value,
+        split,
+        settings.data,
+        global_batch_size=settings.global_batch_size,
+        reopen=lambda: module.data(split),
+        beat=lambda: heart.beat(heartbeat.CACHING),
+    )
+
+
+def other_split(
+    settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heart: Heartbeat
+) -> Source | None:
     """Data to evaluate on; None, said aloud, if data() has no such split.
 
     Raises ConfigError if its arrays are not like those of the training data.
@@ -169,7 +210,7 @@ def other_split(module: Entrypoint, split: str, train_data: Source) -> Source | 
         return None
     if value is None:
         return None
-    found = source(value, split)
+    found = read(settings, module, split, value, heart)
     if found.signature() != train_data.signature():
         raise ConfigError(
             f"data({split!r}) has rows of {', '.join(found.signature())}, "
@@ -206,7 +247,23 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
         seed=settings.seed,
         remainder=settings.remainder,
         accumulate=accumulate,
+        permute=data.permute,
     )
+
+
+def agree_on_data(built: Built, peers: Peers) -> None:
+    """Raise ConfigError on every worker unless all read the same training rows, in number and at their head."""
+    mine = {"rows": built.data.rows, "fingerprint": built.data.fingerprint()}
+    chief = json.loads(peers.from_chief(json.dumps(mine).encode()))
+    if peers.count(mine == chief) == peers.workers:
+        return
+    if mine == chief:
+        what = "another worker's data('train') differs from this one's; see that worker's log"
+    elif mine["rows"] != chief["rows"]:
+        what = f"data('train') has {mine['rows']} rows here and {chief['rows']} on the first worker"
+    else:
+        what = "data('train') gives other rows here than on the first worker"
+    raise ConfigError(what, "let it give the same rows everywhere: sort files, seed every random generator")
 
 
 def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> Store:

@@ -73,6 +73,38 @@ class Evaluate(Model):
     """Evaluate after this many epochs. Absent: only at the end of training."""
 
 
+class Cache(StrEnum):
+    """spec.trainer.data.cache."""
+
+    NONE = "none"
+    MEMORY = "memory"
+    DISK = "disk"
+
+
+class Data(Model):
+    """spec.trainer.data."""
+
+    cache: Annotated[Cache, Field(strict=False)] = Cache.NONE
+    """Keep rows that were read and parsed, before they are shuffled and augmented: in the container's memory, or on
+    disk in its temporary directory."""
+    shuffle_window: Positive = 10000
+    """Rows within which TFRecord files, datasets and generators are shuffled. Arrays, image folders and CSV files are
+    always shuffled as a whole."""
+    steps_per_epoch: Positive | None = None
+    """Steps that count as an epoch of data without an end: a generator, or a dataset that repeats."""
+    parallel_reads: Positive = 4
+    """Batches that are read and parsed at the same time, ahead of training."""
+
+
+class Profile(Model):
+    """spec.trainer.profile."""
+
+    steps: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = None
+    """First and last optimizer step to profile, such as [5, 8]. Absent: no profile."""
+    worker: NotNegative = 0
+    """Which worker is profiled; one at a time."""
+
+
 class Watchdog(Model):
     """spec.trainer.watchdog."""
 
@@ -102,6 +134,10 @@ class TrainerSpec(Model):
     remainder: Annotated[Remainder, Field(strict=False)] = Remainder.CARRY
     """What happens to examples left over at the end of an epoch that are fewer than the replicas: carry them into
     the next epoch, or drop them."""
+    data: Data = Field(default_factory=Data)
+    """How the data that data() returns is read: cached, shuffled, read ahead."""
+    profile: Profile = Field(default_factory=Profile)
+    """Steps to look at with TensorFlow's profiler; the profile goes to profile/ in the output directory."""
     code: CodeSource | None = None
     """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
     the image has the code."""

@@ -30,6 +30,14 @@ def _code(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer.code", problem, "name exactly one of configMap, volume and image")
 
 
+def _profile(job: Job) -> Iterator[Invalid]:
+    steps = job.spec.trainer.profile.steps if job.spec.trainer else None
+    if steps is not None and steps[0] > steps[1]:
+        yield Invalid(
+            "spec.trainer.profile.steps", f"{steps[0]} is after {steps[1]}", "give the first step, then the last"
+        )
+
+
 def _no_command(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None:
         return
@@ -74,6 +82,18 @@ RULES = (
                 at="spec.trainer.code",
                 rule="(has(self.configMap) ? 1 : 0) + (has(self.volume) ? 1 : 0) + (has(self.image) ? 1 : 0) == 1",
                 message="name exactly one of configMap, volume and image",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.profile-steps",
+        _profile,
+        cel=(
+            Cel(
+                at="spec.trainer.profile",
+                rule="!has(self.steps) || size(self.steps) != 2 || self.steps[0] <= self.steps[1]",
+                field="steps",
+                message="the first step is after the last; give the first step, then the last",
             ),
         ),
     ),

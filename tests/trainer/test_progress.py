@@ -1,0 +1,138 @@
+"""How a run tells how it goes: JSON lines, /progress, TensorBoard, a profile, and one sentence about the input."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config, until
+
+from tfgpujob_trainer import endpoint
+from tfgpujob_trainer.environment import read
+from tfgpujob_trainer.progress import Progress
+from tfgpujob_trainer.scoreboard import MAX_BYTES, Scoreboard
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("tasks")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def run(launch: Launcher) -> tuple[Task, dict[str, Any], list[str]]:
+    """A run whose 20th step takes for ever, with its /progress at that time; then it is stopped."""
+    (port,) = free_ports(1)
+    config = trainer_config(
+        launch.directory / "out", checkpoint={"everySteps": 5}, profile={"steps": [3, 4]}, evaluate={"everyEpochs": 1}
+    )
+    task = launch.start(config, env={"TEST_AT": "20", "TEST_DO": "stall", "TFGPU_PROGRESS_PORT": str(port)})
+    until(lambda: (ask(port) or {}).get("step") == 19)
+    seen, addresses = ask(port), listening(port)
+    task.process.kill()
+    task.wait()
+    return task, seen, addresses
+
+
+def ask(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+            return json.loads(answer.read(MAX_BYTES + 1))
+    except OSError:
+        return None
+
+
+def listening(port):
+    """Addresses, as /proc shows them, at which somebody listens on `port`."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [f[1].split(":")[0] for f in lines if f[3] == "0A" and int(f[1].split(":")[1], 16) == port]
+
+
+def test_progress_while_a_run_goes_on(run, launch):
+    _, progress, _ = run
+    assert {k: progress[k] for k in ("phase", "step", "steps", "epochs")} == {
+        "phase": "training",
+        "step": 19,
+        "steps": 35,
+        "epochs": 5,
+    }
+    assert progress["epoch"] == 2
+    assert progress["loss"] > 0
+    assert progress["examplesPerSecond"] > 0
+    assert progress["stepSeconds"] > 0
+    assert 0 <= progress["inputWait"] <= 1
+    directory = launch.directory / "out" / "checkpoints" / "step-0000000015"
+    assert progress["lastCheckpoint"] == {"step": 15, "directory": str(directory)}
+
+
+def test_a_run_from_a_shell_answers_this_machine_alone(run):
+    assert run[2] == ["0100007F"]
+
+
+def test_tensorboard_has_training_and_validation(run, launch):
+    def scalars(split):
+        found: dict[str, list[int]] = {}
+        for file in (launch.directory / "out" / "tensorboard" / split).glob("events*"):
+            for event in tf.compat.v1.train.summary_iterator(str(file)):
+                for value in event.summary.value:
+                    assert np.isfinite(tf.make_ndarray(value.tensor))
+                    found.setdefault(value.tag, []).append(event.step)
+        return found
+
+    train, validation = scalars("train"), scalars("validation")
+    assert train["loss"] == train["accuracy"] == train["examplesPerSecond"] == [7, 14]
+    assert validation["loss"] == validation["accuracy"] == [7, 14]
+
+
+def test_the_profile_of_the_named_steps_is_written(run, launch):
+    assert list((launch.directory / "out" / "profile").rglob("*.xplane.pb"))
+    assert run[0].log.count("profile written: tensorboard --logdir") == 1
+
+
+def test_json_has_no_numbers_that_json_does_not_know():
+    board = Scoreboard()
+    board.update(loss=float("nan"), step=3)
+    assert json.loads(board.to_json(), parse_constant=pytest.fail)["loss"] is None
+
+
+def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
+    said: list[str] = []
+    port = endpoint.serve(Scoreboard(), 0, in_pod=True, say=said.append)
+    assert port is not None
+    assert ask(port)["phase"] == "starting"
+    for path in ("/", "/progress/", "/../progress", "/etc/passwd"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5)
+    assert endpoint.serve(Scoreboard(), port, in_pod=True, say=said.append) is None
+    fix = "set TFGPU_PROGRESS_PORT to a free one, or to 0"
+    assert said == [f"no /progress: port {port}: Address already in use; {fix}"]
+    with socket.create_connection(("127.0.0.1", port)):  # says nothing, and keeps others waiting for a second only
+        until(lambda: ask(port) is not None, 10)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [({}, 0), ({"TFGPU_JOB_UID": "u"}, 8080), ({"TFGPU_JOB_UID": "u", "TFGPU_PROGRESS_PORT": "0"}, 0)],
+)
+def test_the_port_is_opened_in_pods_and_where_it_is_asked_for(env, port):
+    assert read(env).progress_port == port
+
+
+@pytest.mark.parametrize(("waited", "said"), [(0.34, True), (0.05, False)])
+def test_waiting_for_data_is_said_once_with_what_to_do(waited, said, capsys):
+    progress = Progress(steps=10, epochs=2, log_every_seconds=1, input_fix="do this", scoreboard=Scoreboard())
+    for epoch in (1, 2):
+        for _ in range(10):
+            progress.add(8, 1.0, waited)
+        progress.epoch_line(epoch=epoch, values={"loss": 1.0})
+    line = "input-bound: 34% of the time is waiting for data; do this"
+    assert capsys.readouterr().out.count(line) == (1 if said else 0)

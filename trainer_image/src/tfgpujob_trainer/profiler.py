@@ -1,0 +1,43 @@
+"""Profiles some steps of one worker with TensorFlow's profiler, for TensorBoard's Profile page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+Say = Callable[[str], None]
+
+
+class Profiler:
+    """Runs from before the first to after the last of `steps`. Trouble with it never ends the training."""
+
+    def __init__(self, steps: tuple[int, ...] | None, directory: Path, say: Say) -> None:
+        self._steps, self._directory, self._say = steps, directory, say
+        self._running = False
+
+    def before(self, step: int) -> None:
+        """Start or stop, now that `step` is the next one."""
+        if self._steps is None:
+            return
+        first, last = self._steps
+        if not self._running and first <= step <= last:
+            self._attempt(tf.profiler.experimental.start, str(self._directory))
+            self._running = self._steps is not None
+        elif self._running and step > last:
+            self.close()
+
+    def close(self) -> None:
+        """Write what was profiled so far."""
+        if self._running:
+            self._attempt(tf.profiler.experimental.stop)
+            self._running = False
+            self._say(f"profile written: tensorboard --logdir {self._directory}")
+
+    def _attempt(self, action: Callable[..., None], *arguments: str) -> None:
+        try:
+            action(*arguments)
+        except tf.errors.OpError as error:
+            self._say(f"no profile: {error.message}")
+            self._steps = None

@@ -1,0 +1,43 @@
+"""How a run goes, as one small JSON object. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from typing import Any
+
+MAX_BYTES = 16 << 10
+
+
+class Scoreboard:
+    """The last known state of the run. Any thread may read it; None stands for what is not known yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: dict[str, Any] = {
+            "phase": "starting",
+            "step": None,
+            "steps": None,
+            "epoch": None,
+            "epochs": None,
+            "loss": None,
+            "examplesPerSecond": None,
+            "inputWait": None,
+            "stepSeconds": None,
+            "lastCheckpoint": None,
+        }
+
+    def update(self, **known: Any) -> None:
+        """Set what is known now; the names are those of the JSON object."""
+        with self._lock:
+            self._state.update(known)
+
+    def to_json(self) -> bytes:
+        """The JSON object; a number that is not finite is null, which every JSON reader can read."""
+        with self._lock:
+            state = dict(self._state)
+        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
+        encoded = json.dumps(plain).encode()
+        assert len(encoded) <= MAX_BYTES
+        return encoded
