@@ -24,7 +24,7 @@ from tests.harness.faults import Fault
 from tests.harness.feed import Sight
 from tests.harness.scenarios import SCENARIOS
 
-BEHIND = (2, 6)
+BEHIND = (1, 3, 8)
 """How old, in revisions, the first lists of a restarted operator are at the points that test for it."""
 KEPT_REPORTS = 40
 

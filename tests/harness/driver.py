@@ -67,6 +67,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     world = World(scenario.ends, injector, blindfold)
     world.scheduler.gpus = scenario.schedulable_gpus
     world.behind_after_crash = strike.behind
+    world.lags = scenario.lags
+    world.promises.strict_lists = not strike.behind
     handler = Complaints(world)
     logger = logging.getLogger("tfgpujob")
     logger.addHandler(handler)

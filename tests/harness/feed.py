@@ -21,6 +21,7 @@ from tfgpujob.core.snapshot import Kind
 DELAY = 0.003
 LATE = 20.0
 BLIND = 8.0
+LAG = 4.0
 WATCHED = {Kind.JOB: "", Kind.POD: names.LABEL_JOB_NAME, Kind.SERVICE: names.LABEL_JOB_NAME}
 Handle = Callable[[Kind, str | None, Object], None]
 
@@ -57,12 +58,20 @@ class Feed:
         self._blindfold = blindfold
         self._handle = handle
         self._blind_until = 0.0
+        self._lags_until = 0.0
+        self.delay = DELAY
+        """Seconds until an event is told."""
         self._stopped = False
         self.held_until = 0.0
         """A process that stands still hears everything when it goes on."""
 
     def start(self, since: int) -> None:
-        """List, as of that revision, and follow from there."""
+        """List, as of that revision, and follow from there.
+
+        Whoever lists the past is served by an API server that is behind the others, and stays so for a while.
+        """
+        if since < self._server.history.revision:
+            self._lags_until = asyncio.get_running_loop().time() + LAG
         for obj in self._server.history.at(since).values():
             self._tell_listed(obj)
         for change in self._server.history.all_since(since):
@@ -85,7 +94,8 @@ class Feed:
             self._blind_until = loop.time() + BLIND
             loop.call_later(BLIND, self._relist)
         if sight in (None, Sight.REPEATED):
-            loop.call_later(DELAY, self._tell, kind, event, change.object)
+            due = max(loop.time() + self.delay, self._lags_until)
+            loop.call_at(due, self._tell, kind, event, change.object)
         if sight in (Sight.LATE, Sight.REPEATED):
             loop.call_later(LATE, self._tell, kind, event, change.object)
 

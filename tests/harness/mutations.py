@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core import case, complete, finished, reconcile, restart, start, view
+from tfgpujob.core import case, complete, finished, reconcile, start, view
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
 from tfgpujob.shell import leader, main, store, worker
 from tfgpujob.shell.ports import ApiError
@@ -35,13 +35,19 @@ class Mutation:
     bug: Wrap
     scenarios: tuple[str, ...]
     """Where the bug must show; tried in this order."""
+    also: tuple[tuple[Any, str], Wrap] | None = None
+    """The second barrier, taken down too."""
 
 
 @contextmanager
 def planted(mutation: Mutation) -> Iterator[None]:
     """The bug is in the code."""
     owner, name = mutation.where
-    with patch.object(owner, name, mutation.bug(getattr(owner, name))):
+    with ExitStack() as bugs:
+        bugs.enter_context(patch.object(owner, name, mutation.bug(getattr(owner, name))))
+        if mutation.also:
+            (owner, name), bug = mutation.also
+            bugs.enter_context(patch.object(owner, name, bug(getattr(owner, name))))
         yield
 
 
@@ -134,9 +140,13 @@ def _shrugs_at_conflicts(real: Any) -> Any:
 
 
 def _counts_twice(real: Any) -> Any:
-    def broken(job_draft: Any, failure: Any) -> Any:
-        real(job_draft, failure)
-        return real(job_draft, failure)
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        before = ((snapshot.job or {}).get("status") or {}).get("restarts", 0)
+        if outcome.intent is None or outcome.intent.get("restarts", 0) <= before:
+            return outcome
+        twice = {**outcome.intent, "restarts": before + 2}
+        return replace(outcome, intent=twice, status=twice)
 
     return broken
 
@@ -171,7 +181,13 @@ def _writes_always(real: Any) -> Any:
 MUTATIONS: Sequence[Mutation] = (
     Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
-    Mutation("create during deletion", (main, "reconcile"), _deaf_to_deletion, ("deleted-in-the-foreground",)),
+    Mutation(
+        "create during deletion",
+        (main, "reconcile"),
+        _deaf_to_deletion,
+        ("deleted-in-the-foreground",),
+        ((worker.Worker, "_reread"), lambda _: _no_reread),
+    ),
     Mutation("write a second terminal condition", (main, "reconcile"), _second_ending, ("multi-worker",)),
     Mutation("trust a stale view", (worker.Worker, "_look_up"), _hearsay, ("multi-worker", "evicted")),
     Mutation(
@@ -181,7 +197,7 @@ MUTATIONS: Sequence[Mutation] = (
         ("suspended-and-resumed", "leader-stopped", "recreated"),
     ),
     Mutation("go on after a conflict", (worker.Worker, "_write_status"), _shrugs_at_conflicts, ("multi-worker",)),
-    Mutation("count a failure twice", (restart, "_count"), _counts_twice, ("retryable-failure",)),
+    Mutation("count a failure twice", (main, "reconcile"), _counts_twice, ("retryable-failure",)),
     Mutation(
         "rerun a recorded success",
         (view, "_recorded"),

@@ -40,6 +40,8 @@ class Scenario:
     phases: Mapping[str, str] = field(default_factory=dict)
     """status.phase of every job that is left at the end, by name: what the story comes to."""
     schedulable_gpus: int = 64
+    lags: Mapping[str, float] = field(default_factory=dict)
+    """Operators whose watches are that many seconds late."""
 
 
 # Jobs
@@ -232,6 +234,16 @@ def refuse_no_more(world: World) -> None:
 
 def kill(identity: str) -> Do:
     return lambda world: world.operators[identity].kill()
+
+
+def lose(identity: str) -> Do:
+    """Its node is gone: it dies, and nobody starts it again."""
+
+    def do(world: World) -> None:
+        world.lost.add(identity)
+        world.operators[identity].kill()
+
+    return do
 
 
 def stop(identity: str) -> Do:

@@ -25,6 +25,7 @@ from tests.harness.scenario import (
     gone,
     job,
     kill,
+    lose,
     no_pods,
     nothing,
     quota,
@@ -187,7 +188,13 @@ LOSSES = (
         name="vanished-while-starting",
         script=(submit(MWM), Step(created("train", 2), vanish("train-worker-0"))),
         forgives=dict.fromkeys(
-            (f"{STATUS}disruptions", f"{STATUS}lastFailure", f"{STATUS}conditions/Restarting"), STARTING
+            (
+                f"{STATUS}disruptions",
+                f"{STATUS}consecutiveDisruptions",
+                f"{STATUS}lastFailure",
+                f"{STATUS}conditions/Restarting",
+            ),
+            STARTING,
         ),
         phases=SUCCEEDED,
     ),
@@ -252,7 +259,8 @@ REFUSALS = (
         name="foreign-labelled-pod",
         script=(
             Step(at_once, then(apply(foreign_pod("train-worker-1", **{names.LABEL_JOB_NAME: "train"})), apply(MWM))),
-            Step(shows("train", "Accepted", "False", "NameTaken"), delete("Pod", "train-worker-1")),
+            Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
+            Step(after(8), delete("Pod", "train-worker-1")),
         ),
         phases=SUCCEEDED,
     ),
@@ -357,7 +365,7 @@ PEOPLE = (
         name="edited-while-running",
         script=(
             submit(MWM),
-            Step(running("train", 2), edit("train", replicaSpecs={"worker": {"replicas": 3}})),
+            Step(shows("train", "Running", "True"), edit("train", replicaSpecs={"worker": {"replicas": 3}})),
             Step(
                 shows("train", "Accepted", "False", "ImmutableFieldChanged"),
                 edit("train", replicaSpecs={"worker": {"replicas": 2}}),
@@ -382,6 +390,24 @@ OPERATORS = (
         name="leader-killed",
         script=(submit(MWM), Step(created("train", 1), kill("operator-a"))),
         operators=("operator-a", "operator-b"),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="leader-lost",
+        script=(submit(MWM), Step(created("train", 1), lose("operator-a"))),
+        operators=("operator-a", "operator-b"),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="leader-lost-to-a-late-standby",
+        script=(
+            submit(MWM),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), then(lose("operator-a"), evict("train-worker-0"))),
+        ),
+        operators=("operator-a", "operator-b"),
+        lags={"operator-b": 30.0},
+        ends=SECOND_TIME,
         phases=SUCCEEDED,
     ),
     Scenario(

@@ -55,9 +55,11 @@ class World:
         self.blindfold = blindfold
         self.config: Config = CONFIG
         self.operators: dict[str, OperatorProcess] = {}
-        self.respawn = True
+        self.lost: set[str] = set()
+        """Operators that are not started again."""
         self.behind_after_crash = 0
         """How many revisions old the first lists of a restarted operator process are."""
+        self.lags: Mapping[str, float] = {}
         self.marks: dict[Callable[[World], bool], float] = {}
         """When a waiting step of the script began to wait."""
         self.complaints: list[str] = []
@@ -80,6 +82,7 @@ class World:
             on_death=lambda: self._died(identity),
         )
         self.operators[identity] = process
+        process.feed.delay = self.lags.get(identity, process.feed.delay)
         process.start(behind=behind)
         return process
 
@@ -112,7 +115,7 @@ class World:
                 self._one_more_is_ready(pod)
 
     def _died(self, identity: str) -> None:
-        if self.respawn:
+        if identity not in self.lost:
             self.loop.call_later(RESTART, self.spawn, identity, self.behind_after_crash)
 
     def _one_more_is_ready(self, pod: Object) -> None:

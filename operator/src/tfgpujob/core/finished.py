@@ -50,8 +50,12 @@ def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec | None) -> Outcome
 
 
 def clean_up(snapshot: Snapshot, draft: Draft, policy: CleanPodPolicy) -> tuple[Delete, ...]:
+    """A pod that goes because it runs goes only if it still does: one that has ended meanwhile may have to stay."""
     own = own_pods(snapshot, draft.attempt)
-    return tuple(Delete(Kind.POD, pod.name, pod.uid) for pod in pods_to_clean(policy, own))
+    return tuple(
+        Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version)
+        for pod in pods_to_clean(policy, own)
+    )
 
 
 def _the_job(snapshot: Snapshot) -> Delete:

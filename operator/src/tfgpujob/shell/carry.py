@@ -85,6 +85,7 @@ class Hands:
             if lookup.code != 404:
                 raise
             return True
+        self._store.put(delete.kind, found)
         uid: str = found["metadata"]["uid"]
         return uid != delete.uid
 

@@ -47,6 +47,8 @@ class Elector:
         self._observed_at = 0.0
         self._renewed_at = 0.0
         self.leading = False
+        self.succeeds_another = False
+        """The Lease was somebody else's before: what they wrote last may not have reached our watches yet."""
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Lead whenever possible, until cancelled; then the work has ended and the Lease is free.
@@ -137,6 +139,7 @@ class Elector:
             if error.code != 409:
                 logger.warning("cannot take the Lease", extra={"error": str(error)})
             return False
+        self.succeeds_another = self._lease is not None and not self._held()
         self._observe(written)
         self._renewed_at = started
         return True

@@ -103,6 +103,8 @@ class Operator:
 
     async def lead(self) -> None:
         """What only the leader does."""
+        if self.elector.succeeds_another:
+            await self.resync.again(lambda: self.supervisor.beat("resync"))
         for key in self.store.jobs():
             self.queue.add(key)
         try:

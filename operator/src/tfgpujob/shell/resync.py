@@ -48,6 +48,10 @@ class Resync:
         await self._until_done(beat)
         self.synced.set()
 
+    async def again(self, beat: Callable[[], None]) -> None:
+        """List everything now; tries until it succeeds. A list shows all that was written before it; a watch may lag."""
+        await self._until_done(beat)
+
     async def run(self, every: float, beat: Callable[[], None]) -> None:
         """List everything every `every` seconds, give or take a tenth; then have every job looked at."""
         while True:
