@@ -49,7 +49,7 @@ class Resync:
         self.synced.set()
 
     async def again(self, beat: Callable[[], None]) -> None:
-        """List everything now; tries until it succeeds. A list shows all that was written before it; a watch may lag."""
+        """List everything now, until it succeeds. A list shows all that was written before it; a watch may lag."""
         await self._until_done(beat)
 
     async def run(self, every: float, beat: Callable[[], None]) -> None:
