@@ -76,3 +76,8 @@ crashpoints: venv ## every crash point and every misleading view of every scenar
 	@$(PY) -m tests.harness.crashpoints
 sequences: venv ## 10,000 random stories of people, clusters and operators
 	@$(PY) -m tests.harness.sequences
+
+SECONDS ?= 600
+.PHONY: soak
+soak: venv ## 200 jobs while operators, API server and etcd are killed (SECONDS=600)
+	@$(PY) -m tests.soak --seconds $(SECONDS)

@@ -47,6 +47,9 @@ class Cluster(Protocol):
     def start_node(self, name: str) -> None:
         """Bring a stopped node back. Raises ClusterError where that can't be done."""
 
+    def restart_component(self, name: str) -> None:
+        """Kill etcd or apiserver, which starts again by itself. Raises ClusterError where that can't be done."""
+
     def read_from_node(self, path: str) -> bytes | None:
         """A file of a node's disk, such as one in the folder behind a volume; None where it can't be had."""
 
@@ -95,6 +98,9 @@ class Local:
         with runtime.exclusive():
             if not runtime.is_ready(node):
                 runtime.start_node(node, build.ensure_built())
+
+    def restart_component(self, name: str) -> None:
+        runtime.kill_component(name)
 
     def read_from_node(self, path: str) -> bytes | None:
         return Path(path).read_bytes() if Path(path).is_file() else None
@@ -148,6 +154,10 @@ class Kind:
     def start_node(self, name: str) -> None:
         run(_engine(), "start", name)
 
+    def restart_component(self, name: str) -> None:
+        program = {"apiserver": "kube-apiserver"}.get(name, name)
+        run(_engine(), "exec", f"{self.name}-control-plane", "pkill", "--signal", "KILL", "--exact", program)
+
     def read_from_node(self, path: str) -> bytes | None:
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "copy")
@@ -188,6 +198,9 @@ class Existing:
         raise ClusterError(f"node {name} of a cluster of yours is not ours to stop", "use TFGPU_CLUSTER=local")
 
     start_node = stop_node
+
+    def restart_component(self, name: str) -> None:
+        raise ClusterError(f"the {name} of a cluster of yours is not ours to kill", "use TFGPU_CLUSTER=local")
 
     def read_from_node(self, path: str) -> bytes | None:  # noqa: ARG002
         return None

@@ -35,7 +35,7 @@ from localcluster.layout import (
     Settings,
 )
 from localcluster.progress import run_steps, say
-from localcluster.tools import locked, wait_for
+from localcluster.tools import locked, succeeds, wait_for
 
 INIT = "catatonit"
 # Long enough for the import of large images; a node that fails says so at once.
@@ -178,6 +178,14 @@ def stop_node(node: Node) -> None:
     node.go_file.unlink(missing_ok=True)
     if not wait_for(lambda: _remove_cgroups(node), seconds=10):
         raise ClusterError(f"the cgroup folders {node.cgroup} in {CGROUP_ROOT} can't be removed", "run down again")
+
+
+def kill_component(name: str) -> None:
+    """Kill `etcd` or `apiserver`; the node starts it again within a second. Raises ClusterError when it doesn't run."""
+    program = {"apiserver": "kube-apiserver"}.get(name, name)
+    where = ("--ns", str(init_of(Node(1)) or 0), "--nslist", "pid")
+    if not succeeds("pkill", "--signal", "KILL", "--exact", *where, program):
+        raise ClusterError(f"no {program} runs in node1", "look at `make cluster-status`")
 
 
 def _nodes(settings: Settings) -> list[Node]:

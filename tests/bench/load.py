@@ -208,6 +208,12 @@ def succeeded() -> dict[str, Any]:
     return _status("Succeeded", ready=False, state={"terminated": ended})
 
 
+def failed(exit_code: int) -> dict[str, Any]:
+    """A pod's status once its main container has ended with this code."""
+    ended = {"exitCode": exit_code, "reason": "Error", "startedAt": _stamp(), "finishedAt": _stamp()}
+    return _status("Failed", ready=False, state={"terminated": ended})
+
+
 def _status(phase: str, *, ready: bool, state: Mapping[str, Any]) -> dict[str, Any]:
     conditions = {"Initialized": True, "Ready": ready, "ContainersReady": ready, "PodScheduled": True}
     return {

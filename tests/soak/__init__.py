@@ -1,0 +1,1 @@
+"""Jobs run while operators, API server and etcd are killed, again and again. `make soak`."""
