@@ -26,6 +26,8 @@ FULL: dict[str, Any] = {
     "entrypoint": "train.py",
     "params": {"units": 64, "lr": 0.001, "layers": [1, 2], "name": "größer", "nested": {"a": None}},
     "globalBatchSize": 96,
+    "accumulate": 3,
+    "precision": "mixed_bfloat16",
     "steps": 5_000_000_000,
     "seed": 7,
     "deterministic": True,

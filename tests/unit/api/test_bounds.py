@@ -66,6 +66,8 @@ FULL: dict[str, Any] = {
         "entrypoint": "digits",
         "params": {"units": 1},
         "globalBatchSize": 8,
+        "accumulate": 2,
+        "precision": "mixed_float16",
         "epochs": 1,
         "seed": 1,
         "deterministic": False,

@@ -17,6 +17,14 @@ class Remainder(StrEnum):
     DROP = "drop"
 
 
+class Precision(StrEnum):
+    """spec.trainer.precision: the names of Keras' dtype policies."""
+
+    FLOAT32 = "float32"
+    MIXED_BFLOAT16 = "mixed_bfloat16"
+    MIXED_FLOAT16 = "mixed_float16"
+
+
 class ConfigMapCode(Model):
     """spec.trainer.code.configMap."""
 
@@ -123,6 +131,12 @@ class TrainerSpec(Model):
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
     global_batch_size: Positive
     """Examples per optimizer step over all workers together. It does not change with the number of workers."""
+    accumulate: Positive | None = None
+    """Micro-batches that each optimizer step is split into, so that only one micro-batch's activations must fit into
+    memory; the result is the same. Absent: what the compiled optimizer's gradient_accumulation_steps says, or 1."""
+    precision: Annotated[Precision | None, Field(strict=False)] = None
+    """Type that is computed in: float32, mixed_bfloat16 (fast on recent GPUs, and safe) or mixed_float16 (with a loss
+    scale; steps that overflow are skipped and counted). Weights stay float32. Absent: what the model says."""
     epochs: Positive | None = None
     """Passes over the training data. Set either epochs or steps."""
     steps: Positive64 | None = None
