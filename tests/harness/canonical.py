@@ -24,7 +24,17 @@ from tests.harness.resources import Object, controller
 from tfgpujob import names
 
 _LEFT_OUT = frozenset(
-    ("lastTransitionTime", "startTime", "completionTime", "attemptStartTime", "time", "notBefore", "attempt")
+    (
+        "lastTransitionTime",
+        "startTime",
+        "completionTime",
+        "attemptStartTime",
+        "time",
+        "notBefore",
+        "attempt",
+        "backoffUntil",
+        "lastCountedPodUID",
+    )
 )
 _NUMBERS = re.compile(r"([Aa]ttempt) \d+")
 

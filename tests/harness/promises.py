@@ -34,8 +34,8 @@ class Promises:
         """Lists are quorum reads, as they are on a real server. Where they are not, generations may meet."""
         self._gone: dict[str, float] = {}
         self._renewed_at = 0.0
-        self._real_failures: dict[str, set[int]] = {}
-        self._real_losses: dict[str, set[int]] = {}
+        self._real_failures: dict[str, set[str]] = {}
+        self._real_losses: dict[str, set[str]] = {}
         self._real_successes: set[tuple[str, str, str]] = set()
         server.observers.append(self.check)
 
@@ -124,13 +124,16 @@ class Promises:
             yield "outcome_is_true: ReplicaFailed, but none failed"
 
     def failures_are_counted_once(self, change: Change) -> Iterator[str]:
-        """`restarts` and `disruptions` never exceed the attempts that really failed or lost a pod."""
+        """`restarts` and `disruptions` never exceed the attempts that really failed or lost a pod.
+
+        Of a job whose replicas start again on their own, it is the pods that count.
+        """
         uid, status = change.object["metadata"]["uid"], change.object.get("status") or {}
         failed, lost = self._real_failures.get(uid, set()), self._real_losses.get(uid, set())
         if status.get("restarts", 0) > len(failed):
-            yield f"failures_are_counted_once: restarts {status['restarts']}, attempts failed {sorted(failed)}"
+            yield f"failures_are_counted_once: restarts {status['restarts']}, really failed {sorted(failed)}"
         if status.get("disruptions", 0) > len(lost):
-            yield f"failures_are_counted_once: disruptions {status['disruptions']}, attempts lost {sorted(lost)}"
+            yield f"failures_are_counted_once: disruptions {status['disruptions']}, really lost {sorted(lost)}"
         assert change.old is not None
         for field in ("restarts", "disruptions"):
             if status.get(field, 0) < (change.old.get("status") or {}).get(field, 0):
@@ -198,9 +201,11 @@ class Promises:
         ]
         if older and self.strict_lists:
             yield f"creates_are_licensed: {_title(change)} beside {older} of an older attempt"
+        if int(labels[names.LABEL_REPLICA_RESTART]) != _licensed_restart(job, role, index):
+            yield f"creates_are_licensed: {_title(change)} of restart {labels[names.LABEL_REPLICA_RESTART]}"
 
     def deletes_are_licensed(self, change: Change) -> Iterator[str]:
-        """A pod goes only when the status says why: a later attempt, the end, or a suspension."""
+        """A pod goes only when the status says why: a later attempt, its own restart, the end, or a suspension."""
         if change.verb not in DELETES or change.kind != "Pod":
             return
         job = self._job_of(change.object)
@@ -208,6 +213,9 @@ class Promises:
             return
         conditions = _conditions(job)
         superseded = int((job.get("status") or {}).get("attempt", 0)) > int(_attempt_of(change.object)[1])
+        labels = change.object["metadata"]["labels"]
+        role, index = labels[names.LABEL_REPLICA_TYPE], int(labels[names.LABEL_REPLICA_INDEX])
+        superseded = superseded or _licensed_restart(job, role, index) > int(labels[names.LABEL_REPLICA_RESTART])
         if not superseded and "True" not in (conditions.get("Finished"), conditions.get("Suspended")):
             yield f"deletes_are_licensed: {_title(change)}"
 
@@ -229,7 +237,8 @@ class Promises:
         if change.kind != "Pod" or not _replica(change.object)[0]:
             return
         uid, role, index = _replica(change.object)
-        attempt = int(_attempt_of(change.object)[1] or 0)
+        job = self._job_of(change.object)
+        attempt = meta["uid"] if job is not None and _restarts_alone(job) else _attempt_of(change.object)[1]
         if change.by == "kubelet" and change.verb == "replace_status":
             code = exit_code(change.object)
             if code == 0:
@@ -278,6 +287,21 @@ def _addresses(pod: Object) -> dict[tuple[str, str], str]:
 
 def _attempt_of(pod: Object) -> tuple[str, str]:
     return _replica(pod)[0], (pod["metadata"].get("labels") or {}).get(names.LABEL_ATTEMPT, "")
+
+
+def _restarts_alone(job: Object) -> bool:
+    spec = job.get("spec") or {}
+    scope = (spec.get("runPolicy") or {}).get("restartScope", "Auto")
+    return (spec.get("strategy"), scope) in {
+        ("ParameterServer", "Auto"),
+        ("ParameterServer", "Replica"),
+        ("Custom", "Replica"),
+    }
+
+
+def _licensed_restart(job: Object, role: str, index: int) -> int:
+    records = (job.get("status") or {}).get("restartRecords") or ()
+    return next((int(r["restarts"]) for r in records if (r["role"], r["index"]) == (role, index)), 0)
 
 
 def _conditions(job: Mapping[str, Any]) -> dict[str, str]:

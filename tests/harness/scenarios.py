@@ -200,6 +200,64 @@ LOSSES = (
     ),
 )
 
+SERVERS = job("train", "ParameterServer", chief=1, worker=2, ps=1)
+SECOND_CHIEF = {"chief": (None, 0)}
+"""The chief goes on until the gang is complete for the second time."""
+
+REPLICAS = (
+    Scenario(
+        name="worker-alone", script=(submit(SERVERS),), ends={"worker-1": (137, None), **SECOND_CHIEF}, phases=SUCCEEDED
+    ),
+    Scenario(name="chief-alone", script=(submit(SERVERS),), ends={"chief": (143, 0)}, phases=SUCCEEDED),
+    Scenario(
+        name="server-and-chief",
+        script=(submit(SERVERS),),
+        ends={"ps-0": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-drained",
+        script=(
+            submit(SERVERS),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), delete("Pod", "train-worker-1")),
+        ),
+        ends=SECOND_CHIEF,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-alone-without-room",
+        script=(
+            submit(SERVERS),
+            Step(training("train"), apply(quota(pods="1"))),
+            Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
+        ),
+        ends={"worker-1": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-for-good", script=(submit(SERVERS),), ends={"worker-1": (1,), "chief": (None,)}, phases=FAILED
+    ),
+    Scenario(
+        name="custom-replica",
+        script=(submit(job("train", "Custom", chief=1, worker=2, run_policy={"restartScope": "Replica"})),),
+        ends={"worker-0": (None,), "worker-1": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="evaluator-alone",
+        script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
+        ends={"evaluator": (137, None), "worker": (None, 0)},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="evaluator-for-good",
+        script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
+        ends={"evaluator": (1,), "worker": (None,)},
+        phases=RUNNING,
+    ),
+)
+
 REFUSALS = (
     Scenario(
         name="quota-then-room",
@@ -430,4 +488,6 @@ OPERATORS = (
     ),
 )
 
-SCENARIOS = {scenario.name: scenario for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REFUSALS, *PEOPLE, *OPERATORS)}
+SCENARIOS = {
+    scenario.name: scenario for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *REFUSALS, *PEOPLE, *OPERATORS)
+}

@@ -30,6 +30,8 @@ NOT_STATE = frozenset({"Lease", "Event"})
 Ends = Mapping[str, Sequence[int | None]]
 """How replicas end, by `role-index` or `role`: the exit code of the 1st, 2nd, … complete run of the gang.
 
+A gang runs anew whenever it is complete again, be it all of it or one replica that started again.
+
 The last one repeats; None runs for ever. Default: parameter servers, and their workers, run for ever, everybody
 else exits 0.
 """
@@ -67,7 +69,7 @@ class World:
         self.last_change = 0.0
         self.work = WORK
         self._ends = ends
-        self._runs: dict[tuple[str, str], int] = {}
+        self._gangs: set[frozenset[str]] = set()
         self._run_count: dict[str, int] = {}
         self.server.observers.append(self._notice)
 
@@ -133,10 +135,11 @@ class World:
         service = self.server.objects.get(("Service", pod["metadata"]["namespace"], owner["name"]))
         named_by = controller(service) if service else None
         named = named_by is not None and named_by["uid"] == uid
-        if not counts or not named or len(gang) < sum(counts.values()) or (uid, attempt) in self._runs:
+        members = frozenset(p["metadata"]["uid"] for p in gang)
+        if not counts or not named or len(gang) < sum(counts.values()) or members in self._gangs:
             return
+        self._gangs.add(members)
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
-        self._runs[uid, attempt] = run
         for number, member in enumerate(gang):
             code = self._code(member, run, job["spec"].get("strategy"))
             if code is not None:

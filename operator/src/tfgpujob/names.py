@@ -116,6 +116,7 @@ class Reason(StrEnum):
     ALL_READY = "AllReady"
     REPLICA_NOT_READY = "ReplicaNotReady"
     STOPPED = "Stopped"
+    REPLICA_RESTARTING = "ReplicaRestarting"
     # Restarting
     DISRUPTED = "Disrupted"
     RETRYABLE_FAILURE = "RetryableFailure"

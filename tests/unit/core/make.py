@@ -72,6 +72,7 @@ def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
         "index": int(index),
         "attempt": 1,
         "replica_restart": 0,
+        "created_at": "2026-01-01T00:00:00Z",
         "deleting": False,
         "phase": "Running",
         "ready": True,

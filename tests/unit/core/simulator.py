@@ -244,7 +244,10 @@ class World:
     def _try(self, create: Create) -> Refusal | None:
         self.tries += 1
         if create.kind is Kind.POD:
-            assert create.body["metadata"]["labels"][names.LABEL_ATTEMPT] == str(self.status["attempt"]), "no licence"
+            labels = create.body["metadata"]["labels"]
+            assert labels[names.LABEL_ATTEMPT] == str(self.status["attempt"]), "no licence"
+            replica = (labels[names.LABEL_REPLICA_TYPE], labels[names.LABEL_REPLICA_INDEX])
+            assert labels[names.LABEL_REPLICA_RESTART] == self._restarts(*replica), "no licence to start again"
         held = self.objects.get((create.kind, create.name))
         if held is not None:
             holder: Pod | Service = trim_pod(held) if create.kind is Kind.POD else trim_service(held)
@@ -256,6 +259,10 @@ class World:
         self._store(create.kind, create.body)
         self.creates.append(create.name)
         return None
+
+    def _restarts(self, role: str, index: str) -> str:
+        records = self.status.get("restartRecords", ())
+        return next((str(r["restarts"]) for r in records if (r["role"], str(r["index"])) == (role, index)), "0")
 
     def _delete(self, delete: Delete) -> None:
         self.deletes.append(delete)

@@ -32,7 +32,7 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
         (make.job("OneDevice"), "spec.trainer.output.claim is not set"),
         (
             make.job(trainer=SAVED, run={"restartScope": "Replica"}),
-            "spec.runPolicy.restartScope: Replica has no effect",
+            "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",
         ),
         (make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}), "spec.runPolicy.schedulingPolicy has no"),
         (make.job(trainer=SAVED, run={"failureLogLines": 5}), "spec.runPolicy.failureLogLines has no effect"),
@@ -41,6 +41,12 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
 )
 def test_advice(job: dict[str, Any], words: str) -> None:
     assert words in said(job)
+
+
+@pytest.mark.parametrize("strategy", ["ParameterServer", "Custom"])
+def test_a_scope_that_is_kept_needs_no_word(strategy: str) -> None:
+    ps = {"ps": 1} if strategy == "ParameterServer" else {}
+    assert "restartScope" not in said(make.job(strategy, worker=1, **ps, run={"restartScope": "Replica"}))
 
 
 def test_a_parameter_server_job_with_a_chief_hears_nothing_of_it() -> None:

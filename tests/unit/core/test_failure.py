@@ -8,9 +8,9 @@ import pytest
 from tests.unit.core import make
 
 from tfgpujob.api import JobStatus, RestartPolicy
-from tfgpujob.core.failure import Cause, Failure, first_failure
+from tfgpujob.core.failure import Cause, Failure, failures, to_blame
+from tfgpujob.core.plan import ReplicaId
 from tfgpujob.core.snapshot import Pod
-from tfgpujob.core.view import ReplicaId
 from tfgpujob.names import Role
 
 EARLY, LATE = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -18,7 +18,8 @@ EARLY, LATE = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
 
 def blamed(*pods: Pod, policy: str = "ExitCode", gone: tuple[ReplicaId, ...] = ()) -> Failure | None:
     view = make.view(make.job(worker=4, evaluator=1), *pods)
-    return first_failure(view, {Role.WORKER: RestartPolicy(policy)}, frozenset(gone))
+    found = failures(view, {Role.WORKER: RestartPolicy(policy)}, frozenset(gone))
+    return to_blame(found) if found else None
 
 
 def worker(index: int, **fields: Any) -> Pod:

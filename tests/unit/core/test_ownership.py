@@ -40,3 +40,12 @@ def test_a_pod(pod: dict[str, Any], ownership: str) -> None:
 def test_a_service(owner: str, deleting: bool, ownership: str) -> None:
     service = Service("train", "uid", "1", owner, "train" if owner else "", deleting)
     assert service_ownership(service, make.JOB_UID) is Ownership(ownership)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "restart", "ownership"),
+    [(2, 1, "ours"), (2, 2, "ours"), (2, 0, "old"), (1, 5, "old"), (3, 0, "ours")],
+)
+def test_a_pod_of_an_earlier_restart_is_old(attempt: int, restart: int, ownership: str) -> None:
+    pod = make.pod(attempt=attempt, replica_restart=restart)
+    assert pod_ownership(pod, make.JOB_UID, 2, 1) is Ownership(ownership)

@@ -171,11 +171,12 @@ class RunPolicy(Model):
     """What happens when not all replicas could be started. Retry: release what there is and try again later. Fail:
     the job fails."""
     backoff_limit: NotNegative = 6
-    """Restarts before the job fails. A failure of the whole gang counts once, however many pods it took with it;
-    evictions and lost nodes don't count."""
+    """Restarts before the job fails. A failure of the whole gang counts once, however many pods it took with it, and
+    so does each replica that restarts alone; evictions, lost nodes and the evaluator don't count."""
     restart_scope: Annotated[RestartScope, Field(strict=False)] = RestartScope.AUTO
-    """What restarts when a replica fails. Auto: what the strategy needs, which is everything under
-    MultiWorkerMirrored. Replica: the failed one. Gang: everything."""
+    """What restarts when a replica fails. Auto: what the strategy needs, which under ParameterServer is the failed
+    replica (with a ps also the chief) and otherwise everything. Replica: under Custom the failed one, elsewhere as
+    Auto. Gang: everything. A failed evaluator always restarts alone."""
     force_delete_after_seconds: NotNegative = 60
     """Seconds after the grace period of a pod's deletion after which it is forced, if its node is gone."""
     suspend: bool = False

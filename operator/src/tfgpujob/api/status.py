@@ -68,11 +68,13 @@ class RestartRecord(StatusModel):
     index: NotNegative
     """Index of the replica."""
     restarts: NotNegative
-    """How often it was restarted in this attempt."""
+    """How often it was started again on its own in this attempt: its pods' label replica-restart."""
     last_counted_pod_uid: Annotated[str | None, Field(alias="lastCountedPodUID")] = None
     """uid of the pod whose failure was counted last, so that none is counted twice."""
+    consecutive_failures: NotNegative | None = None
+    """How often in a row it ended within 10 minutes. The delay before its next start doubles with each."""
     backoff_until: Time | None = None
-    """It is not started again before this moment."""
+    """It is not started again before this moment. Absent once it was."""
 
 
 class PlanStatus(StatusModel):

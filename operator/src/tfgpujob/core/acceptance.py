@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tfgpujob.api import JobSpec, RestartScope, RunPolicy
 from tfgpujob.core.draft import Draft
+from tfgpujob.core.scope import restarts_alone
 from tfgpujob.names import Condition, Reason, Role, Strategy
 
 
@@ -21,14 +22,14 @@ def _advice(spec: JobSpec) -> Iterator[str]:
             "spec.trainer.output.claim is not set: checkpoints and the model go with their pods, and a restart begins "
             "from the start."
         )
+    if spec.run_policy.restart_scope is RestartScope.REPLICA and not restarts_alone(spec):
+        yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
     for field in _without_effect(spec.run_policy):
         yield f"spec.runPolicy.{field} has no effect in this release."
 
 
 def _without_effect(policy: RunPolicy) -> Iterator[str]:
     """Fields of the API that no policy acts on yet. An author who sets one must hear of it."""
-    if policy.restart_scope is RestartScope.REPLICA:
-        yield "restartScope: Replica"
     if policy.scheduling_policy is not None:
         yield "schedulingPolicy"
     for field, alias in (

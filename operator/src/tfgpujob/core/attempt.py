@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import complete, finished, restart, start, success
+from tfgpujob.core import complete, finished, replica_restart, restart, scope, start, success
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods, open_case
 from tfgpujob.core.deadlines import active_deadline, expiry
 from tfgpujob.core.draft import Draft, moment, timestamp
-from tfgpujob.core.failure import Failure, first_failure
-from tfgpujob.core.plan import replica_specs, resolve
+from tfgpujob.core.failure import Failure, failures, to_blame
+from tfgpujob.core.plan import ReplicaId, replica_specs, resolve
 from tfgpujob.core.snapshot import Config, Event, Outcome, Snapshot
-from tfgpujob.core.view import ReplicaId, View, has_ended
+from tfgpujob.core.view import View, has_ended
 from tfgpujob.names import Condition, Phase, Reason
 
 ECHO_PATIENCE = timedelta(seconds=10)
@@ -56,12 +56,20 @@ def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -
     case = open_case(snapshot, draft, spec, config)
     if not case.view.missing() and complete.has_service(case):
         _say_all_is_there(case)
-    chain: tuple[Judge, ...] = (_succeeded, _ran_too_long, _lost_or_failed, _edited, _started_too_late, _incomplete)
-    for judge in chain:
+    for judge in _CHAIN:
         outcome = judge(case)
         if outcome is not None:
-            return outcome
-    return _running(case)
+            return _without_superseded(case, outcome)
+    return _without_superseded(case, _running(case))
+
+
+def _without_superseded(case: Case, outcome: Outcome) -> Outcome:
+    """A replica's licence to start again stands: whatever else is decided, its old pod goes."""
+    if outcome.lookups:
+        return outcome
+    known = {delete.uid for delete in outcome.deletes}
+    more = replica_restart.delete_pods(pod for pod in case.view.superseded.values() if pod.uid not in known)
+    return replace(outcome, deletes=(*outcome.deletes, *more))
 
 
 def _succeeded(case: Case) -> Outcome | None:
@@ -98,12 +106,15 @@ def _lost_or_failed(case: Case) -> Outcome | None:
     if unconfirmed:
         return Outcome(lookups=unconfirmed)
     policies = {role: replica.restart_policy for role, replica in replica_specs(case.spec).items()}
-    failure = first_failure(case.view, policies, frozenset(vanished))
-    if failure is None:
+    found = failures(case.view, policies, frozenset(vanished))
+    if not found:
         return None
+    failure = to_blame(found)
     patience_ends = _patience_for_the_cause(case.view, failure)
     if patience_ends is not None and case.now < patience_ends:
         return case.waiting(patience_ends)
+    if scope.restarts_alone(case.spec) and case.draft.is_true(Condition.CREATED):
+        return replica_restart.again(case, found) or _over(case)
     next_plan = case.plan if _is_edited(case) else resolve(case.spec, case.config)
     if not restart.again(case.draft, case.spec, next_plan, failure):
         return _over(case)
@@ -139,7 +150,9 @@ def _edited(case: Case) -> Outcome | None:
 
 def _started_too_late(case: Case) -> Outcome | None:
     deadline = start.start_deadline(case.draft, case.spec)
-    if deadline is None or case.now < deadline or _required_missing(case):
+    if deadline is None or case.now < deadline:
+        return None
+    if _required_missing(case) and not case.draft.is_true(Condition.CREATED):
         return None
     found = start.too_late(case.spec, case.view)
     if start.fails_at_once(case.spec):
@@ -200,7 +213,9 @@ def _is_edited(case: Case) -> bool:
 
 def _vanished(case: Case) -> tuple[ReplicaId, ...]:
     """Required replicas that were created and now have no pod, nor a recorded success."""
-    return _required_missing(case) if case.draft.is_true(Condition.CREATED) else ()
+    if not case.draft.is_true(Condition.CREATED):
+        return ()
+    return tuple(replica for replica in _required_missing(case) if not case.view.starts_again(replica))
 
 
 def _required_missing(case: Case) -> tuple[ReplicaId, ...]:
@@ -214,3 +229,14 @@ def _patience_for_the_cause(view: View, failure: Failure) -> datetime | None:
     if not failure.is_echo or everyone_ended or not failure.finished_at:
         return None
     return moment(failure.finished_at) + ECHO_PATIENCE
+
+
+_CHAIN: tuple[Judge, ...] = (
+    _succeeded,
+    _ran_too_long,
+    _lost_or_failed,
+    replica_restart.evaluator,
+    _edited,
+    _started_too_late,
+    _incomplete,
+)

@@ -21,17 +21,20 @@ PROVEN = timedelta(minutes=10)
 DISRUPTIONS_IN_A_ROW = 50
 
 
-def exhausted(draft: Draft, limit: int, failure: Failure) -> tuple[Reason, str] | None:
-    """Why the job can't go on after this failure; None when it can. `limit`: spec.runPolicy.backoffLimit."""
+def exhausted(draft: Draft, limit: int, failure: Failure, disrupted: int) -> tuple[Reason, str] | None:
+    """Why the job can't go on after this failure; None when it can.
+
+    `limit`: spec.runPolicy.backoffLimit. `disrupted`: disruptions in a row before this one.
+    """
     if failure.cause is Cause.PERMANENT:
         return Reason.REPLICA_FAILED, f"{failure}."
-    if failure.cause is Cause.RETRYABLE and _number(draft, "restarts") >= limit:
+    if failure.cause is Cause.RETRYABLE and number(draft, "restarts") >= limit:
         text = f"{failure}; spec.runPolicy.backoffLimit ({limit} restarts) is spent."
         return Reason.BACKOFF_LIMIT_EXCEEDED, text
-    if failure.cause is Cause.DISRUPTION and _number(draft, "consecutiveDisruptions") >= DISRUPTIONS_IN_A_ROW:
+    if failure.cause is Cause.DISRUPTION and disrupted >= DISRUPTIONS_IN_A_ROW:
         text = (
-            f"{failure}; {DISRUPTIONS_IN_A_ROW} disruptions came in a row, and the job never ran for 10 minutes "
-            "between two of them. Give it a higher priority or other nodes, and create it again."
+            f"{failure}; {DISRUPTIONS_IN_A_ROW} disruptions came in a row, and it never ran for 10 minutes between "
+            "two of them. Give it a higher priority or other nodes, and create it again."
         )
         return Reason.DISRUPTION_LIMIT_EXCEEDED, text
     return None
@@ -50,14 +53,14 @@ def count(draft: Draft, failure: Failure) -> timedelta:
     disrupted = failure.cause is Cause.DISRUPTION
     count_total(draft, failure)
     row = "consecutiveDisruptions" if disrupted else "consecutiveFailures"
-    tries = _number(draft, row) + 1
+    tries = number(draft, row) + 1
     draft.put(row, tries)
     return wait(tries, disrupted=disrupted, seed=f"{failure.name}/{'disruptions' if disrupted else 'restarts'}")
 
 
 def count_total(draft: Draft, failure: Failure) -> None:
     total = "disruptions" if failure.cause is Cause.DISRUPTION else "restarts"
-    draft.put(total, _number(draft, total) + 1)
+    draft.put(total, number(draft, total) + 1)
 
 
 def wait(tries: int, *, disrupted: bool, seed: str) -> timedelta:
@@ -67,5 +70,5 @@ def wait(tries: int, *, disrupted: bool, seed: str) -> timedelta:
     return backoff.delay(tries, first=1 if disrupted else 10, cap=360, seed=seed)
 
 
-def _number(draft: Draft, field: str) -> int:
+def number(draft: Draft, field: str) -> int:
     return int(draft.fields.get(field) or 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tfgpujob.api import JobSpec
@@ -10,6 +10,7 @@ from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.replica_status import ready_text, replica_statuses
+from tfgpujob.core.restart_records import to_status
 from tfgpujob.core.snapshot import Config, Delete, Kind, Object, Outcome, Pod, Snapshot
 from tfgpujob.core.start import start_deadline
 from tfgpujob.core.view import View, build_view
@@ -51,7 +52,16 @@ def open_case(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -
     view = build_view(snapshot, plan, draft.fields)
     draft.put("replicaStatuses", replica_statuses(view))
     draft.put("ready", ready_text(view))
+    _note_who_came(draft, view)
     return Case(snapshot, draft, spec, config, plan, view)
+
+
+def _note_who_came(draft: Draft, view: View) -> None:
+    """A replica that starts again and has its new pod needs its licence no more."""
+    came = {
+        replica: replace(record, backoff_until="") for replica, record in view.records.items() if replica in view.pods
+    }
+    draft.put("restartRecords", to_status({**view.records, **came}))
 
 
 def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:

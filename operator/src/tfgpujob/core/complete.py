@@ -8,9 +8,9 @@ from datetime import datetime
 from tfgpujob.core import start
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods
-from tfgpujob.core.draft import timestamp
+from tfgpujob.core.draft import moment, timestamp
 from tfgpujob.core.ownership import Ownership, service_ownership
-from tfgpujob.core.plan import Plan
+from tfgpujob.core.plan import Plan, ReplicaId
 from tfgpujob.core.pods import Replica, build_pod
 from tfgpujob.core.service import build_service
 from tfgpujob.core.snapshot import Create, Event, Kind, Outcome
@@ -94,6 +94,8 @@ def _wait(case: Case, until: datetime | None, *, licensed: bool) -> Outcome:
 def _create(case: Case, *, licensed: bool) -> Outcome:
     draft = case.draft
     creates = _missing_objects(case)
+    if not creates:
+        return case.waiting(*(moment(case.view.records[r].backoff_until) for r in _not_yet(case)))
     if not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
     late = not case.view.pods and start.starts_late(draft, case.spec)
@@ -113,14 +115,30 @@ def _create(case: Case, *, licensed: bool) -> Outcome:
         creates=creates,
         first=refused_last if any(create.name == refused_last for create in creates) else "",
         events=(Event("Normal", "Created", f"Attempt {draft.attempt}: created {_in_words(creates)}."),),
-        requeue_at=case.waiting().requeue_at,
+        requeue_at=case.waiting(*(moment(case.view.records[r].backoff_until) for r in _not_yet(case))).requeue_at,
     )
 
 
+def _not_yet(case: Case) -> tuple[ReplicaId, ...]:
+    """Replicas that start again when their old pod has gone and the time has come."""
+    view = case.view
+    return tuple(
+        r
+        for r in view.missing()
+        if view.starts_again(r) and (r in view.superseded or case.now < moment(view.records[r].backoff_until))
+    )
+
+
+def _replica(case: Case, replica: ReplicaId) -> Replica:
+    return Replica(*replica, case.draft.attempt, case.view.restart(replica))
+
+
 def _missing_objects(case: Case) -> tuple[Create, ...]:
+    not_yet = set(_not_yet(case))
     pods = tuple(
-        Create(Kind.POD, build_pod(case.job, case.spec, case.plan, Replica(role, index, case.draft.attempt)))
-        for role, index in case.view.missing()
+        Create(Kind.POD, build_pod(case.job, case.spec, case.plan, _replica(case, replica)))
+        for replica in case.view.missing()
+        if replica not in not_yet
     )
     return pods if has_service(case) else (Create(Kind.SERVICE, build_service(case.job)), *pods)
 

@@ -109,6 +109,8 @@ def worth_a_write_now(old: Object, new: Object) -> bool:
 
 def _weighty(status: Object) -> dict[str, Any]:
     kept = {key: value for key, value in status.items() if key not in _RIDES_ALONG}
+    # That a replica which starts again has come is taken out of its record: a count like the others.
+    kept["restartRecords"] = [{**r, "backoffUntil": None} for r in status.get("restartRecords") or ()]
     conditions = [c for c in status.get("conditions") or () if c["type"] != Condition.CREATED]
     return {**kept, "conditions": [(c["type"], c["status"], _weighty_reason(c)) for c in conditions]}
 

@@ -7,19 +7,22 @@ was evicted or lost, which is retryable. A peer's failure (160) only echoes anot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from tfgpujob.api import RestartPolicy
+from tfgpujob.core.plan import ReplicaId
 from tfgpujob.core.snapshot import Pod
-from tfgpujob.core.view import ReplicaId, View, has_failed
+from tfgpujob.core.view import View, has_failed
 from tfgpujob.names import Role
 
 FIRST_RETRYABLE = 128
 PEER_FAILURE = 160
+NODE_LOST = "NodeLost"
 _MAX_MESSAGE = 4096
-_DISRUPTIONS = frozenset({"Evicted", "Preempting", "NodeLost", "NodeAffinity", "Shutdown", "Terminated"})
+_DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "Shutdown", "Terminated"})
 
 
 class Cause(StrEnum):
@@ -62,17 +65,22 @@ class Failure:
         return {key: value for key, value in fields.items() if value is not None}
 
 
-def first_failure(view: View, policies: dict[Role, RestartPolicy], gone: frozenset[ReplicaId]) -> Failure | None:
-    """The failure to blame. `gone`: required replicas that certainly have no pod any more."""
-    failures = [
-        _failure(view, replica, policies.get(replica[0], RestartPolicy.EXIT_CODE))
+def failures(view: View, policies: dict[Role, RestartPolicy], gone: frozenset[ReplicaId]) -> list[Failure]:
+    """Of all required replicas. `gone`: those that certainly have no pod any more."""
+    found = [
+        failure_of(view, replica, policies.get(replica[0], RestartPolicy.EXIT_CODE))
         for replica in view.plan.required()
         if _stopped(view, replica)
     ]
-    failures += [
-        Failure(r, view.name(r), Cause.DISRUPTION, None, "Vanished", "its pod no longer exists", "") for r in gone
+    return found + [
+        Failure(r, view.name(r), Cause.DISRUPTION, None, "Vanished", "its pod no longer exists", "")
+        for r in sorted(gone)
     ]
-    return min(failures, key=_blame, default=None)
+
+
+def to_blame(found: Sequence[Failure]) -> Failure:
+    """Of at least one, the failure that the others follow from."""
+    return min(found, key=_blame)
 
 
 def _stopped(view: View, replica: ReplicaId) -> bool:
@@ -82,7 +90,8 @@ def _stopped(view: View, replica: ReplicaId) -> bool:
     return has_failed(pod) or pod.deleting
 
 
-def _failure(view: View, replica: ReplicaId, policy: RestartPolicy) -> Failure:
+def failure_of(view: View, replica: ReplicaId, policy: RestartPolicy) -> Failure:
+    """What the end of this replica's pod means."""
     pod = view.pods[replica]
     ended = pod.termination
     return Failure(

@@ -1,7 +1,7 @@
 """Whose is an object that has a name we need? Names are deterministic, so this decides every conflict.
 
-ours     made for this job and this attempt, and not going away: it counts
-old      of an earlier attempt, terminating, or of a deleted job of the same name: wait for it to go
+ours     made for this job, this attempt and this restart of the replica, and not going away: it counts
+old      of an earlier attempt or restart, terminating, or of a deleted job of the same name: wait for it to go
 foreign  anybody else's: the job cannot have the name until they let go of it
 """
 
@@ -18,13 +18,14 @@ class Ownership(StrEnum):
     FOREIGN = "foreign"
 
 
-def pod_ownership(pod: Pod, job_uid: str, attempt: int) -> Ownership:
+def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Ownership:
+    """`attempt` and `restart`: those of the pod that is to have the name."""
     if not pod.owner_uid:
         return Ownership.FOREIGN
     if pod.owner_uid != job_uid:
         # Only a TFGPUJob controls it, and two of one name never live at once: the other one is gone.
         return Ownership.OLD
-    if pod.deleting or pod.attempt < attempt:
+    if pod.deleting or (pod.attempt, pod.replica_restart) < (attempt, restart):
         return Ownership.OLD
     return Ownership.OURS
 

@@ -35,6 +35,7 @@ def trim_pod(obj: Object) -> Pod:
         index=_number(labels.get(names.LABEL_REPLICA_INDEX), default=-1),
         attempt=_number(labels.get(names.LABEL_ATTEMPT), default=0),
         replica_restart=_number(labels.get(names.LABEL_REPLICA_RESTART), default=0),
+        created_at=metadata.get("creationTimestamp") or "",
         deleting=bool(metadata.get("deletionTimestamp")),
         phase=status.get("phase", "Pending"),
         ready=bool(container.get("ready")),

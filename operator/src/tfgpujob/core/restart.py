@@ -13,7 +13,8 @@ from tfgpujob.names import Condition, Phase, Reason
 def again(draft: Draft, spec: JobSpec, next_plan: Plan, failure: Failure) -> bool:
     """Writes the next attempt into the draft, or the job's failure (False)."""
     budgets.start_over_if_proven(draft)
-    over = budgets.exhausted(draft, spec.run_policy.backoff_limit, failure)
+    disrupted = budgets.number(draft, "consecutiveDisruptions")
+    over = budgets.exhausted(draft, spec.run_policy.backoff_limit, failure, disrupted)
     if over is not None:
         finished.fail(draft, *over, failure)
         return False

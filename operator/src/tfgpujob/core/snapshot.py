@@ -48,6 +48,7 @@ class Pod:
     attempt: int
     """The attempt label; 0 when absent or not a number."""
     replica_restart: int
+    created_at: str
     deleting: bool
     phase: str
     """Pending, Running, Succeeded, Failed or Unknown."""

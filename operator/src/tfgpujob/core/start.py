@@ -27,6 +27,7 @@ def begin(draft: Draft, plan: Plan, *, not_before: datetime | None = None, refus
     draft.put("plan", plan.to_status())
     draft.put("attemptStartTime", timestamp(not_before or draft.now))
     draft.put("retry", _retry(not_before, refusals, first))
+    draft.put("restartRecords", None)
     draft.put(
         "replicaStatuses",
         {str(r): {"desired": n, "ready": 0, "active": 0, "succeeded": 0, "failed": 0} for r, n in plan.counts.items()},
@@ -124,7 +125,7 @@ def go_on_without(draft: Draft, found: Problem) -> None:
     if found.condition is Condition.ACCEPTED:
         draft.set(Condition.ACCEPTED, False, found.reason, found.message)
     else:
-        draft.set(Condition.CREATED, True, found.reason, f"All required pods are created. {found.message}")
+        draft.set(Condition.CREATED, True, found.reason, f"What runs goes on. {found.message}")
 
 
 def _next_try(draft: Draft, found: Problem) -> tuple[datetime | None, int]:

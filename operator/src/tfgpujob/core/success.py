@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from tfgpujob.api import JobSpec, SuccessPolicy
 from tfgpujob.core.draft import moment
-from tfgpujob.core.view import ReplicaId, View, has_ended
+from tfgpujob.core.plan import ReplicaId
+from tfgpujob.core.view import View, has_ended
 from tfgpujob.names import Reason, Role, Strategy
 
 STRAGGLERS = timedelta(seconds=30)

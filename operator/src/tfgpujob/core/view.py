@@ -8,11 +8,10 @@ from typing import Any
 
 from tfgpujob.core.metadata import pod_name
 from tfgpujob.core.ownership import Ownership, pod_ownership
-from tfgpujob.core.plan import Plan
+from tfgpujob.core.plan import Plan, ReplicaId
+from tfgpujob.core.restart_records import RestartRecord, read
 from tfgpujob.core.snapshot import Pod, Snapshot
 from tfgpujob.names import Role
-
-ReplicaId = tuple[Role, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,10 @@ class View:
     job_name: str
     plan: Plan
     pods: Mapping[ReplicaId, Pod]
-    """The pods of this very attempt, terminating ones included."""
+    """The pods of this very attempt, terminating ones included, and of each replica's last restart in it."""
+    superseded: Mapping[ReplicaId, Pod]
+    """Pods of this attempt whose replica has a licence to start again: they go, and only then it does."""
+    records: Mapping[ReplicaId, RestartRecord]
     in_the_way: tuple[Pod, ...]
     """Old pods: nothing is created until they are gone."""
     foreign: tuple[Pod, ...]
@@ -34,6 +36,16 @@ class View:
     def succeeded(self, replica: ReplicaId) -> bool:
         pod = self.pods.get(replica)
         return replica in self.recorded or (pod is not None and has_succeeded(pod))
+
+    def restart(self, replica: ReplicaId) -> int:
+        """The replica-restart of the pod that it has, or is to have."""
+        record = self.records.get(replica)
+        return record.restarts if record else 0
+
+    def starts_again(self, replica: ReplicaId) -> bool:
+        """It has a licence to start again, and its new pod has not been seen yet."""
+        record = self.records.get(replica)
+        return replica not in self.pods and record is not None and bool(record.backoff_until)
 
     def missing(self) -> tuple[ReplicaId, ...]:
         """Replicas that have no pod and are not known to have succeeded."""
@@ -50,19 +62,23 @@ def build_view(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> Vie
     metadata = snapshot.job["metadata"]
     attempt = int(status.get("attempt") or 0)
     wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in plan.pods()}
+    records = read(status)
     pods: dict[ReplicaId, Pod] = {}
+    superseded: dict[ReplicaId, Pod] = {}
     in_the_way: list[Pod] = []
     foreign: list[Pod] = []
     for pod in snapshot.pods:
         ownership = pod_ownership(pod, metadata["uid"], attempt)
         current = pod.owner_uid == metadata["uid"] and pod.attempt == attempt
         if current and pod.name in wanted:
-            pods[wanted[pod.name]] = pod
+            replica = wanted[pod.name]
+            restart = records[replica].restarts if replica in records else 0
+            (superseded if pod.replica_restart < restart else pods)[replica] = pod
         elif ownership is Ownership.FOREIGN and pod.name in wanted:
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
             in_the_way.append(pod)
-    return View(metadata["name"], plan, pods, tuple(in_the_way), tuple(foreign), _recorded(status))
+    return View(metadata["name"], plan, pods, superseded, records, tuple(in_the_way), tuple(foreign), _recorded(status))
 
 
 def has_succeeded(pod: Pod) -> bool:

@@ -125,7 +125,7 @@ class Hands:
         holder: Pod | Service
         if create.kind is Kind.POD:
             holder = trim_pod(found)
-            whose = pod_ownership(holder, uid, _attempt(create.body))
+            whose = pod_ownership(holder, uid, *_start(create.body))
         else:
             holder = trim_service(found)
             whose = service_ownership(holder, uid)
@@ -173,5 +173,7 @@ def _refusal(create: Create, error: ApiError, holder: Pod | Service | None = Non
     return Refusal(create.kind, create.name, error.code, error.reason, error.message, holder)
 
 
-def _attempt(body: Object) -> int:
-    return int((body["metadata"].get("labels") or {}).get(names.LABEL_ATTEMPT, 0))
+def _start(body: Object) -> tuple[int, int]:
+    """Attempt, and restart of the replica, that a pod is made for."""
+    labels = body["metadata"].get("labels") or {}
+    return int(labels.get(names.LABEL_ATTEMPT, 0)), int(labels.get(names.LABEL_REPLICA_RESTART, 0))
