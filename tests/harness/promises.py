@@ -33,6 +33,7 @@ class Promises:
         self.strict_lists = True
         """Lists are quorum reads, as they are on a real server. Where they are not, generations may meet."""
         self._gone: dict[str, float] = {}
+        self._made: dict[str, float] = {}
         self._renewed_at = 0.0
         self._real_failures: dict[str, set[str]] = {}
         self._real_losses: dict[str, set[str]] = {}
@@ -212,6 +213,8 @@ class Promises:
         if job is None:
             return
         conditions = _conditions(job)
+        if self._now() <= self._made.get(change.object["metadata"]["uid"], 0.0) + FLIGHT:
+            return  # taken back by who has just made it: the server had dropped a field of it
         superseded = int((job.get("status") or {}).get("attempt", 0)) > int(_attempt_of(change.object)[1])
         labels = change.object["metadata"]["labels"]
         role, index = labels[names.LABEL_REPLICA_TYPE], int(labels[names.LABEL_REPLICA_INDEX])
@@ -234,6 +237,8 @@ class Promises:
         meta = change.object["metadata"]
         if change.kind == names.KIND and (change.type == "DELETED" or "deletionTimestamp" in meta):
             self._gone.setdefault(meta["uid"], self._now())
+        if change.verb == "create" and change.by.startswith(OPERATOR):
+            self._made[meta["uid"]] = self._now()
         if change.kind != "Pod" or not _replica(change.object)[0]:
             return
         uid, role, index = _replica(change.object)

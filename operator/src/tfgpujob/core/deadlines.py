@@ -15,7 +15,7 @@ def active_deadline(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | 
     started = status.get("startTime")
     if policy.active_deadline_seconds is None or not started:
         return None
-    return moment(started) + timedelta(seconds=policy.active_deadline_seconds)
+    return moment(started) + _seconds(policy.active_deadline_seconds)
 
 
 def expiry(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
@@ -23,4 +23,9 @@ def expiry(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
     finished = status.get("completionTime")
     if policy.ttl_seconds_after_finished is None or not finished:
         return None
-    return moment(finished) + timedelta(seconds=policy.ttl_seconds_after_finished)
+    return moment(finished) + _seconds(policy.ttl_seconds_after_finished)
+
+
+def _seconds(count: int) -> timedelta:
+    """A field may hold more seconds than a calendar has years; a thousand years are as good as never."""
+    return timedelta(seconds=min(count, 1000 * 365 * 86_400))

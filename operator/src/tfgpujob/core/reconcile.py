@@ -10,6 +10,7 @@ an attempt                                judge it: over? lost? complete it   â†
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tfgpujob import names
@@ -106,8 +107,11 @@ def _write_if_worth(snapshot: Snapshot, outcome: Outcome, status: Object, now: d
 
 
 def _is_ours(job: Object) -> bool:
-    manager = ((job.get("spec") or {}).get("runPolicy") or {}).get("managedBy")
-    return manager in {None, "", names.CONTROLLER}
+    spec = job.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+    manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
+    # What is no name at all is no other controller: it is a mistake, and ours to refuse.
+    return not isinstance(manager, str) or manager in {"", names.CONTROLLER}
 
 
 def _refuse(draft: Draft, problems: str) -> Outcome:
