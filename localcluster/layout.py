@@ -48,7 +48,7 @@ class Settings:
     gpus: int = 8
     node_grace: int = 5
     toleration: int = 30
-    api_qps: int = 100
+    api_qps: int = 1000
 
     def save(self) -> None:
         """Remember the settings of the cluster that is being started."""

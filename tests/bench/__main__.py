@@ -15,10 +15,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import uvloop
+from localcluster.layout import ClusterError
 from tests.bench import report
 from tests.bench.load import Load
 from tests.bench.measure import DIRECT, FULL, KUBE, OPERATOR, QUICK, Bench, Figures, Size
-from tests.bench.stage import Stage, stage
+from tests.bench.stage import Stage, check_limits, stage
 
 from tfgpujob.shell.kube import KubeCluster
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench-operator", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little of everything")
     options = parser.parse_args()
+    check_limits()
     folder = Path(tempfile.mkdtemp(prefix="bench-operator-"))
     with stage(folder, "operator", "direct", "kube") as on:
         say(f"on {on.description}; logs in {folder}")
@@ -51,4 +53,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ClusterError as error:
+        sys.exit(f"error: {error.problem}\n  fix: {error.fix}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster import helm
-from localcluster.clusters import select
+from localcluster.clusters import Local, select
+from localcluster.layout import ClusterError, Settings
 from localcluster.release import NAMESPACE, RELEASE, chart_values
 from tests.bench.process import OperatorProcess
 from tests.integration.audit import AuditLog
@@ -38,7 +39,10 @@ class Stage:
 
 @contextmanager
 def stage(folder: Path, *purposes: str) -> Iterator[Stage]:
-    """A namespace for each purpose. An operator that is installed rests meanwhile, and is put back at the end."""
+    """A namespace for each purpose. An operator that is installed rests meanwhile, and is put back at the end.
+
+    Raises ClusterError.
+    """
     cluster = select()
     cluster.ensure_up()
     kube = Kube(cluster.kubeconfig)
@@ -54,6 +58,15 @@ def stage(folder: Path, *purposes: str) -> Iterator[Stage]:
         finally:
             for namespace in namespaces:
                 kube.delete("Namespace", "", namespace)
+
+
+def check_limits() -> None:
+    """Raises ClusterError when the local cluster holds kube's Job controller back: it must show its best."""
+    settings = Settings.load() if isinstance(select(), Local) else None
+    if settings is not None and settings.api_qps < Settings.api_qps:
+        raise ClusterError(
+            f"the local cluster's controllers may send {settings.api_qps} requests a second", "make cluster-down"
+        )
 
 
 @contextmanager

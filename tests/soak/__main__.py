@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localcluster.clusters import select
+from localcluster.layout import ClusterError
 from tests.bench.load import tfgpu_job
 from tests.bench.stage import Stage, stage
 from tests.integration.eventually import eventually
@@ -183,4 +184,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ClusterError as error:
+        sys.exit(f"error: {error.problem}\n  fix: {error.fix}")

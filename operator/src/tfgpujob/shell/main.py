@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -184,6 +185,9 @@ def main() -> None:
     try:
         settings = from_environment(os.environ)
         logs.set_up(settings.log_format, settings.log_level)
+        # What a request or an event leaves behind goes by itself; at the default of 700 objects, looking for cycles
+        # takes a twentieth of the CPU time.
+        gc.set_threshold(20_000)
         uvloop.run(operate(settings))
     except SettingsError as error:
         print(f"tfgpu-operator: {error}", file=sys.stderr)
