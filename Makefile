@@ -56,10 +56,12 @@ cluster-down: venv ## stop it, and put the machine back as it was
 cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
-.PHONY: test test-unit test-trainer test-integration
+.PHONY: test test-unit test-trainer test-integration parity
 test: lint types test-unit test-trainer test-integration ## everything that must pass
 test-unit: venv ## the operator's unit tests, in seconds
 	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
+parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
+	@$(TRAINER_PY) -m tests.trainer.parity
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer
 test-integration: venv ## the same promises on a real cluster

@@ -19,8 +19,8 @@ from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.values import local_value
 
-ROWS = 101
-"""A number of rows that neither the batch size nor two replicas divide."""
+WORKERS = 0
+"""In place of a number of devices: the workers of TF_CONFIG, of which this process is one."""
 
 
 def entrypoint(make_model: Any, data: Any) -> Entrypoint:
@@ -37,7 +37,7 @@ def train_here(
     data: Any,
     *,
     devices: int,
-    epochs: int,
+    epochs: int | None,
     batch: int,
     seed: int,
     output: Path | None = None,
@@ -55,7 +55,8 @@ def train_here(
             **more,
         }
     )
-    env = environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
+    local = environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
+    env = environment.read(os.environ) if devices == WORKERS else local
     strategy = strategy_over(devices)
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
@@ -69,6 +70,8 @@ def train_here(
 @cache
 def strategy_over(devices: int) -> tf.distribute.Strategy:
     """One strategy for all tests: a second one over the same devices would reuse the collectives' keys."""
+    if devices == WORKERS:
+        return tf.distribute.MultiWorkerMirroredStrategy()
     names = [f"/cpu:{i}" for i in range(devices)]
     return tf.distribute.MirroredStrategy(names) if devices > 1 else tf.distribute.OneDeviceStrategy(names[0])
 

@@ -13,7 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from tfgpujob_trainer.config import did_you_mean
+from tfgpujob_trainer.environment import ONE_DEVICE
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.support import require
 
 BUILTINS = ("digits",)
 _OWN_SCRIPT = "run it as your own script: remove spec.trainer"
@@ -41,9 +43,7 @@ class Entrypoint:
             if not callable(getattr(self.module, name, None)):
                 raise ConfigError(f"{self.name} has no function {name}()", f"define it, or {_OWN_SCRIPT}")
         if hasattr(self.module, "callbacks"):
-            raise ConfigError(
-                f"{self.name} has callbacks(), which this version does not run", "remove it from the module"
-            )
+            require("callbacks()", ONE_DEVICE, self.name)  # refused under every strategy
         first, *_ = [*_parameters(self.module.data), ""]
         if first != "split":
             raise ConfigError(f"data()'s first parameter is {first!r}", "write def data(split):")

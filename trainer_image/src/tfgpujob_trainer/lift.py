@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.support import require
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
 _LIFTED = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor", "ema_overwrite_frequency")
@@ -106,13 +107,13 @@ class Lifted:
         return notes
 
 
-def lift(model: keras.Model, accumulate: int | None = None) -> Lifted:
+def lift(model: keras.Model, strategy: str, accumulate: int | None = None) -> Lifted:
     """Take over what the optimizer says, and switch it and the optimizer's own reduction off.
 
-    `accumulate` is what the configuration says. Raises ConfigError if the two differ, and for what this
-    version would not do right.
+    `strategy` is its name in SUPPORT, `accumulate` what the configuration says. Raises ConfigError if the
+    optimizer says another number, and for what this version would not do right.
     """
-    _refuse_model(model)
+    _refuse(model, strategy)
     scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
     optimizer = model.optimizer if scaler is None else scaler.inner_optimizer
     original = {name: getattr(optimizer, name) for name in _LIFTED}
@@ -150,21 +151,18 @@ def as_compiled(lifted: Lifted) -> Iterator[None]:
             setattr(lifted.optimizer, name, None)
 
 
-def _refuse_model(model: Any) -> None:
+def _refuse(model: Any, strategy: str) -> None:
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model() returned a {type(model).__name__}", "return a compiled keras.Model")
+    name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step:
-        raise ConfigError(
-            f"{type(model).__name__} overrides train_step", "run it as your own script: remove spec.trainer"
-        )
+        require("own train_step", strategy, name)
     if not model.compiled or model.optimizer is None:
         raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
     for loss in keras.tree.flatten(model.loss):
         if isinstance(loss, keras.losses.Loss) and loss.reduction in (None, "none"):
-            raise ConfigError(
-                f"loss {loss.name!r} has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"
-            )
+            require("an unreduced loss", strategy, f"loss {loss.name!r}")
     if model.steps_per_execution > 1:
-        raise ConfigError("compile(steps_per_execution) is not run by this version", "remove it from compile()")
+        require("steps_per_execution", strategy, name)
     if model.run_eagerly:
-        raise ConfigError("compile(run_eagerly=True) is not run by this trainer", "remove it from compile()")
+        require("run_eagerly", strategy, name)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.support import require
 from tfgpujob_trainer.values import local_value
 
 
@@ -17,14 +17,11 @@ def metric_variables(model: keras.Model) -> list[Any]:
     return list(model.metrics_variables)
 
 
-def check_metrics(model: keras.Model) -> None:
+def check_metrics(model: keras.Model, strategy: str) -> None:
     """Raise ConfigError unless every metric's fresh state is a sum that starts at zero."""
     for variable in metric_variables(model):
         if variable.aggregation != "sum" or local_value(variable).any():
-            raise ConfigError(
-                f"metric state {variable.path!r} is not a sum that starts at zero",
-                "use a metric whose state is added up, such as keras.metrics.Mean",
-            )
+            require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
 
 
 def results(model: keras.Model, states: list[Any]) -> dict[str, float]:

@@ -14,11 +14,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
 from tfgpujob_trainer.metrics import check_metrics, metric_variables
 from tfgpujob_trainer.microbatch import accumulate
+from tfgpujob_trainer.strategy import kind
+from tfgpujob_trainer.support import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Steps:
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._statistics = moving_statistics(model)
-        self.notes = [*self._loss.notes, *_batch_statistics(strategy, model, lifted.accumulate)]
+        self.notes = [*self._loss.notes, *_batch_statistics(model, kind(strategy), lifted.accumulate)]
         inputs = (spec,) * len(self._devices)
         self._train = self._compile(self._train_replica, inputs)
         self._evaluate = self._compile(self._evaluate_replica, inputs)
@@ -217,10 +218,10 @@ def batch_spec(arrays: Any) -> Any:
     return tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], tf.as_dtype(a.dtype)), arrays)
 
 
-def build(model: keras.Model, arrays: Any) -> None:
+def build(model: keras.Model, arrays: Any, strategy: str) -> None:
     """Create every variable of the model, its metrics, losses and optimizer, outside any step."""
     model._symbolic_build(data_batch=arrays)  # noqa: SLF001
-    check_metrics(model)
+    check_metrics(model, strategy)
 
 
 def moving_statistics(model: keras.Model) -> list[Any]:
@@ -237,26 +238,22 @@ def moving_statistics(model: keras.Model) -> list[Any]:
     return [v for v in found if id(v) not in metrics]
 
 
-def _batch_statistics(strategy: tf.distribute.Strategy, model: keras.Model, accumulate: int) -> list[str]:
+def _batch_statistics(model: keras.Model, strategy: str, accumulate: int) -> list[str]:
     """What to say about BatchNormalization; raises ConfigError where it would fail."""
-    layers = [
-        layer
-        for layer in model._flatten_layers()  # noqa: SLF001
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-    ]
-    replicas = strategy.num_replicas_in_sync
-    names = ", ".join(layer.name for layer in layers)
-    if replicas > 1 and accumulate > 1 and any(layer.synchronized for layer in layers):
-        raise ConfigError(
-            f"{names}: BatchNormalization(synchronized=True) cannot be accumulated over {replicas} replicas",
-            "remove trainer.accumulate, or synchronized=True",
-        )
-    if accumulate > 1 and layers:
-        return [f"{names}: batch statistics are each micro-batch's own"]
-    if replicas > 1 and not all(layer.synchronized for layer in layers):
-        fix = "BatchNormalization(synchronized=True) makes them those of the global batch"
-        return [f"{names}: batch statistics are each replica's own; {fix}"]
-    return []
+    notes: list[str] = []
+    for synchronized in (False, True):
+        names = [
+            layer.name
+            for layer in model._flatten_layers()  # noqa: SLF001
+            if isinstance(layer, keras.layers.BatchNormalization)
+            and layer.trainable
+            and layer.synchronized == synchronized
+        ]
+        if names:
+            technique = ("synchronized " if synchronized else "") + "BatchNormalization"
+            technique += " with accumulation" if accumulate > 1 else ""
+            notes += require(technique, strategy, ", ".join(names))
+    return notes
 
 
 def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.environment import MIRRORED, MULTI_WORKER_MIRRORED, Environment
+from tfgpujob_trainer.environment import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, Environment
 from tfgpujob_trainer.exits import ConfigError
 
 Say = Callable[[str], None]
@@ -93,6 +93,14 @@ def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: 
     if env.strategy == MIRRORED:
         return tf.distribute.MirroredStrategy(list(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def kind(strategy: tf.distribute.Strategy) -> str:
+    """The strategy's name in SUPPORT; with a single replica every strategy computes as OneDevice does."""
+    if strategy.num_replicas_in_sync == 1:
+        return ONE_DEVICE
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return MULTI_WORKER_MIRRORED if several else MIRRORED
 
 
 def first_replica(strategy: tf.distribute.Strategy, env: Environment) -> int:

@@ -112,9 +112,9 @@ def build_model(
     data = read(settings, module, "train", module.data("train"), heart)
     head = data.head(2)
     model = module.model()
-    lifted = lift(model, settings.accumulate)
+    lifted = lift(model, strategy.kind(strategy_), settings.accumulate)
     check_precision(settings, model)
-    build(model, head)
+    build(model, head, strategy.kind(strategy_))
     steps = Steps(strategy_, model, lifted, batch_spec(head))
     schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
     policy = f"shard policy {data.policy}"

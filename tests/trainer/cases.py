@@ -1,0 +1,170 @@
+"""A small model and its data for each technique that SUPPORT calls exact and float64 can judge."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+ROWS = 101
+"""A number of rows that neither the batch size nor two replicas divide."""
+
+CE = keras.losses.SparseCategoricalCrossentropy
+
+
+def rng(seed=3):
+    return np.random.default_rng(seed)
+
+
+def rows(*shape, seed=3):
+    return rng(seed).normal(size=(ROWS, *shape))
+
+
+def labels(classes=3, *shape):
+    return rng(4).integers(0, classes, size=(ROWS, *shape))
+
+
+def dense(optimizer, loss=None, **compile_args):
+    net = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(8, "tanh", kernel_regularizer=keras.regularizers.L2(1e-2)),
+            keras.layers.Dense(3),
+        ]
+    )
+    net.compile(optimizer, loss or CE(from_logits=True), **compile_args)
+    return net
+
+
+def masked():
+    inputs = keras.Input((5,), dtype="int64")
+    hidden = keras.layers.Embedding(7, 4, mask_zero=True)(inputs)
+    net = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    net.compile(keras.optimizers.SGD(0.3, global_clipnorm=1.0), CE(from_logits=True))
+    return net
+
+
+def two_outputs():
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(8, "tanh", activity_regularizer=keras.regularizers.L2(1e-2))(inputs)
+    net = keras.Model(
+        inputs, {"a": keras.layers.Dense(3, name="a")(hidden), "b": keras.layers.Dense(2, name="b")(hidden)}
+    )
+    net.compile(
+        keras.optimizers.SGD(0.3, global_clipnorm=0.5),
+        {"a": CE(from_logits=True), "b": "mse"},
+        loss_weights={"a": 0.7, "b": 0.3},
+    )
+    return net
+
+
+class OwnLoss(keras.Model):
+    """A model whose compute_loss is its own."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(keras.ops.square(y_pred[:, 0] - keras.ops.cast(y, y_pred.dtype)))
+
+
+def own_loss():
+    inputs = keras.Input((6,))
+    net = OwnLoss(inputs, keras.layers.Dense(1)(keras.layers.Dense(4, "tanh")(inputs)))
+    net.compile(keras.optimizers.SGD(0.1))
+    return net
+
+
+def adamw(**kwargs):
+    return keras.optimizers.AdamW(0.05, **kwargs)
+
+
+def one_number(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_pred[:, 0] - keras.ops.cast(y_true, y_pred.dtype)))
+
+
+def embedding():
+    inputs = keras.Input((5,), dtype="int64")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(7, 4)(inputs))
+    net = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    net.compile(keras.optimizers.SGD(0.3), CE(from_logits=True))
+    return net
+
+
+def excluded(optimizer, names):
+    optimizer.exclude_from_weight_decay(var_names=names)
+    return optimizer
+
+
+def regularised():
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(8, "tanh", kernel_regularizer="l2", activity_regularizer="l2")(inputs)
+    net = keras.Model(inputs, keras.layers.Dense(3, bias_regularizer="l1")(hidden))
+    net.compile(adamw(global_clipnorm=0.5), CE(from_logits=True))
+    return net
+
+
+def frozen():
+    net = dense(adamw())
+    net.layers[0].trainable = False
+    net.compile(adamw(), CE(from_logits=True))
+    return net
+
+
+def synchronized():
+    net = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization(synchronized=True)])
+    net.add(keras.layers.Dense(3))
+    net.compile(adamw(global_clipnorm=0.1), CE(from_logits=True))
+    return net
+
+
+def warmed_up():
+    rate = keras.optimizers.schedules.CosineDecay(0.0, 50, warmup_target=0.1, warmup_steps=20)
+    return dense(keras.optimizers.Adam(rate))
+
+
+CASES = {
+    "global_clipnorm": (lambda: dense(adamw(global_clipnorm=0.1)), lambda: (rows(6), labels())),
+    "clipnorm": (lambda: dense(adamw(clipnorm=0.05)), lambda: (rows(6), labels())),
+    "clipvalue": (lambda: dense(adamw(clipvalue=0.01)), lambda: (rows(6), labels())),
+    "learning-rate schedule": (
+        lambda: dense(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 20))),
+        lambda: (rows(6), labels()),
+    ),
+    "weight decay with exclusion": (
+        lambda: dense(excluded(adamw(weight_decay=0.1), ["bias"])),
+        lambda: (rows(6), labels()),
+    ),
+    "sample weights": (lambda: dense(adamw()), lambda: (rows(6), labels(), rng(5).uniform(size=ROWS))),
+    "mean_with_sample_weight": (
+        lambda: dense(adamw(), CE(from_logits=True, reduction="mean_with_sample_weight")),
+        lambda: (rows(6), labels(), rng(5).uniform(size=ROWS)),
+    ),
+    "a summed loss": (
+        lambda: dense(keras.optimizers.SGD(0.01), CE(from_logits=True, reduction="sum")),
+        lambda: (rows(6), labels()),
+    ),
+    "a loss of one number": (lambda: dense(adamw(), one_number), lambda: (rows(6), labels())),
+    "masks": (masked, lambda: (rng(6).integers(0, 7, size=(ROWS, 5)), labels(3, 5))),
+    "several outputs": (two_outputs, lambda: (rows(6), {"a": labels(), "b": rows(2, seed=9)})),
+    "sparse gradients of embeddings": (embedding, lambda: (rng(6).integers(0, 7, size=(ROWS, 5)), labels())),
+    "moving averages of the weights (EMA)": (
+        lambda: dense(adamw(use_ema=True, ema_overwrite_frequency=3)),
+        lambda: (rows(6), labels()),
+    ),
+    "learning-rate warm-up": (warmed_up, lambda: (rows(6), labels())),
+    "weight and activity regularisers": (regularised, lambda: (rows(6), labels())),
+    "frozen layers": (frozen, lambda: (rows(6), labels())),
+    "synchronized BatchNormalization": (synchronized, lambda: (rows(6), labels())),
+    "own compute_loss": (own_loss, lambda: (rows(6), labels())),
+}
+
+ACCUMULATED = [
+    "global_clipnorm",
+    "sample weights",
+    "mean_with_sample_weight",
+    "a summed loss",
+    "masks",
+    "several outputs",
+    "sparse gradients of embeddings",
+]
+"""Cases that are also run in micro-batches, for `gradient accumulation`."""
+
+JUDGED_OTHERWISE = {"gradient accumulation", "mixed_bfloat16", "mixed_float16"}
+"""Exact techniques without a case of their own: see the tests that name them."""

@@ -1,0 +1,111 @@
+"""What is done exactly, what per worker, and what is refused: technique by strategy, in one table.
+
+It drives the trainer's refusals and notes, the page in the documentation, and which tests are run.
+Exact means: the weights are those of plain Keras on one device with the same global batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tfgpujob_trainer.environment import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, STRATEGIES
+from tfgpujob_trainer.exits import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a technique fares under a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
+
+    kind: Literal["exact", "per worker", "refused"]
+    reason: str = ""
+    fix: str = ""
+
+
+EXACT = Verdict("exact")
+_SCRIPT = "run it as your own script: remove spec.trainer"
+_MICRO = Verdict("per worker", "batch statistics are each micro-batch's own", "drop trainer.accumulate for exactness")
+
+
+def _everywhere(verdict: Verdict) -> dict[str, Verdict]:
+    return dict.fromkeys(STRATEGIES, verdict)
+
+
+def _alone_and_together(alone: Verdict, together: Verdict) -> dict[str, Verdict]:
+    return {ONE_DEVICE: alone, MIRRORED: together, MULTI_WORKER_MIRRORED: together}
+
+
+def _refused(reason: str, fix: str) -> dict[str, Verdict]:
+    return _everywhere(Verdict("refused", reason, fix))
+
+
+SUPPORT: dict[str, dict[str, Verdict]] = {
+    "global_clipnorm": _everywhere(EXACT),
+    "clipnorm": _everywhere(EXACT),
+    "clipvalue": _everywhere(EXACT),
+    "learning-rate schedule": _everywhere(EXACT),
+    "learning-rate warm-up": _everywhere(EXACT),
+    "weight decay with exclusion": _everywhere(EXACT),
+    "moving averages of the weights (EMA)": _everywhere(EXACT),
+    "gradient accumulation": _everywhere(EXACT),
+    "mixed_bfloat16": _everywhere(EXACT),
+    "mixed_float16": _everywhere(EXACT),
+    "sample weights": _everywhere(EXACT),
+    "mean_with_sample_weight": _everywhere(EXACT),
+    "masks": _everywhere(EXACT),
+    "several outputs": _everywhere(EXACT),
+    "weight and activity regularisers": _everywhere(EXACT),
+    "a summed loss": _everywhere(EXACT),
+    "a loss of one number": _everywhere(EXACT),
+    "own compute_loss": _everywhere(EXACT),
+    "frozen layers": _everywhere(EXACT),
+    "sparse gradients of embeddings": _everywhere(EXACT),
+    "synchronized BatchNormalization": _everywhere(EXACT),
+    "BatchNormalization": _alone_and_together(
+        EXACT,
+        Verdict(
+            "per worker",
+            "batch statistics are each replica's own",
+            "BatchNormalization(synchronized=True) makes them those of the global batch",
+        ),
+    ),
+    "BatchNormalization with accumulation": _everywhere(_MICRO),
+    "synchronized BatchNormalization with accumulation": _alone_and_together(
+        _MICRO,
+        Verdict(
+            "refused",
+            "BatchNormalization(synchronized=True) cannot be accumulated over several replicas",
+            "remove trainer.accumulate, or synchronized=True",
+        ),
+    ),
+    "Dropout": _alone_and_together(EXACT, Verdict("per worker", "every replica draws the same masks for its own rows")),
+    "own train_step": _refused("overrides train_step", _SCRIPT),
+    "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
+    "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
+    "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),
+    "a metric that is no sum": _refused(
+        "is not a sum that starts at zero", "use a metric whose state is added up, such as keras.metrics.Mean"
+    ),
+    "callbacks()": _refused("has callbacks(), which this version does not run", "remove it from the module"),
+}
+
+
+def require(technique: str, strategy: str, who: str) -> list[str]:
+    """A note for people if the technique is per worker, nothing if exact; raises ConfigError if refused."""
+    verdict = SUPPORT[technique][strategy]
+    if verdict.kind == "refused":
+        raise ConfigError(f"{who} {verdict.reason}", verdict.fix)
+    if verdict.kind == "exact":
+        return []
+    return [f"{who}: {verdict.reason}{f'; {verdict.fix}' if verdict.fix else ''}"]
+
+
+def markdown() -> str:
+    """The table as the documentation shows it."""
+    lines = [f"| technique | {' | '.join(STRATEGIES)} |", "|---" * (len(STRATEGIES) + 1) + "|"]
+    notes: list[str] = []
+    for technique, row in SUPPORT.items():
+        lines.append(f"| {technique} | {' | '.join(row[name].kind for name in STRATEGIES)} |")
+        reasons = dict.fromkeys(f"{v.reason}. Fix: {v.fix}" if v.fix else v.reason for v in row.values() if v.reason)
+        notes += [f"- {technique}: {reason}." for reason in reasons]
+    return "\n".join([*lines, "", *notes, ""])
