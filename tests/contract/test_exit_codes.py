@@ -1,56 +1,53 @@
-"""The trainer's exit codes (tfgpujob_trainer/exits.py), as the operator judges them (core/failure.py)."""
+"""The trainer's exit codes (tfgpujob_trainer/exits.py), as the operator's core judges them."""
 
 from __future__ import annotations
 
-import pytest
-from tests.contract.sides import trainer
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from tfgpujob.api import RestartPolicy
-from tfgpujob.core.failure import PEER_FAILURE, Cause, Failure, first_failure
-from tfgpujob.core.plan import Plan
-from tfgpujob.core.snapshot import Pod, Termination
-from tfgpujob.core.view import View
-from tfgpujob.names import Role
+import pytest
+from tests.contract.sides import CONFIG, job, trainer
+
+from tfgpujob.core.reconcile import reconcile
+from tfgpujob.core.records import trim_pod, trim_service
+from tfgpujob.core.snapshot import Kind, Pod, Snapshot
 
 AGREED = {
-    "DONE": (0, None),
-    "FAILED": (1, Cause.PERMANENT),
-    "BAD_CONFIG": (2, Cause.PERMANENT),
-    "OUT_OF_MEMORY": (70, Cause.PERMANENT),
-    "FENCED": (71, Cause.PERMANENT),
-    "STOPPED": (143, Cause.RETRYABLE),
-    "PEER_FAILURE": (160, Cause.RETRYABLE),
-    "WATCHDOG": (161, Cause.RETRYABLE),
+    "DONE": (0, "Starting"),
+    "FAILED": (1, "Failed"),
+    "BAD_CONFIG": (2, "Failed"),
+    "OUT_OF_MEMORY": (70, "Failed"),
+    "FENCED": (71, "Failed"),
+    "STOPPED": (143, "Restarting"),
+    "PEER_FAILURE": (160, "Restarting"),
+    "WATCHDOG": (161, "Restarting"),
 }
-"""The table of the contract: code, and what a restartPolicy ExitCode makes of it."""
+"""The table of the contract: the code, and the phase of a job whose worker 1 has ended with it while worker 0 runs."""
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = timedelta(minutes=1)
 
 
-def judged(code: int) -> Failure | None:
-    """The failure that the operator sees in one worker which ended with this code."""
-    ended = Termination(code, None, "Error" if code else "Completed", "", "2026-01-01T00:00:00Z")
-    pod = Pod(
-        name="job-worker-0",
-        uid="p",
-        resource_version="1",
-        job_name="job",
-        owner_uid="j",
-        role="worker",
-        index=0,
-        attempt=1,
-        replica_restart=0,
-        deleting=False,
-        phase="Failed" if code else "Succeeded",
-        ready=False,
-        node="n",
-        status_reason="",
-        waiting_reason="",
-        waiting_message="",
-        disrupted=False,
-        termination=ended,
-    )
-    plan = Plan("h", {Role.WORKER: 1}, {Role.WORKER: (2222,)}, {Role.WORKER: "i"}, "g", "1")
-    view = View("job", plan, {(Role.WORKER, 0): pod}, (), (), frozenset())
-    return first_failure(view, {Role.WORKER: RestartPolicy.EXIT_CODE}, frozenset())
+def phase_after(code: int, waited: timedelta = LATER) -> str:
+    """The job's phase once the operator has seen worker 1 end with this code, so long ago."""
+    a_job = job({"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1})
+    begun = reconcile(Snapshot(a_job), NOW, CONFIG)
+    bodies = [create.body for create in begun.creates if create.kind is Kind.POD]
+    (service,) = [create.body for create in begun.creates if create.kind is Kind.SERVICE]
+    ended = {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": "2026-01-01T00:00:00Z"}
+    pods = (_pod(bodies[0], "Running", {"running": {}}), _pod(bodies[1], "Failed", {"terminated": ended}))
+    seen = Snapshot({**a_job, "status": begun.status}, pods, trim_service({**service, "metadata": _known(service)}))
+    status = reconcile(seen, NOW + waited, CONFIG).status
+    assert status is not None
+    return str(status["phase"])
+
+
+def _pod(body: Any, phase: str, state: dict[str, Any]) -> Pod:
+    status = {"phase": phase, "containerStatuses": [{"name": "tensorflow", "ready": False, "state": state}]}
+    return trim_pod({**body, "metadata": _known(body), "status": status})
+
+
+def _known(body: Any) -> dict[str, Any]:
+    return {**body["metadata"], "uid": f"uid-of-{body['metadata']['name']}", "resourceVersion": "1"}
 
 
 def test_the_trainer_has_the_codes_of_the_table() -> None:
@@ -59,13 +56,12 @@ def test_the_trainer_has_the_codes_of_the_table() -> None:
 
 @pytest.mark.parametrize("name", AGREED)
 def test_the_operator_judges_them_as_the_table_says(name: str) -> None:
-    code, cause = AGREED[name]
-    failure = judged(code)
-    assert (failure.cause if failure else None) == cause
+    code, phase = AGREED[name]
+    assert phase_after(code) == phase
 
 
-def test_only_a_peer_failure_is_an_echo_of_another() -> None:
-    """The operator looks for the failure behind it before it blames anybody."""
-    assert AGREED["PEER_FAILURE"][0] == PEER_FAILURE
-    echoes = [name for name, (code, _) in AGREED.items() if (failure := judged(code)) and failure.is_echo]
-    assert echoes == ["PEER_FAILURE"]
+def test_only_after_a_peer_failure_the_operator_waits_for_the_cause() -> None:
+    """It echoes another task's end, which is still on its way and is the one to blame."""
+    at_once = timedelta(seconds=1)
+    waiting = [name for name, (code, _) in AGREED.items() if code and phase_after(code, at_once) == "Starting"]
+    assert waiting == ["PEER_FAILURE"]
