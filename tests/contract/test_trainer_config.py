@@ -34,6 +34,8 @@ FULL: dict[str, Any] = {
     "remainder": "drop",
     "data": {"cache": "disk", "shuffleWindow": 100, "stepsPerEpoch": 50, "parallelReads": 2},
     "profile": {"steps": [5, 8], "worker": 1},
+    "initialWeights": "/data/pretrained.keras",
+    "export": {"savedModel": True},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
     "output": {"directory": "/results", "claim": "out"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
@@ -47,7 +49,7 @@ WAYS = {
     "code in a ConfigMap": {**MINIMAL, "code": {"configMap": {"name": "my-code"}}},
     "code in an image": {**MINIMAL, "code": {"image": "example.com/code:1"}},
 }
-NESTED = ["code", "code.volume", "data", "profile", "output", "checkpoint", "evaluate", "watchdog"]
+NESTED = ["code", "code.volume", "data", "profile", "export", "output", "checkpoint", "evaluate", "watchdog"]
 
 
 @cache
@@ -111,7 +113,7 @@ def test_both_sides_have_the_same_fields() -> None:
         (VolumeCode, facts()["volume"]),
         *(
             (_model(name), defaults[name])
-            for name in ("data", "profile", "output", "checkpoint", "evaluate", "watchdog")
+            for name in ("data", "profile", "export", "output", "checkpoint", "evaluate", "watchdog")
         ),
     ):
         ours = {field.alias or name for name, field in model.model_fields.items()}

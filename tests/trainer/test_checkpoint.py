@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
 from tfgpujob_trainer.checkpoint import COMMIT, Owner, Store
-from tfgpujob_trainer.exits import FencedError
+from tfgpujob_trainer.exits import ConfigError, FencedError
+from tfgpujob_trainer.peers import Peers
+from tfgpujob_trainer.resume import Resume
 
 ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3), "model/0001/seed": np.array([1, 2], np.uint32)}
 
@@ -107,3 +114,123 @@ def test_another_job_may_take_the_directory_over(store, tmp_path, said):
     other.take_ownership()
     with pytest.raises(FencedError, match="of another job"):
         save(store, 2)
+
+
+class SlowStore(Store):
+    """A store whose disk waits for the test."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.go_on = threading.Event()
+
+    def save(self, *args):
+        assert self.go_on.wait(30)
+        return super().save(*args)
+
+
+@pytest.fixture
+def variable():
+    return keras.Variable([1.0, 2.0])
+
+
+@pytest.fixture
+def slow(tmp_path, said, variable):
+    """A store, and a run that saves to it."""
+    store = SlowStore(tmp_path, owner(), keep=2, say=said.append)
+    store.take_ownership()
+    published: list[int] = []
+    resume = Resume(
+        store,
+        {"model/0000/v": variable},
+        identity={},
+        config={},
+        run_json="{}",
+        say=said.append,
+        published=lambda path, step: published.append(step),
+    )
+    return store, resume, published
+
+
+ALONE = Peers(strategy_over(1), workers=1, is_chief=True)
+
+
+def test_training_goes_on_while_a_save_is_written_and_changes_nothing_of_it(slow, variable):
+    store, resume, published = slow
+    resume.save(ALONE, 1, {"step": 1}, [])
+    variable.assign([8.0, 9.0])
+    assert (store.latest(), published) == (None, [])
+    store.go_on.set()
+    resume.save(ALONE, 2, {"step": 2}, [])
+    assert published[0] == 1
+    resume.wait()
+    assert published == [1, 2]
+    (first,) = store.directory.glob("step-*1/variables.index")
+    assert tf.train.load_checkpoint(str(first.with_suffix(""))).get_tensor("model/0000/v").tolist() == [1, 2]
+
+
+def test_a_save_that_failed_ends_the_run_at_the_next_one(slow, tmp_path, said):
+    store, resume, published = slow
+    resume.save(ALONE, 1, {"step": 1}, [])
+    Store(tmp_path, owner(attempt=2), keep=2, say=said.append).take_ownership()
+    store.go_on.set()
+    with pytest.raises(FencedError, match="nothing was written"):
+        resume.save(ALONE, 2, {"step": 2}, [])
+    resume.wait()
+    assert published == []
+
+
+def small(rate, units=3):
+    x = keras.Input((6,), name="x")
+    hidden = keras.layers.BatchNormalization(name="norm")(x)
+    net = keras.Model(x, keras.layers.Dense(units, name="out")(hidden), name="net")
+    net.compile(keras.optimizers.SGD(rate, name="sgd"), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return net
+
+
+DATA = (np.random.default_rng(1).normal(size=(16, 6)), np.arange(16) % 3)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """A run of two steps with a checkpoint after each, and its weights."""
+    output = tmp_path_factory.mktemp("earlier")
+    run = train_here(
+        lambda: small(0.5), DATA, devices=1, epochs=2, batch=16, seed=1, output=output, checkpoint={"everyEpochs": 1}
+    )
+    run.built.model.save(output / "model.keras")
+    run.built.model.save_weights(output / "model.weights.h5")
+    return output, weights_of(run)
+
+
+@pytest.mark.parametrize("where", ["", "checkpoints/step-0000000002", "model.keras", "model.weights.h5"])
+def test_a_run_starts_from_initial_weights(where, earlier, capsys):
+    output, expected = earlier
+    start = str(output / where)
+    # A learning rate of zero keeps the weights; the statistics of BatchNormalization move on.
+    run = train_here(lambda: small(0.0), DATA, devices=2, epochs=1, batch=16, seed=2, initialWeights=start)
+    for variable, found, wanted in zip(run.built.model.weights, weights_of(run), expected, strict=True):
+        assert (found == wanted).all() == ("moving" not in variable.path), variable.path
+    assert f"initial weights from {start}" in capsys.readouterr().out
+
+
+def test_a_run_that_resumes_does_not_look_at_initial_weights(earlier):
+    output, expected = earlier
+    run = train_here(
+        lambda: small(0.5), DATA, devices=1, epochs=2, batch=16, seed=1, output=output, initialWeights="/nowhere"
+    )
+    assert all((a == b).all() for a, b in zip(weights_of(run), expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("", "variable model/0004/out/kernel has shape .6, 3. in .* and .6, 4. in the model"),
+        ("model.keras", "model.keras cannot be loaded"),
+        ("nothing.keras", "nothing.keras cannot be loaded"),
+        ("checkpoints", "there is no whole checkpoint in"),
+    ],
+)
+def test_initial_weights_that_do_not_fit(where, message, earlier):
+    start = f"{earlier[0]}/{where}"
+    with pytest.raises(ConfigError, match=message):
+        train_here(lambda: small(0.5, units=4), DATA, devices=1, epochs=1, batch=16, seed=1, initialWeights=start)

@@ -7,7 +7,15 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfgpujob_trainer.exits import ConfigError, FencedError, Outcome, StoppedError, classify, termination_log
+from tfgpujob_trainer.exits import (
+    ConfigError,
+    FencedError,
+    Outcome,
+    StoppedError,
+    classify,
+    termination_log,
+    without_idle_threads,
+)
 
 
 def error(cls, message="x"):
@@ -47,3 +55,11 @@ def test_the_termination_log_keeps_the_last_lines_that_fit():
     assert record["summary"] == {"steps": 3}
     assert record["lastLines"][-1].startswith("line 39 ")
     assert len(record["lastLines"]) > 1
+
+
+def test_threads_that_wait_for_work_do_not_push_out_the_one_that_hangs():
+    idle = ["Thread 0x1 (most recent call first):", '  File "/lib/threading.py", line 331 in wait', "  File more", ""]
+    busy = ["Current thread 0x2 (most recent call first):", '  File "/code/train.py", line 3 in model', "last"]
+    assert without_idle_threads(["before", "", *idle, *busy]) == ["before", "", *busy]
+    assert without_idle_threads([*busy, "", *idle[:-1]]) == [*busy, ""]
+    assert without_idle_threads(["plain", "lines"]) == ["plain", "lines"]

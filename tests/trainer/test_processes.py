@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, trainer_config
 from tests.trainer.reference import plain_keras_weights
 
@@ -26,7 +27,7 @@ def launch(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exact_pair(launch: Launcher) -> list[Task]:
     """Two workers, each with an output directory of its own, trained to the end."""
-    configs = [trainer_config(launch.directory / f"own{i}") for i in range(2)]
+    configs = [trainer_config(launch.directory / f"own{i}", export={"savedModel": True}) for i in range(2)]
     tasks = launch.start_workers(configs)
     assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
     return tasks
@@ -56,6 +57,13 @@ def test_both_workers_report_the_same_weights(exact_pair):
     first, second = (t.ended["summary"] for t in exact_pair)
     assert first["weightsSha256"] == second["weightsSha256"]
     assert first["splits"] == second["splits"]
+
+
+def test_the_saved_model_computes_what_the_model_computes(exact_pair, launch):
+    output = launch.directory / "own0"
+    x = np.random.default_rng(5).normal(size=(3, 6))
+    loaded = tf.saved_model.load(output / "saved_model")
+    assert np.abs(loaded.serve(x) - keras.saving.load_model(output / "model.keras")(x)).max() < 1e-12
 
 
 def test_a_directory_that_is_not_shared_is_said(exact_pair, launch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -226,8 +228,18 @@ def test_image_folders(folders):
     assert data.signature() == ["float32[2, 2, 3]", "int64[]", "classes cat, dog"]
 
 
-def unlike_each_time():
+def drawn():
+    """Equal each time with a global seed, and then it is the same draw in every epoch."""
     return tf.data.Dataset.range(9).map(lambda i: (tf.random.uniform([2]), i))
+
+
+def counted():
+    counter = itertools.count()
+
+    def count(_):
+        return tf.ensure_shape(tf.numpy_function(lambda: next(counter), [], "int64"), [])
+
+    return tf.data.Dataset.range(9).map(count)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +248,8 @@ def unlike_each_time():
         (lambda f: dataset().shuffle(9), "a dataset that shuffles", "remove shuffle()"),
         (lambda f: tf.data.Dataset.list_files(f"{f}/*/*"), "a dataset that shuffles", "remove shuffle()"),
         (lambda f: dataset().batch(4).prefetch(1), "a batched dataset", "remove batch()"),
-        (lambda f: unlike_each_time(), "other rows each time it is read", "take random operations out"),
+        (lambda f: drawn(), "other rows each time it is read", "take random operations out"),
+        (lambda f: counted(), "other rows each time it is read", "take random operations out"),
         (lambda f: dataset().repeat(), "whose length is not known", "set trainer.data.stepsPerEpoch"),
         (lambda f: generator(), "whose length is not known", "set trainer.data.stepsPerEpoch, or trainer.data.cache"),
         (lambda f: dataset().take(0), "returned no rows", ""),

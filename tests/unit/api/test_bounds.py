@@ -74,6 +74,8 @@ FULL: dict[str, Any] = {
         "remainder": "drop",
         "data": {"cache": "memory", "shuffleWindow": 1, "stepsPerEpoch": 1, "parallelReads": 1},
         "profile": {"steps": [1, 2], "worker": 1},
+        "initialWeights": "/data/model.keras",
+        "export": {"savedModel": True},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
         "output": {"directory": "/output", "claim": "out"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},

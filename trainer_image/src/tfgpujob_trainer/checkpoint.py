@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,14 +81,9 @@ class Store:
 
     def latest(self, newer_than: int = -1) -> Saved | None:
         """The newest checkpoint after that step that is whole; says aloud when a newer one is not."""
-        for path in self._committed():
-            if int(path.name.removeprefix("step-")) <= newer_than:
-                break
-            problem = _problem(path)
-            if problem is None:
-                return Saved(path, json.loads((path / _STATE).read_text()))
-            self._say(f"checkpoint {path.name} is corrupt ({problem}): falling back to the one before it")
-        return None
+        return _first_whole(
+            (path for path in self._committed() if int(path.name.removeprefix("step-")) > newer_than), self._say
+        )
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
         """Write and publish a checkpoint, then delete the oldest beyond `keep`.
@@ -100,12 +95,13 @@ class Store:
         _remove(path)
         path.mkdir(parents=True)
         names = sorted(arrays)
-        tf.raw_ops.SaveV2(
-            prefix=str(path / _PREFIX),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.constant(arrays[name]) for name in names],
-        )
+        with tf.device("/cpu:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(path / _PREFIX),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                tensors=[tf.constant(arrays[name]) for name in names],
+            )
         replace_file(path / _STATE, json.dumps(state))
         replace_file(path / "run.json", run)
         files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(path.iterdir())}
@@ -116,7 +112,7 @@ class Store:
         return path
 
     def _committed(self) -> list[Path]:
-        return sorted((p.parent for p in self.directory.glob(f"step-*/{COMMIT}")), reverse=True)
+        return _committed(self.directory)
 
     def _current_owner(self) -> Owner | None:
         try:
@@ -138,6 +134,11 @@ class Store:
         )
 
 
+def newest(path: Path, say: Say) -> Saved | None:
+    """The checkpoint at `path`, or the newest whole one of the run whose output directory `path` is."""
+    return _first_whole([path] if (path / COMMIT).exists() else _committed(path / "checkpoints"), say)
+
+
 def variables_to_save(model: keras.Model) -> dict[str, Any]:
     """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizer."""
     metrics = {id(v) for v in model.metrics_variables}
@@ -148,6 +149,19 @@ def variables_to_save(model: keras.Model) -> dict[str, Any]:
 def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
     # The position makes the name unique, the path makes it readable.
     return {f"{prefix}/{i:04d}/{v.path}": v for i, v in enumerate(variables)}
+
+
+def _committed(directory: Path) -> list[Path]:
+    return sorted((p.parent for p in directory.glob(f"step-*/{COMMIT}")), reverse=True)
+
+
+def _first_whole(paths: Iterable[Path], say: Say) -> Saved | None:
+    for path in paths:
+        problem = _problem(path)
+        if problem is None:
+            return Saved(path, json.loads((path / _STATE).read_text()))
+        say(f"checkpoint {path.name} is corrupt ({problem}): falling back to the one before it")
+    return None
 
 
 def _problem(path: Path) -> str | None:

@@ -106,6 +106,13 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """What is written at the end beside model.keras."""
+
+    saved_model: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """TensorFlow's profiler: from the first to the last of two steps, on one worker. Off without steps."""
 
@@ -148,6 +155,8 @@ class TrainerConfig:
     remainder: Literal["carry", "drop"] = "carry"
     data: Data = field(default_factory=Data)
     profile: Profile = field(default_factory=Profile)
+    initial_weights: str | None = None
+    export: Export = field(default_factory=Export)
     code: Code = field(default_factory=Code)
     output: Output = field(default_factory=Output)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)

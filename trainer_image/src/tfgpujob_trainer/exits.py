@@ -92,6 +92,8 @@ class NotFiniteError(TrainerError):
 _PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _PEER_WORDS = ("Collective ops is aborted", "ncclRemoteError", "ncclSystemError", "coordination service")
 _MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
+_IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py")
+"""Where a thread without work is."""
 _MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
 
 
@@ -124,6 +126,17 @@ def first_line(text: str) -> str:
     return next((line.strip()[:500] for line in text.splitlines() if line.strip()), "")
 
 
+def without_idle_threads(lines: Sequence[str]) -> list[str]:
+    """The lines without the stacks of threads that wait for work: they would push out the one that hangs."""
+    stacks: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith(("Thread 0x", "Current thread 0x")):
+            stacks.append([])
+        stacks[-1].append(line)
+    busy = [stack for stack in stacks[1:] if not any(idle in stack[1] for idle in _IDLE if len(stack) > 1)]
+    return [line for stack in [stacks[0], *busy] for line in stack]
+
+
 def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
     """`outcome` as one JSON object of at most 4,096 bytes, with as many of the last lines as fit."""
     record: dict[str, Any] = {
@@ -136,7 +149,7 @@ def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
     if outcome.summary:
         record["summary"] = dict(outcome.summary)
     kept: list[str] = []
-    for line in reversed(last_lines):
+    for line in reversed(without_idle_threads(last_lines)):
         candidate = {**record, "lastLines": [line[:400], *kept]}
         if len(json.dumps(candidate, ensure_ascii=False).encode()) > TERMINATION_LOG_BYTES:
             break

@@ -39,7 +39,7 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
         "model": str(output / "model.keras"),
     }
     if run.peers.is_chief:
-        export(run.built.model, lifted, output)
+        export(run.built.model, lifted, output, saved_model=run.config.export.saved_model)
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
         Mark(output).write(run.config.to_json(), summary)
@@ -50,12 +50,18 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
     return summary
 
 
-def export(model: keras.Model, lifted: Lifted, output: Path) -> None:
-    """Write model.keras, replacing an older one in one go."""
+def export(model: keras.Model, lifted: Lifted, output: Path, *, saved_model: bool) -> None:
+    """Write model.keras, and saved_model/ if asked to, each replacing an older one in one go."""
     temporary = output / ".model.tmp.keras"
     with as_compiled(lifted):
         model.save(temporary)
     temporary.replace(output / "model.keras")
+    if saved_model:
+        folder = output / ".saved_model.tmp"
+        shutil.rmtree(folder, ignore_errors=True)
+        model.export(folder, verbose=False)
+        shutil.rmtree(output / "saved_model", ignore_errors=True)
+        folder.replace(output / "saved_model")
     newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)
     if newest is not None:
         shutil.copyfile(newest, output / "run.json")

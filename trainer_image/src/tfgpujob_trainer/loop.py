@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from dataclasses import dataclass, field, replace
@@ -103,6 +104,12 @@ def train(run: Run) -> Position:
     try:
         while position.step < run.total_steps:
             position = _one_step(run, feed, position)
+        _saved(run, position)
+    except BaseException:
+        # A checkpoint of a step before the trouble is a good one.
+        with contextlib.suppress(Exception):
+            run.resume.wait()
+        raise
     finally:
         feed.close()
         run.profiler.close()
@@ -131,6 +138,7 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
         _report(run, batch, position, may_evaluate=not stop)
     if stop:
         _save(run, position)
+        _saved(run, position)
         raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
     if _save_due(run, position, epoch_ended=epoch_ended):
         _save(run, position)
@@ -194,6 +202,13 @@ def _save(run: Run, position: Position) -> None:
     states = [np.zeros(v.shape) if at_epoch_start else v.numpy() for v in run.metric_states]
     run.resume.save(run.peers, position.step, state, states)
     run.heart.beat(heartbeat.TRAINING, position.step)
+
+
+def _saved(run: Run, position: Position) -> None:
+    """Wait, on every worker, until the last save is published."""
+    run.heart.beat(heartbeat.SAVING, position.step)
+    run.resume.wait()
+    run.peers.count(True)
 
 
 def _skipped(run: Run, step: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Resume:
     """Connects the variables of a run with the checkpoints of a Store.
 
     `identity` holds what must not change between two starts, by the names that an error message shows;
-    `config` what may, and is then said.
+    `config` what may, and is then said. `start` prepares a run that has no checkpoint yet.
     """
 
     def __init__(
@@ -37,20 +38,36 @@ class Resume:
         run_json: str,
         say: Say,
         published: Callable[[Path, int], None],
+        start: Callable[[Peers], None] = lambda _: None,
     ) -> None:
         self._store, self._variables, self._say = store, variables, say
-        self._published = published
+        self._published, self._start = published, start
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="save")
+        self._writing: Future[None] | None = None
         self._identity, self._config, self._run_json = identity, config, run_json
         self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
 
     def save(self, peers: Peers, step: int, state: Mapping[str, Any], metrics: Sequence[np.ndarray]) -> None:
-        """Save, by the chief alone; returns on every worker when the checkpoint is published."""
-        if peers.is_chief:
-            arrays = {name: local_value(v) for name, v in self._variables.items()}
-            arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
-            record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
-            self._published(self._store.save(step, arrays, record, self._run_json), step)
-        peers.count(True)
+        """Copy everything, and let the chief write it while training goes on; first waits for the save before it.
+
+        What is not published when the process is killed does not exist; the checkpoint before it does.
+        """
+        self.wait()
+        if not peers.is_chief:
+            return
+        arrays = {name: np.array(local_value(v)) for name, v in self._variables.items()}
+        arrays.update({f"metrics/{i:04d}": np.array(value) for i, value in enumerate(metrics)})
+        record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
+        self._writing = self._writer.submit(self._write, step, arrays, record)
+
+    def wait(self) -> None:
+        """Return when nothing is being written; raises what kept the last save from being published."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, step: int, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
+        self._published(self._store.save(step, arrays, record, self._run_json), step)
 
     def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
         """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.
@@ -62,6 +79,7 @@ class Resume:
         arrays = {} if saved is None else saved.arrays()
         header = json.loads(peers.from_chief(_header(saved, arrays)))
         if header is None:
+            self._start(peers)
             return None
         state = header["state"]
         self._check(state, header["arrays"])

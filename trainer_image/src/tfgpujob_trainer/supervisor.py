@@ -38,7 +38,7 @@ class Supervisor:
 
     def __init__(self, config: TrainerConfig, arguments: Sequence[str], *, has_peers: bool) -> None:
         self._config, self._arguments, self._has_peers = config, arguments, has_peers
-        self.last_lines: deque[str] = deque(maxlen=40)
+        self.last_lines: deque[str] = deque(maxlen=400)
         self._stoppable = False
         self._outcome: Outcome | None = None
         self._ended = 0.0

@@ -32,6 +32,7 @@ from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError,
 from tfgpujob_trainer.finish import finish
 from tfgpujob_trainer.follow import follow
 from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.initial import load_initial_weights
 from tfgpujob_trainer.lift import lift
 from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
@@ -153,6 +154,7 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
         run_json=json.dumps(describe_run(settings, env, built.strategy, built.module), indent=1),
         say=say,
+        start=lambda peers: start_from(settings.initial_weights, built.model, peers),
         published=lambda path, step: heart.scoreboard.update(lastCheckpoint={"step": step, "directory": str(path)}),
     )
     progress = Progress(
@@ -176,6 +178,12 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         progress=progress,
         profiler=Profiler(profiled, output / "profile", say),
     )
+
+
+def start_from(initial_weights: str | None, model: keras.Model, peers: Peers) -> None:
+    """Prepare a run that has nothing to resume from."""
+    if initial_weights is not None:
+        load_initial_weights(initial_weights, model, peers, say)
 
 
 def input_fix(settings: TrainerConfig) -> str:

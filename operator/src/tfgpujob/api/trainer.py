@@ -104,6 +104,13 @@ class Data(Model):
     """Batches that are read and parsed at the same time, ahead of training."""
 
 
+class Export(Model):
+    """spec.trainer.export."""
+
+    saved_model: bool = False
+    """Also write saved_model/, the form that TensorFlow Serving loads."""
+
+
 class Profile(Model):
     """spec.trainer.profile."""
 
@@ -152,6 +159,11 @@ class TrainerSpec(Model):
     """How the data that data() returns is read: cached, shuffled, read ahead."""
     profile: Profile = Field(default_factory=Profile)
     """Steps to look at with TensorFlow's profiler; the profile goes to profile/ in the output directory."""
+    initial_weights: Text | None = None
+    """What a new run starts from: a .keras or .weights.h5 file, a checkpoint, or the output directory of another run.
+    A run that resumes has its own checkpoint and does not look at it."""
+    export: Export = Field(default_factory=Export)
+    """What is written at the end beside model.keras."""
     code: CodeSource | None = None
     """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
     the image has the code."""

@@ -20,6 +20,7 @@ _READ_ALL = (
     "trainer.data.cache or a declared source such as tfrecord reads each row once"
 )
 _CHUNK = 256
+_RANDOM_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
 
 
 class Stream(Source):
@@ -169,12 +170,20 @@ def _with_inputs(dataset: Any) -> Iterator[Any]:
         yield from _with_inputs(one)
 
 
+def _draws(dataset: Any) -> bool:
+    """Whether a function of the dataset, or a function that it calls, has a random operation with a state."""
+    graphs = [f.function.graph.as_graph_def() for d in _with_inputs(dataset) for f in d._functions()]  # noqa: SLF001
+    nodes = [node.op for graph in graphs for node in graph.node]
+    nodes += [node.op for graph in graphs for function in graph.library.function for node in function.node_def]
+    return any(op.startswith(_RANDOM_OPS) for op in nodes)
+
+
 def _refuse_changing(dataset: Any, split: str) -> None:
     first, second = (leaves(next(dataset.take(HEAD_ROWS).batch(HEAD_ROWS).as_numpy_iterator(), ())) for _ in range(2))
-    if any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
+    if _draws(dataset) or any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
         raise ConfigError(
             f"data({split!r}) returned a dataset that gives other rows each time it is read",
-            "take random operations out of it, or use stateless ones, such as tf.image.stateless_random_crop",
+            "take random operations out of it; an 'augment' function of a declared source gets a seed for each row",
         )
 
 
