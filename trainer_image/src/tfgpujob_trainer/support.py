@@ -102,10 +102,14 @@ def require(technique: str, strategy: str, who: str) -> list[str]:
 
 def markdown() -> str:
     """The table as the documentation shows it."""
-    lines = [f"| technique | {' | '.join(STRATEGIES)} |", "|---" * (len(STRATEGIES) + 1) + "|"]
+    lines = ["| technique | " + " | ".join(STRATEGIES) + " |", "|---" * (len(STRATEGIES) + 1) + "|"]
     notes: list[str] = []
     for technique, row in SUPPORT.items():
         lines.append(f"| {technique} | {' | '.join(row[name].kind for name in STRATEGIES)} |")
         reasons = dict.fromkeys(f"{v.reason}. Fix: {v.fix}" if v.fix else v.reason for v in row.values() if v.reason)
         notes += [f"- {technique}: {reason}." for reason in reasons]
-    return "\n".join([*lines, "", *notes, ""])
+    return "\n".join([*lines, "", *notes])
+
+
+if __name__ == "__main__":
+    print(markdown())
