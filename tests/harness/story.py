@@ -208,7 +208,9 @@ class Story:
             suspended = conditions.get("Suspended", {}).get("status") == "True" and not pods
             return [] if suspended else [f"{name} is to be suspended: {status.get('phase')}, {len(pods)} pods"]
         counts = (status.get("plan") or {}).get("counts") or {}
-        whole = len([p for p in alive if p["status"]["phase"] == "Running"]) == sum(counts.values()) > 0
+        missing = {(role, str(index)) for role, count in counts.items() for index in range(count)}
+        missing -= {_replica(p) for p in pods if p["status"]["phase"] in ("Running", "Succeeded")}
+        whole = counts and all(role == "evaluator" for role, _ in missing)
         if status.get("phase") == "Running" and whole:
             return []
         return [f"{name} is {status.get('phase')} with {len(alive)} of {counts} pods"]
@@ -220,3 +222,8 @@ class Story:
         await asyncio.sleep(CALM)
         written = [write for write in self.world.injector.writes[before:] if write.kind != "Lease"]
         return [f"idle_writes_nothing: {write} after a restart" for write in written]
+
+
+def _replica(pod: Object) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels[names.LABEL_REPLICA_TYPE], labels[names.LABEL_REPLICA_INDEX]

@@ -136,15 +136,29 @@ class World:
         named_by = controller(service) if service else None
         named = named_by is not None and named_by["uid"] == uid
         members = frozenset(p["metadata"]["uid"] for p in gang)
-        if not counts or not named or len(gang) < sum(counts.values()) or members in self._gangs:
+        wanted = {(role, str(index)) for role, count in counts.items() for index in range(count)}
+        missing = wanted - {_replica(p) for p in gang} - self._done_with(job, attempt)
+        if not gang or not wanted or not named or missing or members in self._gangs:
             return
         self._gangs.add(members)
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
         for number, member in enumerate(gang):
             code = self._code(member, run, job["spec"].get("strategy"))
             if code is not None:
-                uids = tuple(p["metadata"]["uid"] for p in gang)
+                together = job["spec"].get("strategy") == "MultiWorkerMirrored"
+                uids = tuple(p["metadata"]["uid"] for p in gang) if together else ()
                 self.loop.call_later(self.work + 0.01 * number, self._end, member["metadata"]["uid"], code, uids)
+
+    def _done_with(self, job: Object, attempt: str) -> set[tuple[str, str]]:
+        """Replicas that nobody waits for any more: they succeeded, or are evaluators that failed."""
+        by_role = (job.get("status") or {}).get("replicaStatuses") or {}
+        through = {(role, str(i)) for role, counts in by_role.items() for i in counts.get("succeededIndexes") or ()}
+        for pod in self.pods(job["metadata"]["name"], job["metadata"]["namespace"]):
+            phase, role = pod["status"]["phase"], pod["metadata"]["labels"].get(names.LABEL_REPLICA_TYPE)
+            current = pod["metadata"]["labels"].get(names.LABEL_ATTEMPT) == attempt
+            if current and (phase == "Succeeded" or (phase == "Failed" and role == "evaluator")):
+                through.add(_replica(pod))
+        return through
 
     def _is_up(self, pod: Object, uid: str, attempt: str) -> bool:
         owner = controller(pod)
@@ -166,6 +180,11 @@ class World:
         peers = [self.kubelet.find(peer) for peer in gang]
         whole = all(peer is not None and peer["status"]["phase"] != "Failed" for peer in peers)
         self.kubelet.finish(pod, code if whole or code else PEER_FAILURE)
+
+
+def _replica(pod: Object) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels.get(names.LABEL_REPLICA_TYPE, ""), labels.get(names.LABEL_REPLICA_INDEX, "")
 
 
 class Complaints(logging.Handler):
