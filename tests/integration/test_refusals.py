@@ -164,7 +164,7 @@ def test_a_corrected_template_runs(workspace: Workspace) -> None:
     job = workspace.new_job("template")
     invalid_template_value(job)
     name = workspace.submit(job)
-    assert workspace.wait_for(name, "Created", status="False")["reason"] == "TemplateRefused"
+    assert workspace.wait_for(name, "Accepted", status="False")["reason"] == "TemplateRefused"
     assert workspace.pods(name) == {}
     workspace.edit(name, replicaSpecs=workspace.new_job("template")["spec"]["replicaSpecs"])
     assert workspace.finished(name) == "Succeeded"

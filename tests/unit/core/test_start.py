@@ -28,8 +28,8 @@ FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "
 @pytest.mark.parametrize(
     ("refusals", "condition", "reason", "cap"),
     [
-        ([refusal(422)], "Created", "TemplateRefused", None),
-        ([refusal(400)], "Created", "TemplateRefused", None),
+        ([refusal(422)], "Accepted", "TemplateRefused", None),
+        ([refusal(400)], "Accepted", "TemplateRefused", None),
         ([refusal(403, QUOTA)], "Created", "QuotaExceeded", 60),
         ([refusal(403)], "Created", "Forbidden", 300),
         ([refusal(429)], "Created", "Forbidden", 300),
@@ -37,7 +37,7 @@ FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "
         ([refusal(404, "namespace not found")], "Created", "Forbidden", 300),
         ([FOREIGN], "Accepted", "NameTaken", 30),
         ([FOREIGN_SERVICE], "Accepted", "NameTaken", 30),
-        ([refusal(403, QUOTA), refusal(422)], "Created", "TemplateRefused", None),
+        ([refusal(403, QUOTA), refusal(422)], "Accepted", "TemplateRefused", None),
         ([refusal(403, QUOTA), FOREIGN], "Accepted", "NameTaken", 30),
         ([OLD, refusal(403, QUOTA)], "Created", "QuotaExceeded", 60),
     ],
@@ -118,6 +118,7 @@ def test_a_template_that_waits_for_an_edit_has_no_deadline() -> None:
     world.refuse = lambda create: (422, "no") if create.kind is Kind.POD else None
     world.settle()
     world.advance(hours=2)
+    assert world.condition("Accepted") == "False/TemplateRefused"
     assert world.condition("Created") == "False/TemplateRefused"
 
 
@@ -189,5 +190,5 @@ def test_an_evaluator_that_is_never_allowed_waits_without_tries() -> None:
     tries = world.tries
     world.advance(hours=5)
     assert world.tries == tries
-    assert world.condition("Created") == "True/TemplateRefused"
+    assert world.condition("Accepted") == "False/TemplateRefused"
     assert world.phase == "Running"

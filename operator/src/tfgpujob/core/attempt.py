@@ -35,7 +35,7 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
     draft.put("restarts", draft.fields.get("restarts", 0))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
-    if draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
+    if not start.refused_from_outside(draft):
         accept(draft, spec)
     if start.waits_for_edit(draft):
         draft.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
@@ -133,7 +133,7 @@ def _edited(case: Case) -> Outcome | None:
     draft = case.draft
     refused_before = draft.reason(Condition.ACCEPTED) == Reason.IMMUTABLE_FIELD_CHANGED
     if not _is_edited(case):
-        if not draft.is_true(Condition.ACCEPTED) and draft.reason(Condition.ACCEPTED) != Reason.NAME_TAKEN:
+        if not draft.is_true(Condition.ACCEPTED) and not start.refused_from_outside(draft):
             accept(draft, case.spec)
         return None
     if not refused_before and not draft.is_true(Condition.CREATED) and case.view.missing():
@@ -178,7 +178,7 @@ def _say_all_is_there(case: Case) -> None:
     """Said before anything else is decided, so that the last word on a short job says it too."""
     draft = case.draft
     draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
-    if draft.reason(Condition.ACCEPTED) == Reason.NAME_TAKEN:
+    if start.refused_from_outside(draft):
         accept(draft, case.spec)
     draft.put("retry", None)
 

@@ -67,7 +67,7 @@ def conclude(
         return _go_on_without(job, outcome.status, found, now)
     spec = parsed_spec(job, config)
     assert isinstance(spec, JobSpec), "only a valid job gets anything created"
-    if start.fails_at_once(spec) and found.condition is not Condition.ACCEPTED:
+    if start.fails_at_once(spec) and found.reason is not Reason.NAME_TAKEN:
         finished.fail(draft, found.reason, found.message, None)
         return Conclusion(draft.done(), (finished.end_event(draft),), now)
     known = draft.reason(found.condition) == found.reason

@@ -77,13 +77,23 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     if refusal.code == 409:
         return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
     if refusal.code in {400, 422}:
-        message = f"{what} was refused: {refusal.message} Correct the template in spec.replicaSpecs."
-        return Problem(Condition.CREATED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
+        message = f"{_template_of(refusal)}: {what} was refused: {refusal.message} Correct the template."
+        return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
     if "exceeded quota" in refusal.message:
         message = f"{what} does not fit: {refusal.message} Nothing is held meanwhile; it is tried again."
         return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)
     message = f"{what} was refused: {refusal.message} It is tried again."
     return Problem(Condition.CREATED, Reason.FORBIDDEN, message, refusal.name, 300)
+
+
+def _template_of(refusal: Refusal) -> str:
+    """The field that shapes the refused pod; its name is <job>-<role>-<index>."""
+    return f"spec.replicaSpecs.{refusal.name.rsplit('-', 2)[-2]}.template" if refusal.kind is Kind.POD else "spec"
+
+
+def refused_from_outside(draft: Draft) -> bool:
+    """The spec is valid and yet not accepted: the API server said no, and only its yes takes that back."""
+    return draft.reason(Condition.ACCEPTED) in {Reason.NAME_TAKEN, Reason.TEMPLATE_REFUSED}
 
 
 def name_taken(kind: Kind, name: str) -> Problem:
