@@ -17,6 +17,8 @@ from tfgpujob.core.snapshot import Kind, Object
 OPERATOR, DIRECT, KUBE = "operator", "direct client", "kube Job"
 PODS = 4
 WIDE = 32
+SETTLE_SECONDS = 16
+"""More than the 10 s for which the operator may keep a small change of a status back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Size:
     """Jobs that are there at the same time for memory, cold start and the crowd's effect on a new job."""
 
 
-FULL = Size(rounds=5, jobs=60, latencies=11, many=1000)
+FULL = Size(rounds=5, jobs=60, latencies=21, many=1000)
 QUICK = Size(rounds=2, jobs=20, latencies=3, many=60)
 
 
@@ -156,15 +158,15 @@ class Bench:
         await self._quiet()
         figures.rss_many = self._operator.rss_mb()
         self._say(f"{many} jobs run: {figures.rss_many:.0f} MiB")
-        figures.idle_writes = await self._writes_of(self._nothing)
         figures.restart_writes = await self._writes_of(self._restart)
         self._say(f"restarted among {many} jobs: all looked at after {figures.cold_start:.1f} s")
         await load.write_pods(succeeded)
         await load.until_phase("Succeeded", 300)
         await self._quiet()
+        figures.idle_writes = await self._writes_of(self._quiet)
         await self._one_by_one(figures.among_many, figures.direct_among_many)
         await load.clear()
-        await self._quiet()
+        await self._writes_of(self._quiet)
         await self._one_by_one(figures.alone, figures.direct_alone)
 
     async def _one_by_one(self, times: list[float], direct: list[float]) -> None:
@@ -182,18 +184,15 @@ class Bench:
         )
         self._figures.cold_start = time.monotonic() - started
 
-    async def _nothing(self) -> None:
-        return
-
     async def _writes_of(self, deed: Callable[[], Awaitable[None]]) -> int | None:
-        """Writes other than of the Lease, from the deed until eight renewals (16 s) later."""
+        """Writes other than of the Lease, from the deed until 16 s later. The cluster's controllers settle meanwhile."""
         audit = self._stage.audit
         position = audit.position() if audit else 0
         await deed()
         await self._quiet()
+        await asyncio.sleep(SETTLE_SECONDS)
         if audit is None:
             return None
-        await asyncio.to_thread(audit.renewals, audit.position(), 8)
         return sum(r.is_write and r.resource != "leases" for r in audit.since(position))
 
     async def _create(self, who: str, count: int, pods: int) -> float:
