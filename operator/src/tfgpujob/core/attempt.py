@@ -35,10 +35,11 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
     draft.put("restarts", draft.fields.get("restarts", 0))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
+    if start.waits_for_edit(draft):
+        accept(draft, spec)
+        draft.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
     if not start.refused_from_outside(draft):
         accept(draft, spec)
-    if start.waits_for_edit(draft):
-        draft.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
     draft.set_phase(Phase.STARTING)
     case = open_case(snapshot, draft, spec, config)
     draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))

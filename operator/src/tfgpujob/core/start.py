@@ -51,7 +51,7 @@ def not_before(draft: Draft) -> datetime | None:
 
 def waits_for_edit(draft: Draft) -> bool:
     """The template was refused: only another template helps."""
-    return draft.reason(Condition.CREATED) == Reason.TEMPLATE_REFUSED
+    return draft.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
