@@ -1,5 +1,6 @@
 """This checkout as a release on a cluster: its two images, and the chart's values that use them."""
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,22 @@ def build_images(cluster: Cluster) -> None:
 
 
 def chart_values() -> dict[str, Any]:
-    return {"image": _parts(operator_image()), "trainerImage": _parts(trainer_image())}
+    # The tag stays when the code changes; this makes an upgrade start the operator's new image.
+    annotations = {"tfgpu.dev/source": _source_digest()}
+    return {
+        "image": _parts(operator_image()),
+        "trainerImage": _parts(trainer_image()),
+        "podAnnotations": annotations,
+    }
+
+
+def _source_digest() -> str:
+    """Of all that goes into the operator's image."""
+    files = [ROOT / "Dockerfile", ROOT / "requirements/operator.txt", *sorted((ROOT / "operator").rglob("*.py"))]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _parts(image: str) -> dict[str, str]:
