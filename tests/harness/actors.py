@@ -14,6 +14,8 @@ from tests.harness.apiserver import NAMESPACE_FINALIZER, ApiServer
 from tests.harness.history import Change
 from tests.harness.resources import GPU, Object, merged, with_meta
 
+from tfgpujob import names
+
 NODE = "node-1"
 
 
@@ -111,12 +113,13 @@ class GarbageCollector:
 
 
 class Scheduler:
-    """Binds pods to the node while GPUs are left on it."""
+    """Binds pods to the nodes by their replica's index, while GPUs are left."""
 
     def __init__(self, server: ApiServer, gpus: int = 64, delay: float = 0.05) -> None:
         self.server = server
         self.gpus = gpus
         self.delay = delay
+        self.nodes = [NODE]
 
     def watch(self) -> None:
         self.server.observers.append(self._notice)
@@ -135,11 +138,15 @@ class Scheduler:
                 continue
             if _gpus(pod) <= free:
                 free -= _gpus(pod)
-                self.server.bind(meta["namespace"], meta["name"], NODE)
+                self.server.bind(meta["namespace"], meta["name"], self._node_for(pod))
             else:
                 message = f"0/1 nodes are available: 1 Insufficient {GPU}."
                 condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
                 write_status(self.server, pod, conditions=[{**condition, "message": message}])
+
+    def _node_for(self, pod: Object) -> str:
+        index = (pod["metadata"].get("labels") or {}).get(names.LABEL_REPLICA_INDEX, "0")
+        return self.nodes[int(index) % len(self.nodes)]
 
 
 class Kubelet:
@@ -151,6 +158,8 @@ class Kubelet:
         self.stop_delay = stop
         self.dead = False
         """The node is lost: nothing happens to its pods any more."""
+        self.lost: set[str] = set()
+        """The same for some nodes only."""
         self.on_ready: Callable[[Object], None] = lambda _: None
 
     def watch(self) -> None:
@@ -169,8 +178,12 @@ class Kubelet:
 
     def _if_alive(self, uid: str, step: Callable[[Object], None]) -> None:
         pod = self.find(uid)
-        if pod is not None and not self.dead:
+        if pod is not None and not self.cut_off(pod):
             step(pod)
+
+    def cut_off(self, pod: Object) -> bool:
+        """Nothing happens to this pod any more."""
+        return self.dead or pod["spec"].get("nodeName") in self.lost
 
     def find(self, uid: str) -> Object | None:
         """The pod of that uid, as it is now."""

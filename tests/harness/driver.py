@@ -66,6 +66,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     injector, blindfold = Injector(dict(strike.writes)), Blindfold(dict(strike.events))
     world = World(scenario.ends, injector, blindfold)
     world.scheduler.gpus = scenario.schedulable_gpus
+    if scenario.nodes:
+        world.add_nodes(scenario.nodes)
     world.behind_after_crash = strike.behind
     world.lags = scenario.lags
     world.promises.strict_lists = not strike.behind

@@ -6,6 +6,7 @@ Each check is a method whose name is the promise; `broken` lists what was seen, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from tests.harness.apiserver import ApiServer
@@ -19,6 +20,8 @@ from tfgpujob import names
 FLIGHT = 1.0
 """Seconds within which a create that was licensed when it left may arrive."""
 OPERATOR = "operator"
+FORCE_AFTER = 60.0
+"""forceDeleteAfterSeconds, by default."""
 DELETES = ("delete", "delete by name")
 _TERMINAL = ("Succeeded", "Failed", "Finished")
 
@@ -34,6 +37,7 @@ class Promises:
         """Lists are quorum reads, as they are on a real server. Where they are not, generations may meet."""
         self._gone: dict[str, float] = {}
         self._made: dict[str, float] = {}
+        self._due: dict[str, str] = {}
         self._renewed_at = 0.0
         self._real_failures: dict[str, set[str]] = {}
         self._real_losses: dict[str, set[str]] = {}
@@ -65,6 +69,7 @@ class Promises:
                 yield self.nothing_for_a_job_that_goes(change)
                 yield self.creates_are_licensed(change)
                 yield self.deletes_are_licensed(change)
+                yield self.force_is_the_last_resort(change)
 
     def one_object_per_replica(self, change: Change) -> Iterator[str]:
         """Never two pod objects for one (job uid, role, index)."""
@@ -222,6 +227,22 @@ class Promises:
         if not superseded and "True" not in (conditions.get("Finished"), conditions.get("Suspended")):
             yield f"deletes_are_licensed: {_title(change)}"
 
+    def force_is_the_last_resort(self, change: Change) -> Iterator[str]:
+        """A pod that is being deleted is forced a minute after its grace period, and on a lost node only."""
+        meta = change.object["metadata"]
+        node, due = change.object["spec"].get("nodeName"), self._due.get(meta["uid"])
+        if not node or exit_code(change.object) is not None or change.object["status"].get("phase") == "Failed":
+            return
+        if change.verb != "delete" or change.kind != "Pod" or change.type != "DELETED" or due is None:
+            return
+        if self._now() < datetime.fromisoformat(due).timestamp() + FORCE_AFTER:
+            yield f"force_is_the_last_resort: {meta['name']} was due at {due}"
+        if node not in self._lost_nodes():
+            yield f"force_is_the_last_resort: {meta['name']} is on a node that is ready"
+
+    def _lost_nodes(self) -> set[str]:
+        return {node["metadata"]["name"] for node in self.server.select("Node") if not _is_ready(node)}
+
     def orphans(self) -> list[str]:
         """Pods and services whose job is gone, or whose job of that name is another one."""
         alive = {job["metadata"]["uid"] for job in self.server.select(names.KIND)}
@@ -239,11 +260,13 @@ class Promises:
             self._gone.setdefault(meta["uid"], self._now())
         if change.verb == "create" and change.by.startswith(OPERATOR):
             self._made[meta["uid"]] = self._now()
+        self._note_lost_node(change)
+        if change.kind == "Pod" and change.type == "MODIFIED" and "deletionTimestamp" in meta:
+            self._due.setdefault(meta["uid"], meta["deletionTimestamp"])
         if change.kind != "Pod" or not _replica(change.object)[0]:
             return
         uid, role, index = _replica(change.object)
-        job = self._job_of(change.object)
-        attempt = meta["uid"] if job is not None and _restarts_alone(job) else _attempt_of(change.object)[1]
+        attempt = self._start_of(change.object)
         if change.by == "kubelet" and change.verb == "replace_status":
             code = exit_code(change.object)
             if code == 0:
@@ -254,6 +277,18 @@ class Promises:
                 self._real_losses.setdefault(uid, set()).add(attempt)
         if change.by in ("user", "gc", "scheduler") and change.verb in DELETES:
             self._real_losses.setdefault(uid, set()).add(attempt)
+
+    def _note_lost_node(self, change: Change) -> None:
+        if change.kind != "Node" or _is_ready(change.object):
+            return
+        for pod in self.server.select("Pod"):
+            if pod["spec"].get("nodeName") == change.object["metadata"]["name"] and _replica(pod)[0]:
+                self._real_losses.setdefault(_replica(pod)[0], set()).add(self._start_of(pod))
+
+    def _start_of(self, pod: Object) -> str:
+        """What counts as one start: an attempt, or the pod of a replica that starts again on its own."""
+        job = self._job_of(pod)
+        return str(pod["metadata"]["uid"]) if job is not None and _restarts_alone(job) else _attempt_of(pod)[1]
 
     def _job_of(self, obj: Object) -> Object | None:
         owner = controller(obj)
@@ -292,6 +327,11 @@ def _addresses(pod: Object) -> dict[tuple[str, str], str]:
 
 def _attempt_of(pod: Object) -> tuple[str, str]:
     return _replica(pod)[0], (pod["metadata"].get("labels") or {}).get(names.LABEL_ATTEMPT, "")
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _restarts_alone(job: Object) -> bool:

@@ -40,6 +40,8 @@ class Scenario:
     phases: Mapping[str, str] = field(default_factory=dict)
     """status.phase of every job that is left at the end, by name: what the story comes to."""
     schedulable_gpus: int = 64
+    nodes: tuple[str, ...] = ()
+    """Nodes that the cluster tells of; without any, there is one of which nothing is told."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Operators whose watches are that many seconds late."""
 
@@ -213,6 +215,10 @@ def evict(name: str) -> Do:
 def vanish(name: str) -> Do:
     """The pod object goes without a trace, as when its node is deleted."""
     return delete("Pod", name, grace=0)
+
+
+def lose_node(name: str) -> Do:
+    return lambda world: world.lose_node(name)
 
 
 def finish(name: str, code: int) -> Do:

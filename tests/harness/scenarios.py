@@ -26,6 +26,7 @@ from tests.harness.scenario import (
     job,
     kill,
     lose,
+    lose_node,
     no_pods,
     nothing,
     quota,
@@ -255,6 +256,44 @@ REPLICAS = (
         script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
         ends={"evaluator": (1,), "worker": (None,)},
         phases=RUNNING,
+    ),
+)
+
+TWO_NODES = ("node-1", "node-2")
+NODES = (
+    Scenario(
+        name="node-lost",
+        script=(
+            submit(MWM),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), lose_node("node-2")),
+        ),
+        ends=SECOND_TIME,
+        nodes=TWO_NODES,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="node-lost-under-servers",
+        script=(
+            submit(SERVERS),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), lose_node("node-2")),
+        ),
+        ends=SECOND_CHIEF,
+        nodes=TWO_NODES,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="node-lost-while-deleting",
+        script=(
+            submit(MWM),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), then(lose_node("node-2"), suspend("train", True))),
+            Step(no_pods("train"), nothing),
+        ),
+        ends=FOREVER,
+        nodes=TWO_NODES,
+        phases={"train": "Suspended"},
     ),
 )
 
@@ -489,5 +528,6 @@ OPERATORS = (
 )
 
 SCENARIOS = {
-    scenario.name: scenario for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *REFUSALS, *PEOPLE, *OPERATORS)
+    scenario.name: scenario
+    for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *NODES, *REFUSALS, *PEOPLE, *OPERATORS)
 }

@@ -88,6 +88,23 @@ class World:
         process.start(behind=behind)
         return process
 
+    def add_nodes(self, nodes: Sequence[str]) -> None:
+        """These are all the nodes there are."""
+        self.scheduler.nodes = list(nodes)
+        for name in nodes:
+            self.server.create("Node", "", {"metadata": {"name": name}}, by="setup")
+            self._report(name, "True", by="setup")
+
+    def lose_node(self, name: str) -> None:
+        """It falls silent, and the node controller says so."""
+        self.kubelet.lost.add(name)
+        self.scheduler.nodes.remove(name)
+        self._report(name, "Unknown", by="node-controller")
+
+    def _report(self, node: str, ready: str, by: str) -> None:
+        status = {"conditions": [{"type": "Ready", "status": ready}]}
+        self.server.replace("Node", "", {**self.server.get("Node", "", node), "status": status}, status=True, by=by)
+
     async def until(self, condition: Callable[[], bool], within: float) -> bool:
         """Wait for something to be true of the server; False when it is not in time."""
         deadline = self.loop.time() + within
@@ -175,7 +192,7 @@ class World:
 
     def _end(self, uid: str, code: int, gang: tuple[str, ...]) -> None:
         pod = self.kubelet.find(uid)
-        if pod is None or self.kubelet.dead or (pod.get("status") or {}).get("phase") != "Running":
+        if pod is None or self.kubelet.cut_off(pod) or (pod.get("status") or {}).get("phase") != "Running":
             return
         peers = [self.kubelet.find(peer) for peer in gang]
         whole = all(peer is not None and peer["status"]["phase"] != "Failed" for peer in peers)

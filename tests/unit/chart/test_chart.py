@@ -24,7 +24,7 @@ JOB_RIGHTS = {
     *(("", kind, verb, "") for kind in ("pods", "services") for verb in ("get", "list", "watch", "create", "delete")),
     ("", "events", "create", ""),
 }
-NODE_RIGHTS = {("", "nodes", "get", "")}
+NODE_RIGHTS = {("", "nodes", verb, "") for verb in ("list", "watch")}
 LEASE_RIGHTS = {
     ("coordination.k8s.io", "leases", "create", ""),
     ("coordination.k8s.io", "leases", "get", "tfgpu-tfgpujob"),

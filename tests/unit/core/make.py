@@ -74,6 +74,7 @@ def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
         "replica_restart": 0,
         "created_at": "2026-01-01T00:00:00Z",
         "deleting": False,
+        "deletion_due": "",
         "phase": "Running",
         "ready": True,
         "node": "node-1",

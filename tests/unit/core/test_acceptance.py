@@ -36,7 +36,6 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
         ),
         (make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}), "spec.runPolicy.schedulingPolicy has no"),
         (make.job(trainer=SAVED, run={"failureLogLines": 5}), "spec.runPolicy.failureLogLines has no effect"),
-        (make.job(trainer=SAVED, run={"forceDeleteAfterSeconds": 5}), "spec.runPolicy.forceDeleteAfterSeconds has no"),
     ],
 )
 def test_advice(job: dict[str, Any], words: str) -> None:

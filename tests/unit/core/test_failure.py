@@ -10,7 +10,8 @@ from tests.unit.core import make
 from tfgpujob.api import JobStatus, RestartPolicy
 from tfgpujob.core.failure import Cause, Failure, failures, to_blame
 from tfgpujob.core.plan import ReplicaId
-from tfgpujob.core.snapshot import Pod
+from tfgpujob.core.snapshot import Pod, Snapshot
+from tfgpujob.core.view import build_view
 from tfgpujob.names import Role
 
 EARLY, LATE = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -107,6 +108,17 @@ def test_a_pod_that_is_certainly_gone_was_disrupted() -> None:
     failure = blamed(worker(1, exit=1, at=EARLY), gone=((Role.WORKER, 0),))
     assert failure is not None
     assert (failure.name, failure.cause, failure.reason) == ("train-worker-0", Cause.DISRUPTION, "Vanished")
+
+
+@pytest.mark.parametrize(("fields", "lost"), [({}, True), ({"deleting": True}, True), ({"exit": 137}, False)])
+def test_a_pod_on_a_lost_node_was_disrupted_unless_it_had_ended(fields: dict[str, Any], lost: bool) -> None:
+    job = make.job(worker=4)
+    snapshot = Snapshot(job, (worker(0, node="dead", **fields), worker(1)), lost_nodes=frozenset({"dead"}))
+    found = failures(build_view(snapshot, make.plan(job), {"attempt": 1}), {}, frozenset())
+    assert [(f.name, f.reason == "NodeLost") for f in found] == [("train-worker-0", lost)]
+    if lost:
+        assert found[0].cause is Cause.DISRUPTION
+        assert "node dead is gone or not ready" in found[0].message
 
 
 def test_only_an_undisrupted_peer_failure_is_an_echo() -> None:

@@ -9,6 +9,7 @@ def test_only_the_images_are_required() -> None:
     settings = from_environment(IMAGES)
     assert settings.config.operator_image == "operator:1"
     assert settings.watch_namespaces == ()
+    assert settings.watch_nodes
     assert settings.workers == 16
     assert settings.identity != from_environment(IMAGES).identity
 
@@ -29,6 +30,7 @@ def test_everything_can_be_set() -> None:
     assert settings.namespace == "tfgpu-system"
     assert settings.identity == "tfgpu-operator-0"
     assert settings.watch_namespaces == ("team-a", "team-b")
+    assert not settings.watch_nodes, "a Role gives no right to see them"
     assert settings.config.allow_host_namespaces == {"team-a"}
     assert settings.config.allowed_service_accounts == {"team-a/trainer"}
     assert settings.workers == 4

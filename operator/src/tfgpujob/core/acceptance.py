@@ -32,9 +32,5 @@ def _without_effect(policy: RunPolicy) -> Iterator[str]:
     """Fields of the API that no policy acts on yet. An author who sets one must hear of it."""
     if policy.scheduling_policy is not None:
         yield "schedulingPolicy"
-    for field, alias in (
-        ("force_delete_after_seconds", "forceDeleteAfterSeconds"),
-        ("failure_log_lines", "failureLogLines"),
-    ):
-        if getattr(policy, field) != RunPolicy.model_fields[field].default:
-            yield alias
+    if policy.failure_log_lines != RunPolicy.model_fields["failure_log_lines"].default:
+        yield "failureLogLines"

@@ -87,13 +87,16 @@ def _stopped(view: View, replica: ReplicaId) -> bool:
     pod = view.pods.get(replica)
     if pod is None or view.succeeded(replica):
         return False
-    return has_failed(pod) or pod.deleting
+    return has_failed(pod) or pod.deleting or view.lost(replica)
 
 
 def failure_of(view: View, replica: ReplicaId, policy: RestartPolicy) -> Failure:
     """What the end of this replica's pod means."""
     pod = view.pods[replica]
     ended = pod.termination
+    if view.lost(replica):
+        text = f"its node {pod.node} is gone or not ready"
+        return Failure(replica, pod.name, Cause.DISRUPTION, None, NODE_LOST, text, "")
     return Failure(
         replica=replica,
         name=pod.name,

@@ -6,6 +6,7 @@ spec not valid                            say so, touch nothing
 suspended                                 stop the pods                 → suspend.py
 no attempt, or resumed                    begin one                     → start.py
 an attempt                                judge it: over? lost? complete it   → attempt.py
+and besides                               pods stuck on a dead node           → force.py
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import attempt, finished, start, suspend
+from tfgpujob.core import attempt, finished, force, start, suspend
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
 from tfgpujob.core.parsed import parsed_spec
 from tfgpujob.core.plan import resolve
@@ -34,10 +35,15 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         return NOTHING
     draft = Draft(job, now)
     spec = parsed_spec(job, config)
-    if draft.finished:
-        return finished.reconcile(snapshot, draft, spec if isinstance(spec, JobSpec) else None)
     if isinstance(spec, str):
-        return _refuse(draft, spec)
+        return finished.reconcile(snapshot, draft, None) if draft.finished else _refuse(draft, spec)
+    outcome = _judge(snapshot, draft, spec, config)
+    return force.with_stuck_pods(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
+
+
+def _judge(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
+    if draft.finished:
+        return finished.reconcile(snapshot, draft, spec)
     if spec.run_policy.suspend:
         return suspend.reconcile(snapshot, draft, spec)
     if not (draft.attempt and draft.fields.get("plan")) or draft.is_true(Condition.SUSPENDED):

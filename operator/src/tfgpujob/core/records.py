@@ -37,6 +37,7 @@ def trim_pod(obj: Object) -> Pod:
         replica_restart=_number(labels.get(names.LABEL_REPLICA_RESTART), default=0),
         created_at=metadata.get("creationTimestamp") or "",
         deleting=bool(metadata.get("deletionTimestamp")),
+        deletion_due=metadata.get("deletionTimestamp") or "",
         phase=status.get("phase", "Pending"),
         ready=bool(container.get("ready")),
         node=spec.get("nodeName") or "",

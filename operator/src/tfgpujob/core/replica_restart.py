@@ -46,7 +46,11 @@ def evaluator(case: Case) -> Outcome | None:
     policy = _evaluator_policy(case)
     for replica in (r for r in case.plan.pods() if r[0] is Role.EVALUATOR):
         pod = case.view.pods.get(replica)
-        if pod is None or not has_failed(pod) or _before(case, replica).last_counted == pod.uid:
+        if (
+            pod is None
+            or not (has_failed(pod) or case.view.lost(replica))
+            or _before(case, replica).last_counted == pod.uid
+        ):
             continue
         failure = failure_of(case.view, replica, policy)
         case.draft.put("lastFailure", failure.to_status())

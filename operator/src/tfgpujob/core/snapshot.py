@@ -13,11 +13,12 @@ Object = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """The kinds of objects that the operator reads or writes in a job's namespace."""
+    """The kinds of objects that the operator reads or writes. Nodes, which it only reads, are in no namespace."""
 
     JOB = "TFGPUJob"
     POD = "Pod"
     SERVICE = "Service"
+    NODE = "Node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Pod:
     replica_restart: int
     created_at: str
     deleting: bool
+    deletion_due: str
+    """metadata.deletionTimestamp: when its grace period ends. Empty when it is not being deleted."""
     phase: str
     """Pending, Running, Succeeded, Failed or Unknown."""
     ready: bool
@@ -91,6 +94,8 @@ class Snapshot:
     """Names of pods that a live GET has just shown not to exist: the answer to `Outcome.lookups`."""
     looked_up: frozenset[str] = frozenset()
     """Names of all pods that were just looked up: `pods` shows them as they are, or they are `absent`."""
+    lost_nodes: frozenset[str] = frozenset()
+    """Those of the pods' nodes that are gone or not ready. Empty where the operator may not see nodes."""
     unsaid_since: datetime | None = None
     """Since when `conclude` has kept back a small change of the status (`Conclusion.unsaid`); None when it has not."""
 

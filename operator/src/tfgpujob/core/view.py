@@ -27,6 +27,7 @@ class View:
     """Old pods: nothing is created until they are gone."""
     foreign: tuple[Pod, ...]
     """Pods of others that have a name of ours."""
+    lost_nodes: frozenset[str]
     recorded: frozenset[ReplicaId]
     """Replicas whose success the status already holds: they never run again in this attempt."""
 
@@ -46,6 +47,11 @@ class View:
         """It has a licence to start again, and its new pod has not been seen yet."""
         record = self.records.get(replica)
         return replica not in self.pods and record is not None and bool(record.backoff_until)
+
+    def lost(self, replica: ReplicaId) -> bool:
+        """It ran on a node that is gone or not ready: whatever its pod's status says is old."""
+        pod = self.pods.get(replica)
+        return pod is not None and not has_ended(pod) and pod.node in self.lost_nodes
 
     def missing(self) -> tuple[ReplicaId, ...]:
         """Replicas that have no pod and are not known to have succeeded."""
@@ -78,7 +84,17 @@ def build_view(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> Vie
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
             in_the_way.append(pod)
-    return View(metadata["name"], plan, pods, superseded, records, tuple(in_the_way), tuple(foreign), _recorded(status))
+    return View(
+        metadata["name"],
+        plan,
+        pods,
+        superseded,
+        records,
+        tuple(in_the_way),
+        tuple(foreign),
+        snapshot.lost_nodes,
+        _recorded(status),
+    )
 
 
 def has_succeeded(pod: Pod) -> bool:

@@ -41,6 +41,7 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.JOB: (f"/apis/{names.API_VERSION}", names.PLURAL),
     Kind.POD: ("/api/v1", "pods"),
     Kind.SERVICE: ("/api/v1", "services"),
+    Kind.NODE: ("/api/v1", "nodes"),
 }
 _LEASES: Final = ("/apis/coordination.k8s.io/v1", "leases")
 _EVENTS: Final = ("/api/v1", "events")

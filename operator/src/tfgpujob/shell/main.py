@@ -62,6 +62,7 @@ class Operator:
             self.changed,
             namespaces=settings.watch_namespaces,
             random=chance,
+            nodes=settings.watch_nodes,
         )
         self.elector = Elector(
             cluster,
@@ -91,6 +92,9 @@ class Operator:
         self.metrics.watched(kind)
         metadata = obj["metadata"]
         try:
+            if kind is Kind.NODE:
+                self._handle_node(event, obj)
+                return
             if event == "DELETED":
                 key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
             else:
@@ -100,6 +104,11 @@ class Operator:
             logger.exception("event ignored", extra={"kind": kind, "object": metadata.get("name")})
             return
         if key is not None:
+            self.changed(key)
+
+    def _handle_node(self, event: str | None, node: Object) -> None:
+        nodes = self.store.nodes
+        for key in self.store.jobs_on(nodes.remove(node) if event == "DELETED" else nodes.put(node)):
             self.changed(key)
 
     async def lead(self) -> None:
@@ -138,17 +147,21 @@ async def operate(settings: Settings) -> None:
             supervisor.start("watch jobs", _watch_jobs(operator, cluster, stop))
             supervisor.start("leader", _lead(operator), silence=60)
             supervisor.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)
-            for kind in (Kind.POD, Kind.SERVICE):
-                for namespace in operator.resync.scopes:
-                    name = f"watch {kind} {namespace or '*'}"
-                    follow = Follow(cluster, operator.resync, operator.handle, kind=kind, namespace=namespace)
-                    supervisor.start(name, _follow(operator, follow, name), silence=300)
+            for kind, namespace in _followed(operator):
+                name = f"watch {kind} {namespace or '*'}"
+                follow = Follow(cluster, operator.resync, operator.handle, kind=kind, namespace=namespace)
+                supervisor.start(name, _follow(operator, follow, name), silence=300)
             try:
                 await supervisor.wait(stop)
             finally:
                 # The leader first: the Lease is released when the workers have stopped, and only then.
                 await supervisor.stop("leader")
                 await supervisor.stop_all()
+
+
+def _followed(operator: Operator) -> list[tuple[Kind, str | None]]:
+    in_jobs = [(kind, namespace) for kind in (Kind.POD, Kind.SERVICE) for namespace in operator.resync.scopes]
+    return [*in_jobs, (Kind.NODE, None)] if operator.settings.watch_nodes else in_jobs
 
 
 async def _follow(operator: Operator, follow: Follow, name: str) -> None:

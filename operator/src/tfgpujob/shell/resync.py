@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 2.0
 PAGE: Final = 100
 """Objects a request. Pages of 500 pods make the process 18 MB larger for good."""
-SELECTORS: Final = {Kind.JOB: "", Kind.SERVICE: names.LABEL_JOB_NAME, Kind.POD: names.LABEL_JOB_NAME}
+SELECTORS: Final = {Kind.JOB: "", Kind.SERVICE: names.LABEL_JOB_NAME, Kind.POD: names.LABEL_JOB_NAME, Kind.NODE: ""}
 
 
 class Resync:
@@ -31,8 +31,10 @@ class Resync:
         *,
         namespaces: Sequence[str],
         random: Callable[[], float],
+        nodes: bool = False,
     ) -> None:
-        """`namespaces`: empty for all. `random` gives numbers in [0, 1)."""
+        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`: whether they are listed too."""
+        self._nodes = nodes
         self._cluster = cluster
         self._store = store
         self._changed = changed
@@ -65,6 +67,8 @@ class Resync:
         for kind in (Kind.JOB, Kind.SERVICE, Kind.POD):
             for namespace in self.scopes:
                 await self.list(kind, namespace)
+        if self._nodes:
+            await self.list(Kind.NODE, None)
 
     async def _until_done(self, beat: Callable[[], None]) -> None:
         while True:
@@ -79,16 +83,23 @@ class Resync:
     async def list(self, kind: Kind, namespace: str | None) -> None:
         """Make the store true for one kind in one namespace (None: all). Raises ApiError."""
         before = {known.uid: known for known in self._store.known(kind, namespace)}
+        nodes: list[Object] = []
         token = ""
         while True:
             page = await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
             for obj in page.items:
                 before.pop(obj["metadata"]["uid"], None)
-                self._put(kind, obj)
+                if kind is Kind.NODE:
+                    nodes.append(obj)
+                else:
+                    self._put(kind, obj)
             token = page.token
             if not token:
                 break
         self._drop(before)
+        if kind is Kind.NODE:
+            for key in self._store.jobs_on(self._store.nodes.listed(nodes)):
+                self._changed(key)
         self.versions[kind, namespace] = page.resource_version
 
     def _put(self, kind: Kind, obj: Object) -> None:

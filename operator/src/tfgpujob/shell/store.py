@@ -8,13 +8,14 @@ a list.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
 from tfgpujob.core.records import trim_job, trim_pod, trim_service
 from tfgpujob.core.snapshot import Kind, Object, Pod, Service, Snapshot
+from tfgpujob.shell.nodes import Nodes
 
 
 class Key(NamedTuple):
@@ -56,6 +57,7 @@ class Store:
         self._entries: dict[Key, _Entry] = {}
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._buried: OrderedDict[str, None] = OrderedDict()
+        self.nodes = Nodes()
 
     def jobs(self) -> list[Key]:
         """Every job of which anything is known."""
@@ -74,7 +76,12 @@ class Store:
         if entry is None:
             return Snapshot(job=None)
         pods = tuple(entry.pods[name] for name in sorted(entry.pods))
-        return Snapshot(job=entry.job, pods=pods, service=entry.service)
+        lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
+        return Snapshot(job=entry.job, pods=pods, service=entry.service, lost_nodes=lost)
+
+    def jobs_on(self, nodes: Collection[str]) -> list[Key]:
+        """Jobs that have a pod on one of these nodes."""
+        return [key for key, e in self._entries.items() if nodes and any(p.node in nodes for p in e.pods.values())]
 
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
         """Take in an object as the API server gave it. None when it tells nothing new.

@@ -1,0 +1,60 @@
+"""Which nodes are lost: known to be not ready, or known and then gone.
+
+A node of which nothing is known is not lost: its pods may be heard of before it is. When no node at all is ready it is
+the control plane that has lost sight of them, as Kubernetes itself assumes then, and none counts as lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfgpujob.core.snapshot import Object
+
+
+class Nodes:
+    """Fed by lists and a watch, in any order. Every change answers with the names whose state it changed."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, bool] = {}
+        self._versions: dict[str, int] = {}
+        self.lost: frozenset[str] = frozenset()
+
+    def put(self, node: Object) -> frozenset[str]:
+        return self._note(node, ready=_is_ready(node))
+
+    def remove(self, node: Object) -> frozenset[str]:
+        """It is gone; its name is kept, because its pods still name it."""
+        return self._note(node, ready=False)
+
+    def listed(self, nodes: Iterable[Object]) -> frozenset[str]:
+        """All that there are: whoever is missing is gone."""
+        before, present = self.lost, {node["metadata"]["name"] for node in nodes}
+        for name in self._ready.keys() - present:
+            self._ready[name] = False
+        for node in nodes:
+            self.put(node)
+        self._judge()
+        return before ^ self.lost
+
+    def _note(self, node: Object, *, ready: bool) -> frozenset[str]:
+        metadata = node["metadata"]
+        name, text = metadata["name"], str(metadata.get("resourceVersion", ""))
+        version = int(text) if text.isdecimal() else 0
+        if version < self._versions.get(name, 0):
+            return frozenset()
+        self._versions[name] = version
+        if self._ready.get(name) is ready:
+            return frozenset()
+        before = self.lost
+        self._ready[name] = ready
+        self._judge()
+        return before ^ self.lost
+
+    def _judge(self) -> None:
+        any_ready = any(self._ready.values())
+        self.lost = frozenset(name for name, ready in self._ready.items() if not ready) if any_ready else frozenset()
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

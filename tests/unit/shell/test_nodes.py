@@ -1,0 +1,80 @@
+"""Which nodes are lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.harness.vtime import run
+from tests.unit.shell.fakes import FakeCluster, job, pod
+
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.shell.nodes import Nodes
+from tfgpujob.shell.resync import Resync
+from tfgpujob.shell.store import Key, Store
+
+
+def node(name: str, ready: str = "True", version: int = 1) -> dict[str, Any]:
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def two() -> Nodes:
+    nodes = Nodes()
+    assert nodes.listed([node("a"), node("b")]) == set()
+    return nodes
+
+
+def test_a_node_that_falls_silent_is_lost_until_it_is_back() -> None:
+    nodes = two()
+    assert nodes.put(node("b", "Unknown", 2)) == {"b"}
+    assert nodes.lost == {"b"}
+    assert nodes.put(node("b", "Unknown", 3)) == set(), "nothing new"
+    assert nodes.put(node("b", "True", 4)) == {"b"}
+    assert nodes.lost == set()
+
+
+def test_a_node_that_is_gone_is_lost() -> None:
+    nodes = two()
+    assert nodes.remove(node("b", version=2)) == {"b"}
+    assert nodes.lost == {"b"}
+    assert two().listed([node("a")]) == {"b"}, "its deletion was missed"
+
+
+def test_an_older_version_tells_nothing() -> None:
+    nodes = two()
+    nodes.put(node("b", "False", 5))
+    assert nodes.put(node("b", "True", 4)) == set()
+    assert nodes.lost == {"b"}
+
+
+def test_a_node_never_heard_of_is_not_lost() -> None:
+    assert "new" not in two().lost
+
+
+def test_when_no_node_is_ready_none_is_lost() -> None:
+    nodes = two()
+    nodes.put(node("a", "Unknown", 2))
+    assert nodes.lost == {"a"}
+    assert nodes.put(node("b", "Unknown", 3)) == {"a"}
+    assert nodes.lost == set()
+    assert nodes.put(node("b", "True", 4)) == {"a"}
+
+
+def test_a_job_sees_the_lost_ones_of_its_nodes_only_and_hears_of_them() -> None:
+    async def main() -> None:
+        there = pod()
+        there["spec"] = {**there.get("spec", {}), "nodeName": "b"}
+        cluster, store = FakeCluster(job(), there, node("a"), node("b", "Unknown"), node("c", "Unknown")), Store()
+        changed: list[Key] = []
+        syncing = Resync(cluster, store, changed.append, namespaces=(), random=lambda: 0.5, nodes=True)
+        await syncing.once()
+        key = Key("ns", "train")
+        assert store.snapshot(key).lost_nodes == {"b"}
+        assert changed[-1] == key
+        assert syncing.versions[Kind.NODE, None] == str(cluster.version)
+        assert store.jobs_on({"c"}) == []
+
+    run(main())
