@@ -37,7 +37,7 @@ FULL: dict[str, Any] = {
     "initialWeights": "/data/pretrained.keras",
     "export": {"savedModel": True},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
-    "output": {"directory": "/results", "claim": "out"},
+    "output": {"directory": "/results", "claim": "out", "store": "s3://models/digits"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
     "evaluate": {"everyEpochs": 3},
     "logEverySeconds": 30,

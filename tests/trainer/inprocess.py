@@ -41,6 +41,7 @@ def train_here(
     batch: int,
     seed: int,
     output: Path | None = None,
+    store: str | None = None,
     **more: Any,
 ) -> Run:
     """Train to the end; the run with its trained model."""
@@ -50,7 +51,7 @@ def train_here(
             "globalBatchSize": batch,
             "epochs": epochs,
             "seed": seed,
-            "output": {"directory": str(output or tempfile.mkdtemp())},
+            "output": {"directory": str(output or tempfile.mkdtemp()), "store": store},
             "checkpoint": {"everyEpochs": 1000},
             **more,
         }

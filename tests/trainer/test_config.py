@@ -46,6 +46,10 @@ def test_saving_by_steps_alone_does_not_save_by_epochs():
         ({"epochs": None}, "trainer.epochs is missing", "set epochs, or steps"),
         ({"remainder": "carri"}, 'trainer.remainder is "carri"', "did you mean 'carry'?"),
         ({"seed": -1}, "trainer.seed is -1", "use 0 to 2147483647"),
+        ({"output": {"store": "bucket"}}, "trainer.output.store is 'bucket'", "give a URL, such as s3://bucket/folder"),
+        ({"profile": {"steps": [9, 5]}}, "trainer.profile.steps is [9, 5]", "give the first and the last step"),
+        ({"profile": {"steps": [1, "a"]}}, 'trainer.profile.steps[1] is "a"', "it must be a whole number"),
+        ({"profile": {"steps": 3}}, "trainer.profile.steps is 3", "it must be a list"),
         ({"output": "here"}, 'trainer.output is "here"', "it must be an object"),
         ({"watchdog": {"stepSeconds": 0}}, "trainer.watchdog.stepSeconds is 0", "use a whole number of at least 1"),
         (

@@ -138,6 +138,7 @@ def test_records_stay_near_each_other_within_a_window(tfrecords):
         # Windows of 4: a record of a file of 10 is never further than a window from the file's other records.
         places = np.flatnonzero(file_of == 2)
         assert places.max() - places.min() <= 10 + 2 * 3
+        assert (np.diff(order[places]) != 1).any()
 
 
 @pytest.mark.parametrize("cache", ["memory", "disk"])

@@ -77,7 +77,7 @@ FULL: dict[str, Any] = {
         "initialWeights": "/data/model.keras",
         "export": {"savedModel": True},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
-        "output": {"directory": "/output", "claim": "out"},
+        "output": {"directory": "/output", "claim": "out", "store": "s3://models/digits"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},
         "evaluate": {"everyEpochs": 1},
         "logEverySeconds": 1,

@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.completed import replace_file
 from tfgpujob_trainer.exits import FencedError
+from tfgpujob_trainer.objectstore import ObjectStore
 
 Say = Callable[[str], None]
 
@@ -116,9 +117,8 @@ class Store:
 
     def _current_owner(self) -> Owner | None:
         try:
-            record = json.loads((self.directory / "OWNER.json").read_text())
-            return Owner(job_uid=record["jobUid"], attempt=record["attempt"], replica_restart=record["replicaRestart"])
-        except (OSError, ValueError, KeyError):
+            return _owner(json.loads((self.directory / "OWNER.json").read_text()))
+        except (OSError, ValueError):
             return None
 
     def _check_owner(self) -> None:
@@ -134,6 +134,51 @@ class Store:
         )
 
 
+class CopiedStore(Store):
+    """A store whose checkpoints are in an object store too, so that they outlive the local disk."""
+
+    def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say, remote: ObjectStore) -> None:
+        super().__init__(output, owner, keep=keep, say=say)
+        self._remote = remote
+
+    def latest(self, newer_than: int = -1) -> Saved | None:
+        """The newest whole checkpoint, here or there; one that is only there is fetched."""
+        names = {path.name for path in self._committed()} | set(self._remote.checkpoints())
+        for name in sorted(names, reverse=True):
+            if int(name.removeprefix("step-")) <= newer_than:
+                break
+            if _problem(self.directory / name) is not None:
+                self._remote.fetch(name, self.directory)
+            found = _first_whole([self.directory / name], self._say)
+            if found is not None:
+                return found
+        return None
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
+        """Save here, then there; raises OSError if the object store does not take it."""
+        path = super().save(step, arrays, state, run)
+        self._remote.publish(path)
+        for old in self._remote.checkpoints()[self._keep :]:
+            self._remote.remove(old)
+        return path
+
+    def take_ownership(self) -> None:
+        """Become the one who writes, here and there."""
+        super().take_ownership()
+        self._remote.own(self._owner.to_json())
+
+    def _current_owner(self) -> Owner | None:
+        record = self._remote.owner()
+        return super()._current_owner() if record is None else _owner(record)
+
+
+def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: int, say: Say) -> Store:
+    """The store of an output directory, with a copy in an object store if there is one."""
+    if remote is None:
+        return Store(output, owner, keep=keep, say=say)
+    return CopiedStore(output, owner, keep=keep, say=say, remote=remote)
+
+
 def newest(path: Path, say: Say) -> Saved | None:
     """The checkpoint at `path`, or the newest whole one of the run whose output directory `path` is."""
     return _first_whole([path] if (path / COMMIT).exists() else _committed(path / "checkpoints"), say)
@@ -144,6 +189,13 @@ def variables_to_save(model: keras.Model) -> dict[str, Any]:
     metrics = {id(v) for v in model.metrics_variables}
     own = [v for v in model.variables if id(v) not in metrics]
     return {**_named("model", own), **_named("optimizer", model.optimizer.variables)}
+
+
+def _owner(record: Mapping[str, Any]) -> Owner | None:
+    try:
+        return Owner(job_uid=record["jobUid"], attempt=record["attempt"], replica_restart=record["replicaRestart"])
+    except (KeyError, TypeError):
+        return None
 
 
 def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:

@@ -57,13 +57,16 @@ class Code:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """Where checkpoints/, model.keras and run.json go."""
+    """Where checkpoints/, model.keras and run.json go, and the URL of an object store that gets a copy."""
 
     directory: str = "/output"
     claim: str | None = None
+    store: str | None = None
 
     def __post_init__(self) -> None:
         _require(bool(self.directory), "output.directory is empty", "name a directory, such as /output")
+        is_url = self.store is None or "://" in self.store
+        _require(is_url, f"output.store is {self.store!r}", "give a URL, such as s3://bucket/folder")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.lift import Lifted, as_compiled
 from tfgpujob_trainer.loop import Position, Run
+from tfgpujob_trainer.objectstore import object_store
 from tfgpujob_trainer.progress import describe, say
 from tfgpujob_trainer.values import local_value
 
@@ -43,6 +44,11 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
         Mark(output).write(run.config.to_json(), summary)
+    remote = object_store(run.config.output.store, say)
+    if remote is not None and run.peers.is_chief:
+        for name in ("model.keras", "run.json", "saved_model", "checkpoints/COMPLETED.json"):
+            remote.put(output, name)
+        say(f"copied to {remote.url}")
     for line in summary_lines(summary):
         say(line)
     if run.progress.total.is_input_bound:

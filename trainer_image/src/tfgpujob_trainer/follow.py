@@ -8,12 +8,13 @@ from pathlib import Path
 
 from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.checkpoint import Owner, Saved, Store, variables_to_save
+from tfgpujob_trainer.checkpoint import Owner, Saved, store_at, variables_to_save
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.loop import StopFlag
+from tfgpujob_trainer.objectstore import object_store
 from tfgpujob_trainer.progress import describe, say
 
 _POLL_SECONDS = 1.0
@@ -26,10 +27,14 @@ def follow(settings: TrainerConfig, built: Built, heart: Heartbeat, stop: StopFl
         raise ConfigError("there is nothing to evaluate on", "let data() return a 'validation' or a 'test' split")
     output = Path(settings.output.directory)
     reader = Owner(job_uid="", attempt=1, replica_restart=0)
-    store = Store(output, reader, keep=settings.checkpoint.keep, say=say)
+    remote = object_store(settings.output.store, say)
+    store = store_at(output, remote, reader, keep=settings.checkpoint.keep, say=say)
     evaluate, seen = built.evaluator(heart), 0
     say(f"following the checkpoints in {store.directory}")
     while True:
+        if remote is not None:
+            store.directory.mkdir(parents=True, exist_ok=True)
+            remote.get("checkpoints/COMPLETED.json", Mark(output).path)
         finished = Mark(output).summary_for(settings.to_json()) is not None
         saved = store.latest(newer_than=seen)
         if saved is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from tfgpujob_trainer.checkpoint import Saved, newest, variables_to_save
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.objectstore import ObjectStore
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.values import local_value
 
@@ -22,11 +24,26 @@ def load_initial_weights(where: str, model: keras.Model, peers: Peers, say: Say)
     `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, of which the
     newest whole checkpoint counts. Raises ConfigError, on the chief, if they are not there or do not fit.
     """
-    values = _read(Path(where), model, say) if peers.is_chief else None
+    values = _read(_local(where, say), model, say) if peers.is_chief else None
     for index, variable in enumerate(model.weights):
         data = peers.from_chief(b"" if values is None else values[index].tobytes())
         variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
     say(f"initial weights from {where}")
+
+
+def _local(where: str, say: Say) -> Path:
+    """`where`, copied from its object store if it is in one."""
+    if "://" not in where:
+        return Path(where)
+    copy = Path(tempfile.mkdtemp(prefix="tfgpu-weights-"))
+    if where.endswith((".keras", ".h5")):
+        folder, name = where.rsplit("/", 1)
+        ObjectStore(folder, say).get(name, copy / name)
+        return copy / name
+    store = ObjectStore(where, say)
+    for name in store.checkpoints()[:1]:
+        store.fetch(name, copy / "checkpoints")
+    return copy
 
 
 def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
@@ -40,7 +57,7 @@ def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
         return _of_checkpoint(found, path, model)
     weights = {id(variable) for variable in model.weights}
     # These files hold the optimizer and the random seeds of the other run too.
-    others = [(v, np.array(local_value(v))) for v in variables_to_save(model).values() if id(v) not in weights]
+    others = [(v, local_value(v)) for v in variables_to_save(model).values() if id(v) not in weights]
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:

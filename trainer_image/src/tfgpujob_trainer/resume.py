@@ -55,8 +55,8 @@ class Resume:
         self.wait()
         if not peers.is_chief:
             return
-        arrays = {name: np.array(local_value(v)) for name, v in self._variables.items()}
-        arrays.update({f"metrics/{i:04d}": np.array(value) for i, value in enumerate(metrics)})
+        arrays = {name: local_value(v) for name, v in self._variables.items()}
+        arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
         record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
         self._writing = self._writer.submit(self._write, step, arrays, record)
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer import config, entrypoint, environment, heartbeat, strategy
 from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.checkpoint import Owner, Store, variables_to_save
+from tfgpujob_trainer.checkpoint import Owner, Store, store_at, variables_to_save
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Schedule
@@ -37,6 +37,7 @@ from tfgpujob_trainer.lift import lift
 from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.main import parser
+from tfgpujob_trainer.objectstore import object_store
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
@@ -277,7 +278,8 @@ def agree_on_data(built: Built, peers: Peers) -> None:
 def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> Store:
     """The checkpoint store; says so when the workers do not share the directory it is in."""
     owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
-    store = Store(output, owner, keep=settings.checkpoint.keep, say=say)
+    remote = object_store(settings.output.store, say)
+    store = store_at(output, remote, owner, keep=settings.checkpoint.keep, say=say)
     if peers.is_chief:
         try:
             store.take_ownership()
@@ -285,7 +287,7 @@ def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: P
             raise ConfigError(
                 f"cannot write to trainer.output.directory: {error}", "mount a volume there that this user may write to"
             ) from error
-    if not is_shared(output, peers):
+    if settings.output.store is None and not is_shared(output, peers):
         say(
             f"{output} is not shared by the workers: only {'this' if peers.is_chief else 'the first'} worker's "
             "directory holds checkpoints and the model; set trainer.output.claim to a shared volume to keep them"

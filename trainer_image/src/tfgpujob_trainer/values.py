@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def local_value(variable: Any) -> np.ndarray:
-    """The value of a Keras variable on this worker's first replica."""
+    """A copy of the value of a Keras variable on this worker's first replica."""
     value = variable.value
     component = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
     return np.asarray(component.numpy())

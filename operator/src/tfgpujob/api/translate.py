@@ -23,6 +23,7 @@ _PATTERNS = {
     "resourceName": "write it as domain/name, such as nvidia.com/gpu",
     "managedBy": "write it as domain/name, such as tfgpu.dev/operator",
     "directory": "give an absolute path, such as /output",
+    "store": "give a URL, such as s3://bucket/folder",
     "name": "use lower-case letters, digits, - and .",
     "claimName": "use lower-case letters, digits, - and .",
     "claim": "use lower-case letters, digits, - and .",

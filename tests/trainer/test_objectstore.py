@@ -1,0 +1,140 @@
+"""Checkpoints in an object store: a local S3 server, and fsspec's store in memory."""
+
+from __future__ import annotations
+
+import uuid
+
+import keras
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+from tests.trainer.inprocess import train_here, weights_of
+
+from tfgpujob_trainer.checkpoint import COMMIT, Owner, store_at
+from tfgpujob_trainer.exits import ConfigError, FencedError
+from tfgpujob_trainer.objectstore import ObjectStore
+
+ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3)}
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """The URL of a bucket on an S3 server of this process."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        ObjectStore("s3://runs", print)._files.mkdir("runs")
+        yield "s3://runs"
+    server.stop()
+
+
+@pytest.fixture(params=["s3", "memory"])
+def url(request):
+    """A folder that nobody used before."""
+    base = request.getfixturevalue("s3") if request.param == "s3" else "memory://runs"
+    return f"{base}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def opened(url, directory, said, attempt=1):
+    owner = Owner(job_uid="job", attempt=attempt, replica_restart=0)
+    store = store_at(directory, ObjectStore(url, said.append), owner, keep=2, say=said.append)
+    store.take_ownership()
+    return store
+
+
+def save(store, *steps):
+    for step in steps:
+        store.save(step, ARRAYS, {"step": step}, "{}")
+
+
+def test_a_new_pod_with_an_empty_disk_finds_the_newest_checkpoint(url, tmp_path, said):
+    save(opened(url, tmp_path / "first", said), 1, 2, 30)
+    assert ObjectStore(url, said.append).checkpoints() == ["step-0000000030", "step-0000000002"]
+    saved = opened(url, tmp_path / "second", said).latest()
+    assert saved is not None
+    assert saved.state == {"step": 30}
+    assert (saved.arrays()["model/0000/kernel"] == ARRAYS["model/0000/kernel"]).all()
+    assert said == [f"step-0000000030 fetched from {url}"]
+
+
+@pytest.mark.parametrize("last", [COMMIT, "variables.index"])
+def test_a_copy_that_broke_off_does_not_exist(last, url, tmp_path, said, monkeypatch):
+    store = opened(url, tmp_path / "first", said)
+    save(store, 1)
+    files = store._remote._files
+    put = files.put_file
+
+    def fails_late(local, remote):
+        if local.endswith(last):
+            raise OSError("the network is gone")
+        put(local, remote)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "put_file", fails_late)
+        with pytest.raises(OSError, match="the network is gone"):
+            save(store, 2)
+    assert ObjectStore(url, said.append).checkpoints() == ["step-0000000001"]
+    saved = opened(url, tmp_path / "second", said).latest()
+    assert saved is not None
+    assert saved.state == {"step": 1}
+
+
+def test_a_corrupt_copy_is_said_and_the_one_before_it_is_used(url, tmp_path, said):
+    store = opened(url, tmp_path / "first", said)
+    save(store, 1, 2)
+    store._remote._files.pipe_file(store._remote._at("checkpoints/step-0000000002/state.json"), b"{}")
+    saved = opened(url, tmp_path / "second", said).latest()
+    assert saved is not None
+    assert saved.state == {"step": 1}
+    assert any("step-0000000002 is corrupt (state.json does not match" in line for line in said)
+
+
+def test_a_newer_attempt_on_another_disk_fences_the_older_one(url, tmp_path, said):
+    older = opened(url, tmp_path / "first", said)
+    save(older, 1)
+    opened(url, tmp_path / "second", said, attempt=2)
+    with pytest.raises(FencedError, match="nothing was written"):
+        save(older, 2)
+    assert ObjectStore(url, said.append).checkpoints() == ["step-0000000001"]
+    with pytest.raises(FencedError):
+        opened(url, tmp_path / "third", said)
+
+
+def test_an_unknown_protocol_names_the_field():
+    with pytest.raises(ConfigError, match=r"trainer.output.store: s4://bucket: .*s4"):
+        ObjectStore("s4://bucket", print)
+
+
+def test_a_run_goes_on_from_its_object_store_to_the_same_bits(s3, tmp_path):
+    def make_model():
+        x = keras.Input((6,), name="x")
+        net = keras.Model(x, keras.layers.Dense(3, name="out")(x), name="net")
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        net.compile(keras.optimizers.AdamW(0.1, name="adamw"), loss)
+        return net
+
+    def train(name, *, epochs, seed=1, **more):
+        keras.utils.set_random_seed(seed)
+        data = (np.random.default_rng(1).normal(size=(20, 6)), np.arange(20) % 3)
+        more["checkpoint"] = {"everyEpochs": 1}
+        return train_here(
+            make_model, data, devices=1, epochs=epochs, batch=8, seed=seed, output=tmp_path / name, **more
+        )
+
+    whole = weights_of(train("whole", epochs=4))
+    store = f"{s3}/{uuid.uuid4().hex}"
+    train("before", epochs=2, store=store)
+    resumed = weights_of(train("after", epochs=4, store=store))
+    assert all((a == b).all() for a, b in zip(resumed, whole, strict=True))
+    tuned = train("tuned", epochs=1, seed=2, initialWeights=store)
+    assert not any((a == b).all() for a, b in zip(weights_of(tuned), whole, strict=True))
