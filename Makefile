@@ -73,11 +73,14 @@ test-integration: venv ## the same promises on a real cluster
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)
 	@$(PY) -m tests.bench
 
-.PHONY: crashpoints sequences
-crashpoints: venv ## every crash point and every misleading view of every scenario
+.PHONY: crashpoints sequences specwalk
+crashpoints: venv ## planted bugs, then every crash point and every misleading view
+	@$(PY) -m tests.harness.mutations
 	@$(PY) -m tests.harness.crashpoints
 sequences: venv ## 10,000 random stories of people, clusters and operators
 	@$(PY) -m tests.harness.sequences
+specwalk: venv ## every field of the CRD through its edge values
+	@$(PY) -m tests.harness.specwalk
 
 SECONDS ?= 600
 .PHONY: soak

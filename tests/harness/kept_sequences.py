@@ -14,4 +14,24 @@ KEPT: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("wait", 12.0),
         ("clock", -300.0),
     ),
+    "a finished job that was edited into nonsense has no expiry that anybody could read": (
+        ("create", "a", "expiring"),
+        ("wait", 12.0),
+        ("pod", 5, "exit 0"),
+        ("wait", 0.6),
+        ("edit", "a", "nonsense"),
+    ),
+    "a worker of a parameter server that ends early is not waited for when the chief starts again": (
+        ("create", "b", "parameter-server"),
+        ("wait", 3.0),
+        ("pod", 3, "exit 160"),
+        ("pod", 2, "exit 0"),
+    ),
+    "an operator that stands still while its job is edited catches up": (
+        ("create", "a", "sleeping"),
+        ("wait", 40.0),
+        ("write", "paused", 0),
+        ("edit", "a", "cleanup"),
+        ("wait", 3.0),
+    ),
 }

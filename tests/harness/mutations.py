@@ -20,7 +20,7 @@ from tests.harness.scenarios import SCENARIOS
 
 from tfgpujob.core import case, complete, finished, reconcile, start, view
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
-from tfgpujob.shell import leader, main, store, worker
+from tfgpujob.shell import leader, main, worker
 from tfgpujob.shell.ports import ApiError
 
 Wrap = Callable[[Any], Any]
@@ -189,12 +189,12 @@ MUTATIONS: Sequence[Mutation] = (
         ((worker.Worker, "_reread"), lambda _: _no_reread),
     ),
     Mutation("write a second terminal condition", (main, "reconcile"), _second_ending, ("multi-worker",)),
-    Mutation("trust a stale view", (worker.Worker, "_look_up"), _hearsay, ("multi-worker", "evicted")),
+    Mutation("trust a stale view", (worker.Worker, "_look_up"), _hearsay, ("one-device",)),
     Mutation(
         "drop the precondition of status",
         (worker.Worker, "_write_status"),
         _overwrites,
-        ("suspended-and-resumed", "leader-stopped", "recreated"),
+        ("one-device",),
     ),
     Mutation("go on after a conflict", (worker.Worker, "_write_status"), _shrugs_at_conflicts, ("multi-worker",)),
     Mutation("count a failure twice", (main, "reconcile"), _counts_twice, ("retryable-failure",)),
@@ -205,7 +205,6 @@ MUTATIONS: Sequence[Mutation] = (
         ("recorded-success-vanishes",),
     ),
     Mutation("create beside old pods", (complete, "_in_the_way"), lambda _: lambda of: "", ("evicted",)),
-    Mutation("believe older versions", (store, "_newer"), lambda _: lambda held, offered: True, ("multi-worker",)),
     Mutation("take the Lease at once", (leader.Elector, "_expired"), lambda _: lambda self, now: True, ("two-jobs",)),
     Mutation("delete what is not ours", (case, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
     Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),

@@ -7,9 +7,15 @@ its job allows is a finding.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import logging
+import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from tests.harness import vtime
@@ -234,3 +240,35 @@ def _pod(pod: Object, uid: str) -> Iterator[str]:
     role, index = labels[names.LABEL_REPLICA_TYPE], labels[names.LABEL_REPLICA_INDEX]
     if cluster and (task.get("type"), str(task.get("index"))) != (role, index):
         yield f"pod: {name} has the task {task}"
+
+
+def check_field(
+    path: Path, schema: Mapping[str, Any], *, every: int = 1, offset: int = 0
+) -> tuple[int, dict[str, list[str]]]:
+    """How many values were tried (each `every`th), and what is wrong with which."""
+    tried = list(values(path, schema))[offset::every]
+    found = {repr(value)[:120]: wrong[:3] for value in tried if (wrong := problems(path, value))}
+    return len(tried), found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1))
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    fields = list(walk())
+    count = violations = 0
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        results = pool.map(check_field, [path for path, _ in fields], [schema for _, schema in fields])
+        for (path, _), (tried, found) in zip(fields, results, strict=True):
+            count += tried
+            violations += len(found)
+            for value, wrong in found.items():
+                print(f"{'.'.join(path)} = {value}: {wrong}")
+    figures = {"name": "specwalk", "ok": not violations, "fields": len(fields), "values": count}
+    print(json.dumps({**figures, "violations": violations, "seconds": round(time.monotonic() - started, 1)}))
+    sys.exit(1 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()

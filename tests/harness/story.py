@@ -20,6 +20,7 @@ from tests.harness.vtime import VirtualLoop
 from tests.harness.world import Complaints, World
 
 from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.shell.ports import ApiError
 
 PATIENCE = 3000.0
@@ -170,7 +171,8 @@ class Story:
         deadline = self.loop.time() + PATIENCE
         while self.loop.time() < deadline:
             await asyncio.sleep(2)
-            if self.loop.time() - world.last_change >= CALM:
+            paused = any(process.cluster.paused_until > self.loop.time() for process in world.operators.values())
+            if self.loop.time() - world.last_change >= CALM and not paused:
                 unsettled = [line for obj in server.select(names.KIND) for line in self._unsettled(obj)]
                 unsettled += world.promises.orphans()
                 if not unsettled:
@@ -197,7 +199,9 @@ class Story:
         pods = [p for p in self.world.pods(name) if (controller(p) or {}).get("uid") == meta["uid"]]
         alive = [p for p in pods if not finished(p)]
         if conditions.get("Finished", {}).get("status") == "True":
-            if "ttlSecondsAfterFinished" in (obj["spec"].get("runPolicy") or {}):
+            if "ttlSecondsAfterFinished" in (obj["spec"].get("runPolicy") or {}) and isinstance(
+                parse_job(obj), JobSpec
+            ):
                 return [f"{name} is finished and has not expired"]
             return [f"{name} is finished and pods still run"] if alive else []
         if conditions.get("Accepted", {}).get("status") == "False":
