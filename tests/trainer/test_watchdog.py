@@ -29,3 +29,14 @@ def test_an_evaluator_waits_for_as_long_as_training_takes():
     dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
     dog.beat("waiting", 1, 1)
     assert dog.overdue(1e9) is None
+
+
+def test_filling_a_cache_may_take_long_as_long_as_it_goes_on_and_then_start_up_has_all_its_time():
+    dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
+    for second in range(10, 1000, 4):
+        dog.beat("caching", 0, second)
+        assert dog.overdue(second + 5) is None
+    assert dog.overdue(1005) is not None
+    dog.beat("starting", 0, 999)
+    assert dog.overdue(998 + 60) is None
+    assert dog.overdue(998 + 61) is not None

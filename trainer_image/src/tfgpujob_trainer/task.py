@@ -195,7 +195,7 @@ def input_fix(settings: TrainerConfig) -> str:
 
 def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heart: Heartbeat) -> Source:
     """The source of rows behind what data(split) returned."""
-    return source(
+    found = source(
         value,
         split,
         settings.data,
@@ -203,6 +203,8 @@ def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, he
         reopen=lambda: module.data(split),
         beat=lambda: heart.beat(heartbeat.CACHING),
     )
+    heart.beat(heartbeat.STARTING)
+    return found
 
 
 def other_split(
