@@ -158,6 +158,15 @@ def test_sigterm_before_the_strategy_exists_ends_at_once(launch):
     assert task.ended["cause"] == "Stopped"
 
 
+def test_two_workers_read_a_dataset_as_one_does(launch):
+    params = {"kind": "dataset"}
+    pair = launch.start_workers(trainer_config(launch.directory / "dataset2", params=params))
+    alone = launch.start(trainer_config(launch.directory / "dataset1", params=params))
+    assert [t.wait() for t in (*pair, alone)] == [0, 0, 0], pair[0].log + alone.log
+    assert_close(weights(launch.directory / "dataset2"), weights(launch.directory / "dataset1"))
+    assert "shard policy by data: every worker reads all rows and keeps its share" in pair[0].log
+
+
 def test_workers_whose_data_differs_do_not_start(launch):
     configs = [trainer_config(launch.directory / "differs", params={"rows": rows}) for rows in (203, 200)]
     tasks = launch.start_workers(configs)
