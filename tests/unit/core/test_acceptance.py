@@ -35,7 +35,6 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
             "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",
         ),
         (make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}), "spec.runPolicy.schedulingPolicy has no"),
-        (make.job(trainer=SAVED, run={"failureLogLines": 5}), "spec.runPolicy.failureLogLines has no effect"),
     ],
 )
 def test_advice(job: dict[str, Any], words: str) -> None:

@@ -130,14 +130,14 @@ def test_only_an_undisrupted_peer_failure_is_an_echo() -> None:
 
 def test_last_failure_keeps_the_end_of_the_message_and_leaves_out_what_is_unknown() -> None:
     failure = Failure((Role.WORKER, 0), "train-worker-0", Cause.PERMANENT, 1, "Error", "x" * 5000 + "end", EARLY)
-    status = failure.to_status()
+    status = failure.to_status(20)
     assert len(status["message"]) == 4096
     assert status["message"].endswith("end")
     assert (status["role"], status["index"], status["exitCode"], status["time"]) == ("worker", 0, 1, EARLY)
     JobStatus.model_validate({"lastFailure": status})
     vanished = blamed(gone=((Role.WORKER, 2),))
     assert vanished is not None
-    assert set(vanished.to_status()) == {"role", "index", "reason", "message"}
+    assert set(vanished.to_status(20)) == {"role", "index", "reason", "cause", "action", "message"}
 
 
 def test_it_reads_as_a_sentence() -> None:

@@ -231,7 +231,7 @@ def test_every_story_settles_and_keeps_the_promises(roles: dict[str, Any], story
     world.advance(minutes=10)
     assert before == (len(world.writes), world.tries, len(world.deletes)), "at rest, it rests"
     ready_or_over = {"Running", "Starting", "Restarting", "Suspended", "Succeeded", "Failed"}
-    waiting_for_edit = world.condition("Created").endswith("/TemplateRefused")
+    waiting_for_edit = any(world.condition(kind).endswith("/TemplateRefused") for kind in ("Accepted", "Created"))
     edited = world.condition("Accepted") == "False/ImmutableFieldChanged"
     assert world.phase in ready_or_over or waiting_for_edit or edited
     if world.phase in {"Starting", "Running"} and not edited and not waiting_for_edit:

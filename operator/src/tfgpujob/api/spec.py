@@ -193,7 +193,7 @@ class RunPolicy(Model):
     scheduling_policy: SchedulingPolicy | None = None
     """Wishes to a scheduler that starts all pods of a job or none."""
     failure_log_lines: Annotated[int, Field(ge=0, le=100)] = 20
-    """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes."""
+    """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes. 0: none."""
 
 
 class JobSpec(Model):

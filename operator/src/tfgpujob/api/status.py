@@ -138,18 +138,24 @@ class CheckpointStatus(StatusModel):
 
 
 class FailureStatus(StatusModel):
-    """The failure that stopped the last attempt, or a replica of it."""
+    """The failure that stopped the last attempt, or a replica of it. Of several, the first and most specific."""
 
     role: str | None = None
-    """Role of the replica that failed first."""
+    """Role of the replica that failed first. Absent if none did: a deadline, a refused start."""
     index: NotNegative | None = None
     """Index of that replica."""
     exit_code: ExitCode | None = None
     """Exit code of its `tensorflow` container. Absent if the pod was evicted or lost."""
     reason: str | None = None
     """What Kubernetes called it: Error, OOMKilled, Evicted, …"""
+    cause: Annotated[str, Field(max_length=64)] | None = None
+    """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, OutOfMemory,
+    HostOutOfMemory, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Evicted, Preempted, NodeLost, NodeRefused,
+    Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
+    action: Annotated[str, Field(max_length=500)] | None = None
+    """What to do about it, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None
-    """What the trainer said last, or the last lines of the log."""
+    """What the trainer said last, and the last lines of the log: runPolicy.failureLogLines of them, 4,096 bytes."""
     time: Time | None = None
     """When it ended."""
 

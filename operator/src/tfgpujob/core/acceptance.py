@@ -32,5 +32,3 @@ def _without_effect(policy: RunPolicy) -> Iterator[str]:
     """Fields of the API that no policy acts on yet. An author who sets one must hear of it."""
     if policy.scheduling_policy is not None:
         yield "schedulingPolicy"
-    if policy.failure_log_lines != RunPolicy.model_fields["failure_log_lines"].default:
-        yield "failureLogLines"

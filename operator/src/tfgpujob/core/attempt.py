@@ -97,7 +97,7 @@ def _ran_too_long(case: Case) -> Outcome | None:
         return None
     seconds = case.spec.run_policy.active_deadline_seconds
     text = f"The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: {seconds} s."
-    finished.fail(case.draft, Reason.DEADLINE_EXCEEDED, text, None)
+    finished.fail(case.draft, Reason.DEADLINE_EXCEEDED, text)
     return _over(case)
 
 
@@ -157,7 +157,7 @@ def _started_too_late(case: Case) -> Outcome | None:
         return None
     found = start.too_late(case.spec, case.view)
     if start.fails_at_once(case.spec):
-        finished.fail(case.draft, found.reason, found.message, None)
+        finished.fail(case.draft, found.reason, found.message)
         return _over(case)
     return complete.release(case, found, resolve(case.spec, case.config))
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfgpujob.api import RestartPolicy
+from tfgpujob.core.diagnosis import diagnose
 from tfgpujob.core.plan import ReplicaId
 from tfgpujob.core.snapshot import Pod
 from tfgpujob.core.view import View, has_failed
@@ -21,7 +22,6 @@ from tfgpujob.names import Role
 FIRST_RETRYABLE = 128
 PEER_FAILURE = 160
 NODE_LOST = "NodeLost"
-_MAX_MESSAGE = 4096
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "Shutdown", "Terminated"})
 
 
@@ -52,17 +52,17 @@ class Failure:
         """It only tells that another task failed."""
         return self.exit_code == PEER_FAILURE and self.cause is not Cause.DISRUPTION
 
-    def to_status(self) -> dict[str, Any]:
+    def to_status(self, log_lines: int) -> dict[str, Any]:
         """status.lastFailure."""
         fields = {
             "role": str(self.replica[0]),
             "index": self.replica[1],
             "exitCode": self.exit_code,
             "reason": self.reason or None,
-            "message": self.message[-_MAX_MESSAGE:] or None,
             "time": self.finished_at or None,
         }
-        return {key: value for key, value in fields.items() if value is not None}
+        found = diagnose(self.reason, self.exit_code, self.message, log_lines)
+        return {**{key: value for key, value in fields.items() if value is not None}, **found.to_status()}
 
 
 def failures(view: View, policies: dict[Role, RestartPolicy], gone: frozenset[ReplicaId]) -> list[Failure]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tfgpujob.api import CleanPodPolicy, JobSpec
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.cleanup import pods_to_clean
 from tfgpujob.core.deadlines import expiry
+from tfgpujob.core.diagnosis import diagnose
 from tfgpujob.core.draft import Draft, timestamp
-from tfgpujob.core.failure import Failure
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.snapshot import Delete, Event, Kind, Outcome, Snapshot
@@ -21,9 +23,10 @@ def succeed(draft: Draft, reason: Reason, message: str) -> None:
     _finish(draft, Condition.SUCCEEDED, Phase.SUCCEEDED, reason, message)
 
 
-def fail(draft: Draft, reason: Reason, message: str, failure: Failure | None) -> None:
-    if failure is not None:
-        draft.put("lastFailure", failure.to_status())
+def fail(draft: Draft, reason: Reason, message: str, last_failure: Mapping[str, Any] | None = None) -> None:
+    """`last_failure`: of a replica. None: no replica failed, and the reason itself is the failure."""
+    without_replica = {"reason": str(reason), **diagnose(str(reason), None, message, 1).to_status()}
+    draft.put("lastFailure", last_failure or without_replica)
     _finish(draft, Condition.FAILED, Phase.FAILED, reason, message)
 
 

@@ -74,7 +74,7 @@ def conclude(
     spec = parsed_spec(job, config)
     assert isinstance(spec, JobSpec), "only a valid job gets anything created"
     if start.fails_at_once(spec) and found.reason is not Reason.NAME_TAKEN:
-        finished.fail(draft, found.reason, found.message, None)
+        finished.fail(draft, found.reason, found.message)
         return Conclusion(draft.done(), (finished.end_event(draft),), now)
     known = draft.reason(found.condition) == found.reason
     only_first = any(refusal.name == outcome.first for refusal in refusals)

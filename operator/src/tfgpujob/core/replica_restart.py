@@ -31,11 +31,11 @@ def again(case: Case, failures: Sequence[Failure]) -> Outcome | None:
         limit, row = spec.run_policy.backoff_limit, _before(case, failure.replica).in_a_row
         over = budgets.exhausted(draft, limit, failure, row)
         if over is not None:
-            finished.fail(draft, *over, failure)
+            finished.fail(draft, *over, failure.to_status(spec.run_policy.failure_log_lines))
             return None
         budgets.count_total(draft, failure)
     blamed = to_blame(causes)
-    draft.put("lastFailure", blamed.to_status())
+    draft.put("lastFailure", blamed.to_status(spec.run_policy.failure_log_lines))
     replicas = scope.together(spec, case.plan, failures)
     _say_so(case, blamed, replicas)
     return _license(case, causes, replicas, _announcement(case, blamed, replicas))
@@ -53,7 +53,7 @@ def evaluator(case: Case) -> Outcome | None:
         ):
             continue
         failure = failure_of(case.view, replica, policy)
-        case.draft.put("lastFailure", failure.to_status())
+        case.draft.put("lastFailure", failure.to_status(case.spec.run_policy.failure_log_lines))
         if failure.cause is not Cause.PERMANENT:
             replicas = frozenset({replica})
             return _license(case, [failure], replicas, f"{failure}; it starts again, and the job goes on.")

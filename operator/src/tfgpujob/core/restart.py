@@ -15,12 +15,13 @@ def again(draft: Draft, spec: JobSpec, next_plan: Plan, failure: Failure) -> boo
     budgets.start_over_if_proven(draft)
     disrupted = budgets.number(draft, "consecutiveDisruptions")
     over = budgets.exhausted(draft, spec.run_policy.backoff_limit, failure, disrupted)
+    last_failure = failure.to_status(spec.run_policy.failure_log_lines)
     if over is not None:
-        finished.fail(draft, *over, failure)
+        finished.fail(draft, *over, last_failure)
         return False
     wait = budgets.count(draft, failure)
     reason = Reason.DISRUPTED if failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
-    draft.put("lastFailure", failure.to_status())
+    draft.put("lastFailure", last_failure)
     start.begin(draft, next_plan, not_before=draft.now + wait if wait else None)
     message = f"{failure}; all replicas start again."
     draft.set(Condition.CREATED, False, reason, message)

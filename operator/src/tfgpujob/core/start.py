@@ -13,6 +13,7 @@ from typing import Any
 
 from tfgpujob.api import JobSpec, StartPolicy
 from tfgpujob.core import backoff
+from tfgpujob.core.diagnosis import advice
 from tfgpujob.core.draft import Draft, moment, timestamp
 from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.plan import Plan
@@ -185,4 +186,5 @@ def what_is_missing(view: View) -> tuple[Reason, str]:
         return Reason.STARTING, f"{summary}."
     replica, pod = blocked[0]
     detail = f": {pod.waiting_message}" if pod.waiting_message else ""
-    return Reason.REPLICA_NOT_READY, f"{summary}; {view.name(replica)}: {pod.waiting_reason}{detail}"
+    what_to_do = f" {advice(pod.waiting_reason)}".rstrip()
+    return Reason.REPLICA_NOT_READY, f"{summary}; {view.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
