@@ -1,4 +1,4 @@
-"""The real server is the one that KUBECONFIG names."""
+"""The real server is the one that KUBECONFIG names, else the one that the integration tests run on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from localcluster.clusters import select
 
 
 @pytest.fixture(scope="session")
 def kubeconfig() -> Path:
-    """Skips where there is no cluster: `make test-integration` sees to one."""
-    path = os.environ.get("KUBECONFIG", "")
-    if not path or not Path(path).exists():
-        pytest.skip("KUBECONFIG names no cluster")
-    return Path(path)
+    """A running cluster's; the local one is started if need be."""
+    named = os.environ.get("KUBECONFIG", "")
+    if named and Path(named).exists():
+        return Path(named)
+    cluster = select()
+    cluster.ensure_up()
+    return cluster.kubeconfig

@@ -23,7 +23,12 @@ def script(tell: Script) -> Script:
 
 
 def job(name: str, **meta: Any) -> Object:
-    spec = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}}
+    # Managed by nobody here: an operator that runs on the same cluster leaves it alone.
+    spec = {
+        "strategy": "MultiWorkerMirrored",
+        "replicaSpecs": {"worker": {"replicas": 2}},
+        "runPolicy": {"managedBy": "example.com/nobody"},
+    }
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,

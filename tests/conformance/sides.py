@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 import tempfile
 import time
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -20,9 +22,12 @@ from tests.harness.actors import GarbageCollector
 from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.memory_cluster import MemoryCluster
+from tests.harness.refusals import invalid
 from tests.harness.resources import Object, resource
 from tests.harness.vtime import EPOCH
 
+from tfgpujob import names
+from tfgpujob.api.crd import build, root_schema
 from tfgpujob.shell.kube import KubeCluster
 from tfgpujob.shell.ports import ApiError, Cluster
 
@@ -54,6 +59,7 @@ class Side(Protocol):
 class MemorySide:
     def __init__(self) -> None:
         self.server = ApiServer(lambda: EPOCH)
+        self.server.schemas[names.KIND] = _check_name
         self.cluster: Cluster = MemoryCluster(self.server, Injector(), "operator", lambda: None)
         self._collector = GarbageCollector(self.server)
 
@@ -86,6 +92,15 @@ class MemorySide:
         return condition()
 
 
+def _check_name(obj: Object) -> Object:
+    """What our CRD says of metadata.name; the rest of its schema is the business of the API's own tests."""
+    schema = root_schema(cel=False)["properties"]["metadata"]["properties"]["name"]
+    name = obj["metadata"]["name"]
+    if len(name) > schema["maxLength"] or not re.search(schema["pattern"], name):
+        raise invalid(resource(names.KIND), name, ["metadata.name: Invalid value"])
+    return dict(obj)
+
+
 class RealSide:
     """Plain HTTP for everybody else's requests, shell/kube.py for the operator's."""
 
@@ -100,6 +115,19 @@ class RealSide:
         if "token" in user:
             self._headers["Authorization"] = f"Bearer {user['token']}"
         self._tls = _tls(server, user, kubeconfig.parent)
+
+    def install_crd(self) -> None:
+        """Where nothing has installed it yet; without CEL, which an old server does not know."""
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        with suppress(ApiError):
+            self._send("POST", crds, build(cel=False))
+
+    def serves_jobs(self) -> bool:
+        try:
+            self._send("GET", _path(names.KIND, "default"))
+        except ApiError:
+            return False
+        return True
 
     def get(self, kind: str, namespace: str, name: str) -> Object:
         return self._send("GET", _path(kind, namespace, name))

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.conformance.transcript import Transcript
 from tests.harness import vtime
 
 from tfgpujob.shell.kube import KubeCluster
+from tfgpujob.shell.ports import ApiError
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 
@@ -28,7 +30,11 @@ async def tell(name: str, side: Side) -> list[dict[str, Any]]:
     namespace = f"conformance-{uuid.uuid4().hex[:8]}"
     side.create("Namespace", "", {"metadata": {"name": namespace}})
     told = Transcript(namespace)
-    await SCRIPTS[name](side, told, namespace)
+    try:
+        await SCRIPTS[name](side, told, namespace)
+    finally:
+        with suppress(ApiError):
+            side.delete("Namespace", "", namespace)
     return told.entries
 
 
@@ -36,7 +42,10 @@ async def tell_real(name: str, kubeconfig: Path) -> list[dict[str, Any]]:
     """The same on the cluster that the file names."""
     os.environ["KUBECONFIG"] = str(kubeconfig)
     async with await KubeCluster.connect() as cluster:
-        return await tell(name, RealSide(cluster, kubeconfig))
+        side = RealSide(cluster, kubeconfig)
+        side.install_crd()
+        assert await side.until(side.serves_jobs), "the server does not serve TFGPUJobs"
+        return await tell(name, side)
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
