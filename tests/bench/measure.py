@@ -33,7 +33,7 @@ class Size:
     """Jobs that are there at the same time for memory, cold start and the crowd's effect on a new job."""
 
 
-FULL = Size(rounds=5, jobs=60, latencies=21, many=1000)
+FULL = Size(rounds=5, jobs=150, latencies=21, many=1000)
 QUICK = Size(rounds=2, jobs=20, latencies=3, many=60)
 
 
@@ -185,7 +185,7 @@ class Bench:
         self._figures.cold_start = time.monotonic() - started
 
     async def _writes_of(self, deed: Callable[[], Awaitable[None]]) -> int | None:
-        """Writes other than of the Lease, from the deed until 16 s later. The cluster's controllers settle meanwhile."""
+        """Writes other than of the Lease, from the deed until 16 s later; the control plane settles meanwhile."""
         audit = self._stage.audit
         position = audit.position() if audit else 0
         await deed()
