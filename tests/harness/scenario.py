@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One story. Adding one is one entry in `scenarios.py`."""
+    """One story. Adding one is one entry in `scenarios/`."""
 
     name: str
     script: tuple[Step, ...] = ()

@@ -13,7 +13,8 @@ from tests.harness.crashpoints import fault_free
 from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold
 from tests.harness.scenario import NAMESPACE, apply, foreign_pod, foreign_service, job, quota, refuse, shows
-from tests.harness.scenarios import SCENARIOS, _forbid_worker_1
+from tests.harness.scenarios import SCENARIOS
+from tests.harness.scenarios.refusals import forbid_worker_1
 from tests.harness.world import World
 
 from tfgpujob import names
@@ -42,7 +43,7 @@ def test_a_job_that_is_managed_elsewhere_or_idle_costs_nothing_more(name: str) -
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "InvalidSpec": (None, job("train", "Mirrored", worker=2), "Accepted"),
     "QuotaExceeded": (apply(quota(pods="1")), job("train", worker=2), "Created"),
-    "Forbidden": (refuse(_forbid_worker_1), job("train", worker=2), "Created"),
+    "Forbidden": (refuse(forbid_worker_1), job("train", worker=2), "Created"),
     "NameTaken": (apply(foreign_pod("train-worker-0")), job("train", worker=2), "Accepted"),
     "NameTaken (service)": (apply(foreign_service("train")), job("train", worker=2), "Accepted"),
 }

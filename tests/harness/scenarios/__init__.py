@@ -1,0 +1,15 @@
+"""The stories. Every write of each of them is a crash point; every watch event a way to be misled."""
+
+from __future__ import annotations
+
+from tests.harness.scenarios.losses import LOSSES, REPLICAS
+from tests.harness.scenarios.nodes import NODES
+from tests.harness.scenarios.operators import OPERATORS
+from tests.harness.scenarios.people import PEOPLE
+from tests.harness.scenarios.refusals import REFUSALS
+from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *NODES, *REFUSALS, *PEOPLE, *OPERATORS)
+}

@@ -1,0 +1,24 @@
+"""What the stories share: jobs, ends, and words for how it comes out."""
+
+from __future__ import annotations
+
+from tests.harness.resources import Object
+from tests.harness.scenario import Step, apply, at_once, job
+
+SUCCEEDED = {"train": "Succeeded"}
+FAILED = {"train": "Failed"}
+RUNNING = {"train": "Running"}
+PENDING = {"train": "Pending"}
+MWM = job("train", worker=2)
+FOREVER = {"worker": (None,), "chief": (None,)}
+STATUS = "/TFGPUJob default/train/status/"
+STARTING = "lost before or after it was written that all were created: only then it counts as a disruption"
+SECOND_TIME = {"worker": (None, 0)}
+"""The first run goes on until something ends it: how slow an operator is must not change what happens."""
+SERVERS = job("train", "ParameterServer", chief=1, worker=2, ps=1)
+SECOND_CHIEF = {"chief": (None, 0)}
+"""The chief goes on until the gang is complete for the second time."""
+
+
+def submit(obj: Object) -> Step:
+    return Step(at_once, apply(obj))

@@ -1,0 +1,142 @@
+"""Pods that are lost, and replicas that start again alone."""
+
+from __future__ import annotations
+
+from tests.harness.scenario import (
+    Scenario,
+    Step,
+    after,
+    apply,
+    counts,
+    created,
+    delete,
+    evict,
+    finish,
+    job,
+    nothing,
+    quota,
+    shows,
+    training,
+    vanish,
+)
+from tests.harness.scenarios.common import (
+    FAILED,
+    FOREVER,
+    MWM,
+    RUNNING,
+    SECOND_CHIEF,
+    SECOND_TIME,
+    SERVERS,
+    STARTING,
+    STATUS,
+    SUCCEEDED,
+    submit,
+)
+
+LOSSES = (
+    Scenario(
+        name="recorded-success-vanishes",
+        script=(
+            submit(job("train", "Custom", worker=2, spec={"successPolicy": "AllWorkers"})),
+            Step(training("train"), finish("train-worker-0", 0)),
+            Step(counts("train", "succeeded", 1), vanish("train-worker-0")),
+            Step(after(60), finish("train-worker-1", 0)),
+        ),
+        ends=FOREVER,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="evicted",
+        script=(submit(MWM), Step(training("train"), evict("train-worker-1"))),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="vanished",
+        script=(
+            submit(MWM),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), vanish("train-worker-0")),
+        ),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="drained",
+        script=(
+            submit(MWM),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), delete("Pod", "train-worker-1")),
+        ),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="vanished-while-starting",
+        script=(submit(MWM), Step(created("train", 2), vanish("train-worker-0"))),
+        forgives=dict.fromkeys(
+            (
+                f"{STATUS}disruptions",
+                f"{STATUS}consecutiveDisruptions",
+                f"{STATUS}lastFailure",
+                f"{STATUS}conditions/Restarting",
+            ),
+            STARTING,
+        ),
+        phases=SUCCEEDED,
+    ),
+)
+
+REPLICAS = (
+    Scenario(
+        name="worker-alone", script=(submit(SERVERS),), ends={"worker-1": (137, None), **SECOND_CHIEF}, phases=SUCCEEDED
+    ),
+    Scenario(name="chief-alone", script=(submit(SERVERS),), ends={"chief": (143, 0)}, phases=SUCCEEDED),
+    Scenario(
+        name="server-and-chief",
+        script=(submit(SERVERS),),
+        ends={"ps-0": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-drained",
+        script=(
+            submit(SERVERS),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), delete("Pod", "train-worker-1")),
+        ),
+        ends=SECOND_CHIEF,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-alone-without-room",
+        script=(
+            submit(SERVERS),
+            Step(training("train"), apply(quota(pods="1"))),
+            Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
+        ),
+        ends={"worker-1": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-for-good", script=(submit(SERVERS),), ends={"worker-1": (1,), "chief": (None,)}, phases=FAILED
+    ),
+    Scenario(
+        name="custom-replica",
+        script=(submit(job("train", "Custom", chief=1, worker=2, run_policy={"restartScope": "Replica"})),),
+        ends={"worker-0": (None,), "worker-1": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="evaluator-alone",
+        script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
+        ends={"evaluator": (137, None), "worker": (None, 0)},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="evaluator-for-good",
+        script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
+        ends={"evaluator": (1,), "worker": (None,)},
+        phases=RUNNING,
+    ),
+)

@@ -1,0 +1,80 @@
+"""What happens to the operators themselves."""
+
+from __future__ import annotations
+
+from tests.harness.process import upgraded
+from tests.harness.scenario import (
+    Scenario,
+    Step,
+    after,
+    created,
+    delete,
+    evict,
+    job,
+    kill,
+    lose,
+    nothing,
+    running,
+    shows,
+    start,
+    stop,
+    then,
+    training,
+)
+from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, STATUS, SUCCEEDED, submit
+from tests.harness.world import World
+
+
+def _upgrade(world: World) -> None:
+    world.config = upgraded()
+    world.operators["operator-a"].kill()
+
+
+OPERATORS = (
+    Scenario(name="upgraded", script=(submit(MWM), Step(running("train", 2), _upgrade)), ends=FOREVER, phases=RUNNING),
+    Scenario(
+        name="upgraded-while-creating", script=(submit(MWM), Step(created("train", 1), _upgrade)), phases=SUCCEEDED
+    ),
+    Scenario(
+        name="leader-killed",
+        script=(submit(MWM), Step(created("train", 1), kill("operator-a"))),
+        operators=("operator-a", "operator-b"),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="leader-lost",
+        script=(submit(MWM), Step(created("train", 1), lose("operator-a"))),
+        operators=("operator-a", "operator-b"),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="leader-lost-to-a-late-standby",
+        script=(
+            submit(MWM),
+            Step(training("train"), nothing),
+            Step(shows("train", "Running", "True"), then(lose("operator-a"), evict("train-worker-0"))),
+        ),
+        operators=("operator-a", "operator-b"),
+        lags={"operator-b": 30.0},
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="leader-stopped",
+        script=(submit(MWM), Step(created("train", 1), stop("operator-a")), Step(after(30), start("operator-a"))),
+        operators=("operator-a", "operator-b"),
+        ends={"worker": (143, 0)},
+        forgives={f"{STATUS}lastFailure/index": "both fail, and the event of the first may be missed"},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="two-jobs",
+        script=(
+            submit(MWM),
+            submit(job("other", "ParameterServer", chief=1, worker=1, ps=1)),
+            Step(running("train", 2), delete("TFGPUJob", "other")),
+        ),
+        operators=("operator-a", "operator-b"),
+        phases=SUCCEEDED,
+    ),
+)

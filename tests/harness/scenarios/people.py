@@ -1,0 +1,116 @@
+"""What people do to a job while it runs."""
+
+from __future__ import annotations
+
+from tests.harness.scenario import (
+    Scenario,
+    Step,
+    after,
+    apply,
+    created,
+    delete,
+    edit,
+    job,
+    no_pods,
+    nothing,
+    running,
+    shows,
+    suspend,
+    then,
+    training,
+)
+from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, SUCCEEDED, submit
+
+PEOPLE = (
+    Scenario(
+        name="deleted-while-creating",
+        script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train"))),
+    ),
+    Scenario(
+        name="deleted-once-accepted",
+        script=(submit(MWM), Step(shows("train", "Accepted", "True"), delete("TFGPUJob", "train"))),
+    ),
+    Scenario(
+        name="deleted-while-running",
+        script=(submit(MWM), Step(running("train", 2), delete("TFGPUJob", "train"))),
+        ends=FOREVER,
+    ),
+    Scenario(
+        name="deleted-in-the-foreground",
+        script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train", "Foreground"))),
+        ends=FOREVER,
+    ),
+    Scenario(
+        name="orphaned",
+        script=(
+            submit(MWM),
+            Step(running("train", 2), nothing),
+            Step(shows("train", "Running", "True"), delete("TFGPUJob", "train", "Orphan")),
+        ),
+        ends=FOREVER,
+    ),
+    Scenario(
+        name="recreated",
+        script=(
+            submit(MWM),
+            Step(running("train", 2), then(delete("TFGPUJob", "train"), apply(MWM))),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="recreated-while-creating",
+        script=(
+            submit(MWM),
+            Step(created("train", 1), then(delete("TFGPUJob", "train"), apply(job("train", worker=3)))),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="suspended-and-resumed",
+        script=(
+            submit(MWM),
+            Step(training("train"), suspend("train", True)),
+            Step(no_pods("train"), nothing),
+            Step(after(20), suspend("train", False)),
+        ),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="suspended-from-the-start",
+        script=(
+            submit(job("train", worker=2, run_policy={"suspend": True})),
+            Step(shows("train", "Suspended", "True"), nothing),
+            Step(after(5), suspend("train", False)),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="suspended-parameter-server",
+        script=(
+            submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
+            Step(training("train"), suspend("train", True)),
+            Step(no_pods("train"), nothing),
+        ),
+        ends=FOREVER,
+        phases={"train": "Suspended"},
+    ),
+    Scenario(
+        name="edited-while-running",
+        script=(
+            submit(MWM),
+            Step(shows("train", "Running", "True"), edit("train", replicaSpecs={"worker": {"replicas": 3}})),
+            Step(
+                shows("train", "Accepted", "False", "ImmutableFieldChanged"),
+                edit("train", replicaSpecs={"worker": {"replicas": 2}}),
+            ),
+        ),
+        ends=FOREVER,
+        phases=RUNNING,
+    ),
+    Scenario(
+        name="managed-by-another",
+        script=(submit(job("train", worker=2, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})),),
+        phases={"train": ""},
+    ),
+)

@@ -1,0 +1,135 @@
+"""What the API server, or somebody else, does not let us do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.harness.scenario import (
+    Scenario,
+    Step,
+    after,
+    apply,
+    at_once,
+    delete,
+    edit,
+    foreign_pod,
+    foreign_service,
+    job,
+    nothing,
+    quota,
+    refuse,
+    refuse_no_more,
+    shows,
+    then,
+)
+from tests.harness.scenarios.common import FAILED, MWM, PENDING, SUCCEEDED, submit
+
+from tfgpujob import names
+from tfgpujob.shell.ports import ApiError
+
+
+def forbid_worker_1(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
+    if (verb, kind, obj["metadata"]["name"]) == ("create", "Pod", "train-worker-1"):
+        return ApiError(403, "Forbidden", 'pods "train-worker-1" is forbidden: violates the policy "baseline"')
+    return None
+
+
+_MISFIT = {
+    "replicaSpecs": {
+        "worker": {
+            "replicas": 2,
+            "template": {
+                "spec": {"containers": [{"name": "tensorflow", "resources": {"limits": {"nvidia.com/gpu": "x"}}}]}
+            },
+        }
+    }
+}
+
+
+REFUSALS = (
+    Scenario(
+        name="quota-then-room",
+        script=(
+            Step(at_once, then(apply(quota(pods="1")), apply(MWM))),
+            Step(shows("train", "Created", "False", "QuotaExceeded"), delete("ResourceQuota", "quota")),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="gpu-quota-for-ever",
+        script=(
+            Step(at_once, then(apply(quota(gpus="1")), apply(MWM))),
+            Step(shows("train", "Created", "False"), nothing),
+            Step(after(60), delete("TFGPUJob", "train")),
+        ),
+    ),
+    Scenario(
+        name="template-refused-then-edited",
+        script=(
+            submit(job("train", worker=2, spec=_MISFIT)),
+            Step(
+                shows("train", "Created", "False", "TemplateRefused"),
+                edit("train", replicaSpecs={"worker": {"replicas": 2}}),
+            ),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="forbidden-then-allowed",
+        script=(
+            Step(at_once, then(refuse(forbid_worker_1), apply(MWM))),
+            Step(shows("train", "Created", "False", "Forbidden"), refuse_no_more),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="forbidden-and-fail-policy",
+        script=(
+            Step(
+                at_once,
+                then(refuse(forbid_worker_1), apply(job("train", worker=2, run_policy={"startPolicy": "Fail"}))),
+            ),
+        ),
+        forgives={"/Service default/train": "the job may be over before its service is created"},
+        phases=FAILED,
+    ),
+    Scenario(
+        name="foreign-pod",
+        script=(
+            Step(at_once, then(apply(foreign_pod("train-worker-1")), apply(MWM))),
+            Step(shows("train", "Accepted", "False", "NameTaken"), delete("Pod", "train-worker-1")),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="foreign-labelled-pod",
+        script=(
+            Step(at_once, then(apply(foreign_pod("train-worker-1", **{names.LABEL_JOB_NAME: "train"})), apply(MWM))),
+            Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
+            Step(after(8), delete("Pod", "train-worker-1")),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="foreign-service",
+        script=(
+            Step(at_once, then(apply(foreign_service("train")), apply(MWM))),
+            Step(shows("train", "Accepted", "False", "NameTaken"), delete("Service", "train")),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(name="invalid", script=(submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)),), phases=PENDING),
+    Scenario(
+        name="unschedulable",
+        script=(
+            submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+            Step(
+                shows("train", "Created", "False", "StartDeadlineExceeded"),
+                lambda world: setattr(world.scheduler, "gpus", 2),
+            ),
+        ),
+        schedulable_gpus=1,
+        phases=SUCCEEDED,
+    ),
+)
