@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -43,7 +42,8 @@ from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
 from tfgpujob_trainer.resume import Resume
 from tfgpujob_trainer.scalars import Scalars
-from tfgpujob_trainer.sources import Source, source
+from tfgpujob_trainer.sources import Source
+from tfgpujob_trainer.splits import agree_on_data, other_split, read
 from tfgpujob_trainer.step import Steps, batch_spec, build
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -140,7 +140,7 @@ def build_model(
 def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: Heartbeat, stop: StopFlag) -> Run:
     """Everything that training needs, with the checkpoints opened."""
     peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
-    agree_on_data(built, peers)
+    agree_on_data(built.data, peers)
     total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     resume = Resume(
@@ -193,44 +193,6 @@ def input_fix(settings: TrainerConfig) -> str:
     return f"set trainer.data.cache, or {more}" if settings.data.cache == "none" else more
 
 
-def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heart: Heartbeat) -> Source:
-    """The source of rows behind what data(split) returned."""
-    found = source(
-        value,
-        split,
-        settings.data,
-        global_batch_size=settings.global_batch_size,
-        reopen=lambda: module.data(split),
-        beat=lambda: heart.beat(heartbeat.CACHING),
-    )
-    heart.beat(heartbeat.STARTING)
-    return found
-
-
-def other_split(
-    settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heart: Heartbeat
-) -> Source | None:
-    """Data to evaluate on; None, said aloud, if data() has no such split.
-
-    Raises ConfigError if its arrays are not like those of the training data.
-    """
-    try:
-        value = module.data(split)
-    except Exception as error:  # noqa: BLE001 (a module need not know every split)
-        say(f"no {split} split: data({split!r}) raised {type(error).__name__}: {error}")
-        return None
-    if value is None:
-        return None
-    found = read(settings, module, split, value, heart)
-    if found.signature() != train_data.signature():
-        raise ConfigError(
-            f"data({split!r}) has rows of {', '.join(found.signature())}, "
-            f"data('train') of {', '.join(train_data.signature())}",
-            "return the same types and shapes for every split",
-        )
-    return found
-
-
 def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
     """Raise ConfigError if the module chose another precision than the configuration."""
     found = model.dtype_policy.name
@@ -260,21 +222,6 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
         accumulate=accumulate,
         permute=data.permute,
     )
-
-
-def agree_on_data(built: Built, peers: Peers) -> None:
-    """Raise ConfigError on every worker unless all read the same training rows, in number and at their head."""
-    mine = {"rows": built.data.rows, "fingerprint": built.data.fingerprint()}
-    chief = json.loads(peers.from_chief(json.dumps(mine).encode()))
-    if peers.count(mine == chief) == peers.workers:
-        return
-    if mine == chief:
-        what = "another worker's data('train') differs from this one's; see that worker's log"
-    elif mine["rows"] != chief["rows"]:
-        what = f"data('train') has {mine['rows']} rows here and {chief['rows']} on the first worker"
-    else:
-        what = "data('train') gives other rows here than on the first worker"
-    raise ConfigError(what, "let it give the same rows everywhere: sort files, seed every random generator")
 
 
 def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> Store:
