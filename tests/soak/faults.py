@@ -95,6 +95,8 @@ class Faults:
     def _serves(self) -> bool:
         kube, namespace = self._operators.stage.kube, self._operators.namespace
         try:
+            # Custom resources are served a moment later than the others.
+            kube.list("TFGPUJob", namespace)
             kube.patch("Namespace", "", namespace, {"metadata": {"annotations": {"soak": str(time.time())}}})
         except (Refused, HTTPError, OSError):
             return False
