@@ -8,7 +8,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TRAINER_VENV := .venv-trainer
 TRAINER_PY := $(TRAINER_VENV)/bin/python
-PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
+PIP := -m pip install -qq --disable-pip-version-check
 
 .PHONY: help
 help: ## this list
@@ -17,15 +17,15 @@ help: ## this list
 $(VENV)/.stamp: requirements/dev.txt operator/pyproject.toml
 	@echo "preparing $(VENV) (operator, tools)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install $(PIP_FLAGS) -r requirements/dev.txt
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e operator
+	@$(PY) $(PIP) --require-hashes -r requirements/dev.txt
+	@$(PY) $(PIP) --no-deps --no-build-isolation -e operator
 	@touch $@
 
 $(TRAINER_VENV)/.stamp: requirements/trainer-dev.txt trainer_image/pyproject.toml
 	@echo "preparing $(TRAINER_VENV) (TensorFlow on CPU, about 1.5 GB)"
 	@$(PYTHON) -m venv $(TRAINER_VENV)
-	@$(TRAINER_PY) -m pip install $(PIP_FLAGS) -r requirements/trainer-dev.txt
-	@$(TRAINER_PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e trainer_image
+	@$(TRAINER_PY) $(PIP) --require-hashes -r requirements/trainer-dev.txt
+	@$(TRAINER_PY) $(PIP) --no-deps --no-build-isolation -e trainer_image
 	@touch $@
 
 .PHONY: venv venv-trainer
