@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -181,3 +183,8 @@ class TrainerSpec(Model):
     """Seconds between two progress lines in the log."""
     watchdog: Watchdog = Field(default_factory=Watchdog)
     """When a process that makes no progress gives up, to be started again."""
+
+    @cached_property
+    def as_json(self) -> str:
+        """The trainer's config file."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":"))

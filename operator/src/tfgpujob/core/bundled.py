@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tfgpujob import names
@@ -23,7 +22,7 @@ def complete(pod_spec: dict[str, Any], container: dict[str, Any], trainer: Train
     if trainer.code is not None:
         _code(pod_spec, container, trainer.code)
     _restricted(pod_spec, container)
-    return json.dumps(trainer.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":"))
+    return trainer.as_json
 
 
 def mount(

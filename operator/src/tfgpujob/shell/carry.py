@@ -105,9 +105,14 @@ class Hands:
         return undone
 
     async def _undo_if_pruned(self, key: Key, create: Create, made: Object) -> Refusal | ApiError | None:
-        """A server that drops a field without a word has made another pod than the template asks for: it goes."""
+        """A server that drops a field without a word has made another pod than the template asks for: it goes.
+
+        What is true of a role's first pod is true of all, which come from the same template.
+        """
+        if create.kind is not Kind.POD or not _is_first(create.body):
+            return None
         lost = pruned_fields(create.body.get("spec"), made.get("spec"), "spec")
-        if create.kind is not Kind.POD or not lost:
+        if not lost:
             return None
         try:
             await self._cluster.delete(create.kind, key.namespace, create.name, uid=made["metadata"]["uid"])
@@ -177,3 +182,9 @@ def _start(body: Object) -> tuple[int, int]:
     """Attempt, and restart of the replica, that a pod is made for."""
     labels = body["metadata"].get("labels") or {}
     return int(labels.get(names.LABEL_ATTEMPT, 0)), int(labels.get(names.LABEL_REPLICA_RESTART, 0))
+
+
+def _is_first(body: Object) -> bool:
+    labels = body["metadata"].get("labels") or {}
+    index: str = labels.get(names.LABEL_REPLICA_INDEX, "0")
+    return index == "0"
