@@ -88,6 +88,8 @@ class World:
 
     def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
         assert self.job is not None
+        # A new value, as an API server gives: what was parsed before is remembered by the old one.
+        self.job["spec"] = deepcopy(self.job["spec"])
         change(self.job["spec"])
         self.job["metadata"]["generation"] += 1
         self._touch_job()

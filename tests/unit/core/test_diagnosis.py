@@ -155,3 +155,23 @@ def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
     world.settle()
     world.waits("train-worker-0", reason, "0/3 nodes are available.")
     assert words in world.message("Running")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{" + '"a":[' * 2000,
+        word(message="\ud800"),
+        word(fix="\ud800"),
+        word(lastLines=["\ud800"]),
+        "\ud800",
+    ],
+)
+def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
+    """The termination message is a stranger's text, and a job that can't be judged hangs for ever."""
+    world = World(make.job(worker=1))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 1, message=said)
+    assert world.phase == "Failed"
+    json.dumps(world.status, ensure_ascii=False).encode()

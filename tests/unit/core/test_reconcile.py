@@ -293,6 +293,18 @@ def test_an_invalid_edit_stops_nothing() -> None:
     assert world.condition("Accepted") == "True/Valid"
 
 
+def test_what_pods_achieve_under_an_invalid_edit_is_not_lost() -> None:
+    world = World(make.job(worker=1))
+    world.settle()
+    world.ready()
+    world.edit(lambda spec: spec.update(strategy="Guess"))
+    world.exits("train-worker-0", 0)
+    world.advance(seconds=30)
+    world.remove(Kind.POD, "train-worker-0")
+    world.edit(lambda spec: spec.update(strategy="MultiWorkerMirrored"))
+    assert world.phase == "Succeeded"
+
+
 def test_a_vanished_pod_is_looked_for_before_the_gang_restarts_once() -> None:
     world = started(World(make.job(worker=3)))
     world.advance(minutes=1)

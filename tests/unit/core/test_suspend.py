@@ -112,3 +112,12 @@ def test_a_finished_job_is_not_suspended_any_more(code: int) -> None:
     assert world.phase in {"Succeeded", "Failed"}
     assert len(world.writes) == writes
     assert world.pods == ["train-worker-0"]
+
+
+def test_a_suspended_job_is_accepted_again_once_its_spec_is_mended() -> None:
+    world = World(make.job(worker=1, runPolicy={"suspend": True}))
+    world.settle()
+    world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=-1))
+    assert world.condition("Accepted") == "False/InvalidSpec"
+    world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))
+    assert world.condition("Accepted") == "True/Valid"

@@ -23,7 +23,7 @@ def node(name: str, ready: str = "True", version: int = 1) -> dict[str, Any]:
 
 def two() -> Nodes:
     nodes = Nodes()
-    assert nodes.listed([node("a"), node("b")]) == set()
+    assert nodes.listed([node("a"), node("b")], nodes.known()) == set()
     return nodes
 
 
@@ -40,7 +40,16 @@ def test_a_node_that_is_gone_is_lost() -> None:
     nodes = two()
     assert nodes.remove(node("b", version=2)) == {"b"}
     assert nodes.lost == {"b"}
-    assert two().listed([node("a")]) == {"b"}, "its deletion was missed"
+    nodes = two()
+    assert nodes.listed([node("a")], nodes.known()) == {"b"}, "its deletion was missed"
+
+
+def test_a_node_that_joined_while_the_list_was_asked_for_is_not_lost() -> None:
+    nodes = two()
+    known = nodes.known()
+    nodes.put(node("new", version=2))
+    assert nodes.listed([node("a"), node("b")], known) == set()
+    assert nodes.lost == set()
 
 
 def test_an_older_version_tells_nothing() -> None:

@@ -88,6 +88,22 @@ def test_a_pod_moves_with_its_label_and_leaves_without_it() -> None:
     assert store.snapshot(KEY).pods[0].job_name == "train"
 
 
+def test_a_pod_found_by_name_comes_back_whatever_became_of_its_label() -> None:
+    store = Store()
+    ours = pod("train-worker-0", uid="a", version=5)
+    store.put(Kind.POD, ours)
+    # A watch by label tells of a label that was taken off as of a deletion.
+    store.remove(Kind.POD, "ns", "train-worker-0", "a")
+    store.put(Kind.POD, ours, of=KEY)
+    assert [p.uid for p in store.snapshot(KEY).pods] == ["a"]
+    stolen = pod("train-worker-0", uid="a", version=6)
+    stolen["metadata"]["labels"][names.LABEL_JOB_NAME] = "other"
+    store.put(Kind.POD, stolen, of=KEY)
+    store.put(Kind.POD, stolen)
+    store.put(Kind.POD, stolen, of=KEY)
+    assert [p.uid for p in store.snapshot(KEY).pods] == ["a"]
+
+
 def test_known_lists_one_kind_of_one_namespace() -> None:
     store = Store()
     store.put(Kind.JOB, job())

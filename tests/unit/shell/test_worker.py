@@ -231,12 +231,19 @@ def test_retry_after_is_honoured() -> None:
 
 
 def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
-    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)), Conclusion(status=STATUS))
-    rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
-    assert rig.look() == "ok"
-    assert brain.refusals == ()
-    assert [p.uid for p in rig.store.snapshot(KEY).pods] == ["made-before"]
-    assert len(rig.queue) == 1
+    created = Event("Normal", "Created", "a pod")
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)), Conclusion(status=STATUS, events=(created,)))
+
+    async def main() -> float:
+        rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
+        assert await rig.worker.look(KEY) == "ok"
+        assert brain.refusals == ()
+        assert [p.uid for p in rig.store.snapshot(KEY).pods] == ["made-before"]
+        assert "event Created" not in rig.cluster.calls, "nothing was created"
+        await rig.queue.get()
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) > 0, "it is looked at again, but not at once: this may go on for ever"
 
 
 @pytest.mark.parametrize(("owner", "label"), [("", None), ("", "train"), ("another-job", "train")])

@@ -111,7 +111,7 @@ def _lost_or_failed(case: Case) -> Outcome | None:
     if not found:
         return None
     failure = to_blame(found)
-    patience_ends = _patience_for_the_cause(case.view, failure)
+    patience_ends = _patience_for_the_cause(case.view, failure, case.now)
     if patience_ends is not None and case.now < patience_ends:
         return case.waiting(patience_ends)
     if scope.restarts_alone(case.spec) and case.draft.is_true(Condition.CREATED):
@@ -224,12 +224,14 @@ def _required_missing(case: Case) -> tuple[ReplicaId, ...]:
     return tuple(r for r in case.view.missing() if r in required)
 
 
-def _patience_for_the_cause(view: View, failure: Failure) -> datetime | None:
+def _patience_for_the_cause(view: View, failure: Failure, now: datetime) -> datetime | None:
     """While all that is seen is a peer's failure, its cause is still on its way: when to stop waiting for it."""
     everyone_ended = all(r in view.pods and has_ended(view.pods[r]) for r in view.plan.required())
     if not failure.is_echo or everyone_ended or not failure.finished_at:
         return None
-    return moment(failure.finished_at) + ECHO_PATIENCE
+    ended = moment(failure.finished_at)
+    # A node whose clock is ahead must not hold up what is to be done.
+    return ended + ECHO_PATIENCE if ended <= now else None
 
 
 _CHAIN: tuple[Judge, ...] = (

@@ -136,7 +136,7 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
     trainer = _trainer_record(said)
     cause = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause"))) or _by_code(exit_code)
     fix = trainer.get("fix") if reason not in _BY_REASON else None
-    action = str(fix)[:_MAX_ACTION] if fix else ACTIONS[cause]
+    action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
     return Finding(cause, action, _message(trainer, said, lines))
 
 
@@ -157,7 +157,7 @@ def _trainer_record(said: str) -> dict[str, Any]:
         return {}
     try:
         record = json.loads(said)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 
@@ -166,8 +166,8 @@ def _message(trainer: dict[str, Any], said: str, lines: int) -> str:
     if not isinstance(trainer.get("message"), str):
         return _tail(said.splitlines(), lines)
     logged = trainer.get("lastLines")
-    last = [str(line) for line in logged] if isinstance(logged, list) else []
-    head = trainer["message"][:1000]
+    last = [_clean(str(line)) for line in logged] if isinstance(logged, list) else []
+    head = _clean(trainer["message"])[:1000]
     return _cut(head, MAX_BYTES) if not lines or not last else _with_head(head, _tail(last, lines))
 
 
@@ -179,6 +179,11 @@ def _tail(lines: list[str], count: int) -> str:
     return _cut("\n".join(lines[-count:]) if count else "", MAX_BYTES)
 
 
+def _clean(text: str) -> str:
+    """Text that UTF-8 can hold: a JSON string may name half of a surrogate pair."""
+    return text.encode(errors="replace").decode()
+
+
 def _cut(text: str, size: int) -> str:
     """The end of the text, in at most that many bytes."""
-    return text.encode()[-size:].decode(errors="ignore") if size > 0 else ""
+    return text.encode(errors="replace")[-size:].decode(errors="ignore") if size > 0 else ""

@@ -19,8 +19,10 @@ from tfgpujob.api import JobSpec
 from tfgpujob.core import attempt, finished, force, start, suspend
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
 from tfgpujob.core.parsed import parsed_spec
-from tfgpujob.core.plan import resolve
+from tfgpujob.core.plan import Plan, resolve
+from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
+from tfgpujob.core.view import build_view
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 COALESCE = timedelta(seconds=10)
@@ -36,7 +38,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     draft = Draft(job, now)
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
-        return finished.reconcile(snapshot, draft, None) if draft.finished else _refuse(draft, spec)
+        return finished.reconcile(snapshot, draft, None) if draft.finished else _refuse(snapshot, draft, spec)
     outcome = _judge(snapshot, draft, spec, config)
     return force.with_stuck_pods(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
 
@@ -120,11 +122,15 @@ def _is_ours(job: Object) -> bool:
     return not isinstance(manager, str) or manager in {"", names.CONTROLLER}
 
 
-def _refuse(draft: Draft, problems: str) -> Outcome:
-    """Pods that run already run on: an edit that is not valid stops nothing."""
+def _refuse(snapshot: Snapshot, draft: Draft, problems: str) -> Outcome:
+    """Pods that run already run on: an edit that is not valid stops nothing, and what they achieve is recorded."""
     known = draft.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
     draft.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
-    if draft.attempt == 0:
+    if draft.fields.get("plan"):
+        view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
+        draft.put("replicaStatuses", replica_statuses(view))
+        draft.put("ready", ready_text(view))
+    else:
         draft.set_phase(Phase.PENDING)
     events = () if known else (Event("Warning", str(Reason.INVALID_SPEC), problems),)
     return Outcome(status=draft.done(), events=events)

@@ -26,20 +26,22 @@ def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec) -> Outcome:
         draft.put("replicaStatuses", replica_statuses(view))
         draft.put("ready", ready_text(view))
     new = not draft.is_true(Condition.SUSPENDED)
+    if not draft.is_true(Condition.ACCEPTED):
+        accept(draft, spec)
     if new:
-        _say_so(draft, spec)
+        _say_so(draft)
     status: Mapping[str, Any] = draft.done()
     return Outcome(status=status, intent=status if new else None, deletes=_stops(pods))
 
 
-def _say_so(draft: Draft, spec: JobSpec) -> None:
+def _say_so(draft: Draft) -> None:
     text = "spec.runPolicy.suspend is on: no pod runs until it is off."
-    accept(draft, spec)
     draft.set(Condition.RUNNING, False, Reason.SUSPENDED, text)
     draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, text)
-    for condition in (Condition.CREATED, Condition.RESTARTING):
-        if draft.is_true(condition):
-            draft.set(condition, False, Reason.SUSPENDED, text)
+    if draft.reason(Condition.CREATED):
+        draft.set(Condition.CREATED, False, Reason.SUSPENDED, text)
+    if draft.is_true(Condition.RESTARTING):
+        draft.set(Condition.RESTARTING, False, Reason.SUSPENDED, text)
     draft.set_phase(Phase.SUSPENDED)
     draft.put("retry", None)
 

@@ -26,10 +26,14 @@ class Nodes:
         """It is gone; its name is kept, because its pods still name it."""
         return self._note(node, ready=False)
 
-    def listed(self, nodes: Iterable[Object]) -> frozenset[str]:
-        """All that there are: whoever is missing is gone."""
+    def known(self) -> frozenset[str]:
+        """Names of the nodes that are there, or were."""
+        return frozenset(self._ready)
+
+    def listed(self, nodes: Iterable[Object], known: frozenset[str]) -> frozenset[str]:
+        """The answer of a list: whoever was `known` before it was asked for and is missing is gone."""
         before, present = self.lost, {node["metadata"]["name"] for node in nodes}
-        for name in self._ready.keys() - present:
+        for name in known - present:
             self._ready[name] = False
         for node in nodes:
             self.put(node)

@@ -83,7 +83,7 @@ class Resync:
     async def list(self, kind: Kind, namespace: str | None) -> None:
         """Make the store true for one kind in one namespace (None: all). Raises ApiError."""
         before = {known.uid: known for known in self._store.known(kind, namespace)}
-        nodes: list[Object] = []
+        nodes_before, nodes = self._store.nodes.known(), list[Object]()
         token = ""
         while True:
             page = await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
@@ -98,7 +98,7 @@ class Resync:
                 break
         self._drop(before)
         if kind is Kind.NODE:
-            for key in self._store.jobs_on(self._store.nodes.listed(nodes)):
+            for key in self._store.jobs_on(self._store.nodes.listed(nodes, nodes_before)):
                 self._changed(key)
         self.versions[kind, namespace] = page.resource_version
 

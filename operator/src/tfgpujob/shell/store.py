@@ -86,17 +86,18 @@ class Store:
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
         """Take in an object as the API server gave it. None when it tells nothing new.
 
-        `of` is the job that a pod is known to belong to although somebody has taken its label off.
+        `of` is the job that a pod is known to belong to although somebody has taken its label off, or given it
+        another job's: a GET by name has just shown it, so that it can be neither gone nor old.
         """
         metadata = obj["metadata"]
-        if metadata.get("uid", "") in self._buried:
+        if of is None and metadata.get("uid", "") in self._buried:
             return None
         namespace = metadata["namespace"]
         if kind is Kind.JOB:
             return self._put_job(Key(namespace, metadata["name"]), obj)
         if kind is Kind.POD:
             pod = trim_pod(obj)
-            return self._put_pod(namespace, replace(pod, job_name=of.name) if of else pod)
+            return self._put_pod(namespace, replace(pod, job_name=of.name) if of else pod, certain=of is not None)
         return self._put_service(namespace, trim_service(obj), _job_label(obj))
 
     def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
@@ -151,12 +152,13 @@ class Store:
         self._entry(key).job = trim_job(obj)
         return key
 
-    def _put_pod(self, namespace: str, pod: Pod) -> Key | None:
+    def _put_pod(self, namespace: str, pod: Pod, *, certain: bool) -> Key | None:
         key = Key(namespace, pod.job_name)
         before = self._pod_jobs.get((namespace, pod.name))
         if before is not None:
             held = self._entries[Key(namespace, before)].pods[pod.name]
-            if not _newer(held.resource_version, pod.resource_version):
+            moved = certain and before != pod.job_name
+            if not moved and not _newer(held.resource_version, pod.resource_version):
                 return None
             if held.uid == pod.uid and held.deleting and not pod.deleting:
                 # Nothing takes a deletion back: this version is from before it.

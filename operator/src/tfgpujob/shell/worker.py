@@ -128,18 +128,20 @@ class Worker:
             )
             if conclusion.status is not None:
                 await self._write_status(key, done, conclusion.status, "status")
-            await self._post(key, done, conclusion.events)
+            only_adopted = answers.adopted and not answers.created and not answers.refusals
+            await self._post(key, done, () if only_adopted else conclusion.events)
         finally:
             _log(key, done)
         if conclusion.unsaid:
             self._unsaid.setdefault(key, now)
         else:
             self._unsaid.pop(key, None)
+        if not answers.adopted:
+            self._queue.succeeded(key)
         self._plan(key, now, outcome, conclusion)
-        if answers.trouble is not None:
-            self._queue.retry(key, answers.trouble.retry_after or 0.0)
-        if answers.adopted:
-            self._queue.add(key)
+        if answers.trouble is not None or answers.adopted:
+            # After a wait that grows: a pod whose labels somebody keeps changing is adopted again and again.
+            self._queue.retry(key, (answers.trouble and answers.trouble.retry_after) or 0.0)
 
     async def _carry_out(self, key: Key, outcome: Outcome, done: _Done) -> Answers:
         """Intent, deletes, creates. Raises ApiError when there is nothing definite to conclude from."""
@@ -251,7 +253,6 @@ class Worker:
 
     def _plan(self, key: Key, now: datetime, outcome: Outcome, conclusion: Conclusion) -> None:
         times = [at for at in (outcome.requeue_at, conclusion.requeue_at) if at is not None]
-        self._queue.succeeded(key)
         self._queue.deadline(key, (min(times) - now).total_seconds() if times else None)
 
 
