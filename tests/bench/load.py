@@ -65,13 +65,16 @@ class Load:
     async def create_kube_jobs(self, jobs: Sequence[Object]) -> None:
         await self._each([self.post(f"{BATCH}/namespaces/{self.namespace}/jobs", job) for job in jobs])
 
-    async def create_objects(self, jobs: Sequence[Sequence[tuple[Kind, Object]]]) -> None:
-        """What an operator without any status, event or watch would have to send."""
+    async def create_objects(self, jobs: Sequence[tuple[Object, Sequence[tuple[Kind, Object]]]]) -> None:
+        """Each job, and then what the operator would create for it: all that an operator can't do without."""
 
-        async def one(objects: Sequence[tuple[Kind, Object]]) -> None:
+        async def one(job: Object, objects: Sequence[tuple[Kind, Object]]) -> None:
+            made = await self._cluster._send("POST", f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", body=job)
+            for _, body in objects:
+                body["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"]
             await at_once(self._cluster.create(kind, self.namespace, body) for kind, body in objects)
 
-        await self._each([one(objects) for objects in jobs])
+        await self._each([one(job, objects) for job, objects in jobs])
 
     async def listed(self, kind: Kind) -> list[Object]:
         """All objects of this kind in the namespace."""
@@ -173,11 +176,15 @@ def tfgpu_job(name: str, workers: int, namespace: str) -> dict[str, Any]:
     }
 
 
+def unmanaged(job: Object) -> dict[str, Any]:
+    """The same job, which no operator of ours touches."""
+    return {**job, "spec": {**job["spec"], "runPolicy": {"managedBy": "bench.example/direct"}}}
+
+
 def objects_of(job: Object) -> list[tuple[Kind, Object]]:
-    """What the operator creates for this job, from its own core. Nobody owns it, so that it stays."""
-    known = {**job, "metadata": {**job["metadata"], "uid": "none", "resourceVersion": "1", "generation": 1}}
-    outcome = reconcile(Snapshot(job=known), datetime.now(UTC), _CONFIG)
-    return [(create.kind, _unowned(create.body)) for create in outcome.creates]
+    """What the operator creates for this job, from its own core; the owner's uid is still to be set."""
+    known = {**job, "metadata": {**job["metadata"], "uid": "", "resourceVersion": "1", "generation": 1}}
+    return [(create.kind, create.body) for create in reconcile(Snapshot(job=known), datetime.now(UTC), _CONFIG).creates]
 
 
 def kube_job(job: Object, workers: int) -> dict[str, Any]:
@@ -234,11 +241,6 @@ def _status(phase: str, *, ready: bool, state: Mapping[str, Any]) -> dict[str, A
             }
         ],
     }
-
-
-def _unowned(body: Object) -> Object:
-    metadata = {key: value for key, value in body["metadata"].items() if key != "ownerReferences"}
-    return {**body, "metadata": metadata}
 
 
 def _stamp() -> str:

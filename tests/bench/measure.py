@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench.load import Load, kube_job, objects_of, running, succeeded, tfgpu_job
+from tests.bench.load import Load, kube_job, objects_of, running, succeeded, tfgpu_job, unmanaged
 from tests.bench.process import OperatorProcess
 from tests.bench.stage import Stage
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.snapshot import Object
 
 OPERATOR, DIRECT, KUBE = "operator", "direct client", "kube Job"
 PODS = 4
@@ -212,7 +212,7 @@ class Bench:
         if who == OPERATOR:
             return lambda: load.create_jobs(jobs)
         if who == DIRECT:
-            objects: list[list[tuple[Kind, Object]]] = [objects_of(job) for job in jobs]
+            objects = [(unmanaged(job), objects_of(job)) for job in jobs]
             return lambda: load.create_objects(objects)
         kube_jobs = [kube_job(job, pods) for job in jobs]
         return lambda: load.create_kube_jobs(kube_jobs)
