@@ -67,7 +67,7 @@ test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processe
 test-integration: venv ## the same promises on a real cluster
 	@$(PY) -m tests.integration.target
 	$(PY) -m pytest tests/integration --durations=15
-	$(PY) -m pytest tests/conformance tests/unit/localcluster -m cluster
+	$(PY) -m pytest tests/unit/localcluster -m cluster
 
 .PHONY: bench-operator
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)
