@@ -1,0 +1,84 @@
+"""The `tfgpu` command: finds the verb, runs it, and turns whatever happens into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tfgpujob import __version__
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.output import coloured
+
+VERBS: Final = {
+    "This tool": ("completion",),
+}
+"""The verbs under the headings of `tfgpu --help`. Each is a module of `tfgpujob.cli.verbs`."""
+
+
+class _Verbs(click.Group):
+    """Loads a verb only when it is called: `tfgpu explain` must not wait for the Kubernetes client to be imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return [verb for verbs in VERBS.values() for verb in verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"tfgpujob.cli.verbs.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, verbs in VERBS.items():
+            commands = [(verb, self.get_command(ctx, verb)) for verb in verbs]
+            with formatter.section(heading):
+                formatter.write_dl([(verb, c.get_short_help_str(80)) for verb, c in commands if c is not None])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), code.meaning) for code in Exit])
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tfgpu")
+def tfgpu() -> None:
+    """Train with TensorFlow: on this machine, or as a TFGPUJob in a Kubernetes cluster."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns its exit code."""
+    program = Path(sys.argv[0]).name.replace("kubectl-", "kubectl ")
+    try:
+        code = tfgpu.main(arguments, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except CliError as error:
+        return _fail(str(error), error.code)
+    except click.ClickException as error:
+        return _fail(_usage(error, program), Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. Python would complain again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+    return int(code or Exit.OK)
+
+
+def _usage(error: click.ClickException, program: str) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see {context.command_path if context else program} --help"
+
+
+def _fail(message: str, code: Exit) -> int:
+    for line in message.splitlines():
+        click.echo(f"{coloured('tfgpu:', 'red', sys.stderr, bold=True)} {line}", err=True)
+    return int(code)

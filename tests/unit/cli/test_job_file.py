@@ -1,0 +1,55 @@
+"""Reading a file as `kubectl apply -f` would, with the operator's own refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.job_file import read_job
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def write(path: Path, text: str) -> str:
+    file = path / "job.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_the_job_among_other_objects() -> None:
+    found = read_job(str(ROOT / "examples/digits-checkpointed.yaml"), "team")
+    assert found.job["metadata"] == {"name": "digits-checkpointed", "namespace": "team"}
+    assert [obj["kind"] for obj in found.others] == ["PersistentVolumeClaim"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "is no YAML"),
+        ("text", "each document must be a Kubernetes object"),
+        ("", "holds nothing; it must hold exactly one TFGPUJob"),
+        ("kind: Pod", "holds Pod; it must hold exactly one TFGPUJob"),
+        ("{kind: TFGPUJob, apiVersion: kubeflow.org/v1}", "write tfgpu.dev/v1alpha1"),
+        ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}}", "spec: is missing"),
+    ],
+)
+def test_what_is_no_job_is_refused_with_what_to_do(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=problem) as caught:
+        read_job(write(tmp_path, text))
+    assert caught.value.code == Exit.USAGE
+
+
+def test_every_problem_has_a_line(tmp_path: Path) -> None:
+    text = """{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: A},
+               spec: {strategy: Mirored, replicaSpecs: {worker: {}}}}"""
+    with pytest.raises(CliError) as caught:
+        read_job(write(tmp_path, text))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_no_file() -> None:
+    with pytest.raises(CliError, match="No such file") as caught:
+        read_job("nowhere.yaml")
+    assert caught.value.code == Exit.NOT_FOUND

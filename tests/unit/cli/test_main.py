@@ -1,0 +1,94 @@
+"""The command line itself: one line and an exit code, whatever happens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from tfgpujob.cli import main as cli
+from tfgpujob.cli.exits import Exit
+from tfgpujob.cli.output import Format, Progress, coloured, data, duration, size, table
+
+
+def test_every_verb_that_is_listed_loads_and_has_help() -> None:
+    context = click.Context(cli.tfgpu)
+    for verb in cli.tfgpu.list_commands(context):
+        command = cli.tfgpu.get_command(context, verb)
+        assert command is not None
+        assert command.get_short_help_str()
+
+
+def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"{int(code)}" in shown for code in Exit)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["fly"], "No such command 'fly'"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["completion"], "Missing argument"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == Exit.USAGE
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert said.startswith("tfgpu: ")
+    assert line in said
+    assert said.endswith("--help")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_that_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    assert f"_TFGPU_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_it_starts_without_the_kubernetes_client_kopf_or_the_models() -> None:
+    code = "import sys, tfgpujob.cli.main; print([m for m in ('kopf', 'kubernetes', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_table_is_aligned_also_with_colours() -> None:
+    red = click.style("a", fg="red")
+    assert click.unstyle(table(["NAME", "READY"], [[red, "1/1"], ["longer", "0/1"]])).splitlines() == [
+        "NAME     READY",
+        "a        1/1",
+        "longer   0/1",
+    ]
+
+
+def test_no_colours_but_on_a_terminal() -> None:
+    assert coloured("text", "red") == "text"
+
+
+def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    progress.show("12 of 240")
+    progress.clear()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (185, "3m05s"), (7800, "2h10m"), (356400, "4d03h")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sizes() -> None:
+    assert [size(n) for n in (512, 1536, 3 * 1024**3)] == ["512 B", "1.5 KiB", "3 GiB"]
+
+
+def test_data_for_programs() -> None:
+    value = {"b": 1, "a": ["ü"]}
+    assert data(value, Format.YAML) == "b: 1\na:\n- ü"
+    assert data(value, Format.JSON) == '{\n  "b": 1,\n  "a": [\n    "ü"\n  ]\n}'
