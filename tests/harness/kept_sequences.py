@@ -34,4 +34,10 @@ KEPT: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("edit", "a", "cleanup"),
         ("wait", 3.0),
     ),
+    "a refused evaluator does not stand for a worker whose create got no answer": (
+        ("quota", 0),
+        ("write", "409", 1),
+        ("create", "a", "mirrored"),
+        ("wait", 3.0),
+    ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.harness.scenario import (
@@ -29,10 +29,16 @@ from tfgpujob import names
 from tfgpujob.shell.ports import ApiError
 
 
-def forbid_worker_1(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
-    if (verb, kind, obj["metadata"]["name"]) == ("create", "Pod", "train-worker-1"):
-        return ApiError(403, "Forbidden", 'pods "train-worker-1" is forbidden: violates the policy "baseline"')
-    return None
+def _forbid(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
+    def rule(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
+        if (verb, kind, obj["metadata"]["name"]) == ("create", "Pod", pod):
+            return ApiError(403, "Forbidden", f'pods "{pod}" is forbidden: violates the policy "baseline"')
+        return None
+
+    return rule
+
+
+forbid_worker_1 = _forbid("train-worker-1")
 
 
 _MISFIT = {
@@ -93,6 +99,15 @@ REFUSALS = (
         ),
         forgives={"/Service default/train": "the job may be over before its service is created"},
         phases=FAILED,
+    ),
+    Scenario(
+        name="evaluator-forbidden-then-allowed",
+        script=(
+            Step(at_once, then(refuse(_forbid("train-evaluator-0")), apply(job("train", worker=2, evaluator=1)))),
+            Step(shows("train", "Created", "True", "Forbidden"), refuse_no_more),
+        ),
+        ends={"evaluator": (None,)},
+        phases=SUCCEEDED,
     ),
     Scenario(
         name="foreign-pod",

@@ -139,9 +139,9 @@ class Worker:
         if not answers.adopted:
             self._queue.succeeded(key)
         self._plan(key, now, outcome, conclusion)
-        if answers.trouble is not None or answers.adopted:
+        if answers.adopted:
             # After a wait that grows: a pod whose labels somebody keeps changing is adopted again and again.
-            self._queue.retry(key, (answers.trouble and answers.trouble.retry_after) or 0.0)
+            self._queue.retry(key)
 
     async def _carry_out(self, key: Key, outcome: Outcome, done: _Done) -> Answers:
         """Intent, deletes, creates. Raises ApiError when there is nothing definite to conclude from."""
@@ -158,7 +158,8 @@ class Worker:
             done.wrote["created"] = answers.created
         if answers.refusals:
             done.wrote["refused"] = [f"{r.kind}/{r.name} {r.code} {r.reason}" for r in answers.refusals]
-        elif answers.trouble is not None:
+        if answers.trouble is not None:
+            # Also beside a refusal: what it means depends on whether the others are there.
             raise answers.trouble
         return answers
 
