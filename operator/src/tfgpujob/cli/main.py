@@ -16,6 +16,7 @@ from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.output import coloured
 
 VERBS: Final = {
+    "Coming from TFJob": ("convert",),
     "This tool": ("completion",),
 }
 """The verbs under the headings of `tfgpu --help`. Each is a module of `tfgpujob.cli.verbs`."""

@@ -1,0 +1,89 @@
+"""`tfgpu convert`: Kubeflow TFJobs become TFGPUJobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.job_file import read_objects
+from tfgpujob.cli.output import Format, data
+from tfgpujob.convert import Conversion, Effect, convert, is_tfjob
+from tfgpujob.names import Strategy
+
+_SUFFIXES = {".yaml", ".yml", ".json"}
+
+
+@click.command()
+@click.argument("files", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.option("-d", "--directory", type=click.Path(file_okay=False, path_type=Path), help="Write one file per input.")
+@click.option(
+    "--strategy",
+    type=click.Choice([str(strategy) for strategy in Strategy]),
+    default=str(Strategy.CUSTOM),
+    show_default=True,
+    help="What the programs are known to use.",
+)
+def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
+    """Convert Kubeflow TFJobs, in files or whole folders.
+
+    A note for each thing that changes meaning stands as a comment above each job. Other objects are taken over as
+    they are. Exit code 2: a job was refused; all others were converted.
+    """
+    counts: Counter[Effect] = Counter()
+    jobs = 0
+    for file, under in _files(files):
+        parts = [_converted(obj, Strategy(strategy)) for obj in _flat(read_objects(file))]
+        for conversion, _ in parts:
+            jobs += conversion is not None
+            counts.update(note.effect for note in conversion.notes) if conversion else None
+            _complain(file, conversion)
+        text = "---\n".join(text for _, text in parts)
+        if directory is None:
+            click.echo(f"---\n{text}", nl=False)
+        elif parts:
+            target = directory / under
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+    if not jobs:
+        raise CliError(f"there is no TFJob in {', '.join(files)}", "name files of kubeflow.org TFJobs", Exit.NOT_FOUND)
+    told = ", ".join(f"{counts[effect]} {effect}" for effect in Effect if counts[effect])
+    click.echo(f"{jobs} TFJob{'s' if jobs > 1 else ''} read: {told or 'no notes'}", err=True)
+    return int(Exit.USAGE if counts[Effect.REFUSED] else Exit.OK)
+
+
+def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Each file, and where it goes below --directory."""
+    for name in given:
+        path = Path(name)
+        if not path.is_dir():
+            yield name, Path("stdin.yaml" if name == "-" else path.name).with_suffix(".yaml")
+            continue
+        for file in sorted(path.rglob("*")):
+            if file.suffix in _SUFFIXES and file.is_file():
+                yield str(file), file.relative_to(path).with_suffix(".yaml")
+
+
+def _flat(objects: Sequence[Any]) -> Iterator[Any]:
+    """With the items of a List, as `kubectl get -o yaml` prints it, in its place."""
+    for obj in objects:
+        listed = str(obj.get("kind", "")).endswith("List") and isinstance(obj.get("items"), list)
+        yield from _flat(obj["items"]) if listed else (obj,)
+
+
+def _converted(obj: Any, strategy: Strategy) -> tuple[Conversion | None, str]:
+    if not is_tfjob(obj):
+        return None, f"{data(obj, Format.YAML)}\n"
+    conversion = convert(obj, strategy)
+    notes = "".join(f"# {' '.join(str(note).split())}\n" for note in conversion.notes)
+    return conversion, f"{notes}{data(conversion.job, Format.YAML)}\n" if conversion.job else notes
+
+
+def _complain(file: str, conversion: Conversion | None) -> None:
+    for note in conversion.notes if conversion else ():
+        if note.effect is Effect.REFUSED:
+            click.echo(f"{file}: {conversion.name if conversion else ''}: {note}", err=True)

@@ -1,0 +1,139 @@
+"""The whole object: what becomes of a TFJob."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.convert.notes import Conversion, Effect, Note, Part
+from tfgpujob.convert.roles import convert_roles
+from tfgpujob.convert.run_policy import convert_run_policy
+from tfgpujob.names import MAX_NAME_LENGTH, NAME_PATTERN, Role, Strategy
+
+GROUP: Final = "kubeflow.org"
+KIND: Final = "TFJob"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_KUEUE: Final = "kueue.x-k8s.io/"
+_DEFAULT_GPU: Final = "nvidia.com/gpu"
+
+
+def is_tfjob(obj: Mapping[str, Any]) -> bool:
+    """A TFJob of any version."""
+    return obj.get("kind") == KIND and str(obj.get("apiVersion", "")).partition("/")[0] == GROUP
+
+
+def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Conversion:
+    """`obj` is a TFJob as read from YAML; it is not changed. `strategy` is what its program is known to use.
+
+    Host access is noted, not refused: an administrator may allow it.
+    """
+    notes: list[Note] = []
+    source = Part(obj, "", notes)
+    source.take("apiVersion")
+    source.take("kind")
+    metadata = _metadata(source.part("metadata"))
+    source.drop("is written by the operator", "status")
+    spec = _spec(source.part("spec"), strategy)
+    source.close()
+    job = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+    found = parse_job(job, allow_host=True)
+    if not isinstance(found, JobSpec):
+        notes += [Note(Effect.REFUSED, problem.field, f"{problem.problem}; {problem.fix}") for problem in found]
+    refused = any(note.effect is Effect.REFUSED for note in notes)
+    return Conversion(str(metadata.get("name", "")), None if refused else job, tuple(notes))
+
+
+def _metadata(source: Part) -> dict[str, Any]:
+    target: dict[str, Any] = {}
+    given, prefix = source.take("name"), source.take("generateName")
+    name = given if given is not None else str(prefix or "").rstrip("-")
+    if given is None and prefix is not None:
+        source.note(Effect.CHANGED, "generateName", f"the job needs a name that is known beforehand: {name}")
+    elif prefix is not None:
+        source.note(Effect.NO_EFFECT, "generateName", "the job has a name")
+    valid = _valid_name(str(name)) if name else ""
+    if name and valid != name:
+        text = f"is {valid} here: at most {MAX_NAME_LENGTH} lower-case letters, digits and -, beginning with a letter"
+        source.note(Effect.CHANGED, "name", text)
+    if valid:
+        target["name"] = valid
+    source.move(target, "namespace", "labels")
+    annotations = source.part("annotations")
+    annotations.drop("is kubectl's copy of the TFJob", _LAST_APPLIED)
+    kept: dict[str, Any] = {}
+    annotations.move(kept, *annotations.left())
+    if kept:
+        target["annotations"] = kept
+    for key in target.get("labels") or {} if isinstance(target.get("labels"), Mapping) else ():
+        if str(key).startswith(_KUEUE):
+            text = "is kept; Kueue acts on it only if it is set up for TFGPUJobs"
+            source.note(Effect.CHANGED, f"labels[{key}]", text)
+    source.drop("belongs to the object that is in the cluster", *source.left())
+    return copy.deepcopy(target)
+
+
+def _valid_name(name: str) -> str:
+    """The name itself if it is valid, else the nearest that is; told apart by a digest where it had to be cut."""
+    if len(name) <= MAX_NAME_LENGTH and re.fullmatch(NAME_PATTERN, name):
+        return name
+    clean = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    clean = clean if clean[:1].isalpha() else f"job-{clean}".strip("-")
+    if len(clean) <= MAX_NAME_LENGTH:
+        return clean
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    return f"{clean[: MAX_NAME_LENGTH - 7].rstrip('-')}-{digest}"
+
+
+def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
+    target: dict[str, Any] = {"strategy": str(strategy)}
+    run_policy = convert_run_policy(source)
+    if strategy is Strategy.CUSTOM:
+        # What a TFJob does: the others go on.
+        run_policy["restartScope"] = "Replica"
+    specs = source.part("tfReplicaSpecs")
+    replica_specs, resource = convert_roles(specs, strategy)
+    target["replicaSpecs"] = replica_specs
+    if resource is not None and resource != _DEFAULT_GPU:
+        target["gpu"] = {"resourceName": resource}
+    _success(source, target, Role.CHIEF in replica_specs)
+    _dynamic_workers(source, strategy)
+    if run_policy:
+        target["runPolicy"] = run_policy
+    if strategy is Strategy.CUSTOM and replica_specs:
+        specs.note(Effect.ADVICE, "", _advice(replica_specs))
+    source.close()
+    return target
+
+
+def _success(source: Part, target: dict[str, Any], has_chief: bool) -> None:
+    policy = source.take("successPolicy")
+    if policy is None or policy == "":
+        return
+    if has_chief:
+        source.note(Effect.NO_EFFECT, "successPolicy", "the chief decides, as in a TFJob that has one")
+    else:
+        target["successPolicy"] = policy
+
+
+def _dynamic_workers(source: Part, strategy: Strategy) -> None:
+    if source.take("enableDynamicWorker") and strategy is not Strategy.PARAMETER_SERVER:
+        text = "TF_CONFIG names all replicas; workers may come and go under strategy ParameterServer"
+        source.note(Effect.CHANGED, "enableDynamicWorker", text)
+
+
+def _advice(replica_specs: Mapping[str, Any]) -> str:
+    workers = replica_specs.get(Role.WORKER, {}).get("replicas", 1)
+    if Role.PS in replica_specs:
+        better = "uses tf.distribute.ParameterServerStrategy, set strategy: ParameterServer: its chief is then awaited"
+    elif Role.CHIEF in replica_specs or (isinstance(workers, int) and workers > 1):
+        better = (
+            "uses MultiWorkerMirroredStrategy, set strategy: MultiWorkerMirrored: all replicas then restart together"
+        )
+    else:
+        better = "trains by itself, set strategy: OneDevice, or Mirrored for several GPUs: it then needs no TF_CONFIG"
+    return f"strategy is Custom, since only the program knows; if it {better}"

@@ -1,0 +1,105 @@
+"""What there is to say about a conversion, and the reader that lets nothing go unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Effect(StrEnum):
+    """What became of a field."""
+
+    CHANGED = "changed"
+    """It is there, or its default is, and means something else."""
+    NO_EFFECT = "no effect"
+    """It is left out: it does nothing here, or did nothing there."""
+    REFUSED = "refused"
+    """There is no TFGPUJob for it; a person has to decide."""
+    ADVICE = "advice"
+    """It means the same; there is something better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One remark. `field` is a path in the TFJob, or, if refused, in the TFGPUJob that would have come of it."""
+
+    effect: Effect
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.effect}: {self.field}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What came of one TFJob."""
+
+    name: str
+    """The job's name; empty when it has none."""
+    job: dict[str, Any] | None
+    """A TFGPUJob that the operator accepts; None when it was refused."""
+    notes: tuple[Note, ...]
+
+
+class Part:
+    """A mapping of the TFJob, read key by key. `close` notes what nobody has taken. The mapping is not changed."""
+
+    def __init__(self, value: Any, path: str, notes: list[Note]) -> None:
+        self.path = path
+        self.notes = notes
+        self.whole = value
+        """As it was given."""
+        # YAML allows a number as a key; Kubernetes does not.
+        self._value = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {}
+        self._left = set(self._value)
+        if value is not None and not isinstance(value, Mapping):
+            self.note(Effect.REFUSED, "", "is no mapping: give a mapping of keys to values")
+
+    def __contains__(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    def names(self) -> list[str]:
+        """All keys, in the order in which they were written."""
+        return list(self._value)
+
+    def left(self) -> list[str]:
+        """The keys that nobody has taken yet."""
+        return [key for key in self.names() if key in self._left]
+
+    def take(self, key: str) -> Any:
+        """The value; None when it is absent, or empty, which is noted."""
+        if key in self._left and self._value[key] is None:
+            self.note(Effect.NO_EFFECT, key, "is empty: as if it were not there")
+        self._left.discard(key)
+        return self._value.get(key)
+
+    def part(self, key: str) -> Part:
+        """The mapping below the key; empty when there is none."""
+        return Part(self.take(key), self.at(key), self.notes)
+
+    def move(self, target: dict[str, Any], *keys: str) -> None:
+        """Take these keys over as they are, where they are present."""
+        for key in keys:
+            value = self.take(key)
+            if value is not None:
+                target[key] = value
+
+    def drop(self, text: str, *keys: str) -> None:
+        """Leave these keys out, and say why."""
+        for key in keys:
+            if self.take(key) is not None:
+                self.note(Effect.NO_EFFECT, key, text)
+
+    def at(self, key: str) -> str:
+        """The path of a key, or of this part when it is empty."""
+        return f"{self.path}.{key}".strip(".") if key else self.path
+
+    def note(self, effect: Effect, key: str, text: str) -> None:
+        self.notes.append(Note(effect, self.at(key), text))
+
+    def close(self) -> None:
+        """Whatever is left is nothing that a TFJob has."""
+        self.drop("is no field of a TFJob that has an effect: left out", *self.left())

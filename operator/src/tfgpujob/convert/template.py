@@ -1,0 +1,143 @@
+"""A replica's pod template: kept as it is, but for what the operator sets and for the GPUs."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tfgpujob import names
+from tfgpujob.api.rules.access import host_access
+from tfgpujob.api.spec import MAX_GPUS
+from tfgpujob.api.template import read_template
+from tfgpujob.convert.notes import Effect, Note, Part
+
+_PORT_NAME = "tfjob-port"
+_GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/.+")
+
+
+def gpu_resource(templates: list[Any]) -> str | None:
+    """The one extended resource for GPUs that the training containers ask for; None if there is none, or several."""
+    found = {
+        key
+        for template in templates
+        for container in _containers(template)
+        for key in _mapping(_mapping(container.get("resources")).get("limits"))
+        if _GPU.fullmatch(str(key))
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any], int | None]:
+    """The template, and the GPUs that it asked for with `resource`; None if none or if they must stay in it."""
+    notes = source.notes
+    template: dict[str, Any] = {}
+    metadata = source.part("metadata")
+    kept: dict[str, Any] = {}
+    metadata.move(kept, "labels", "annotations")
+    metadata.drop("pods get their names and the rest of their metadata from the operator", *metadata.left())
+    if kept:
+        template["metadata"] = copy.deepcopy(kept)
+    pod = source.part("spec")
+    pod.drop("replicas restart by the replica's restartPolicy, here as there", "restartPolicy")
+    for key in ("hostname", "subdomain"):
+        if pod.take(key) is not None:
+            pod.note(Effect.CHANGED, key, "is left out: the operator sets it, since the replicas find each other by it")
+    spec: dict[str, Any] = {}
+    pod.move(spec, *pod.left())
+    spec = copy.deepcopy(spec)
+    gpus = None
+    for i, container in enumerate(spec["containers"] if isinstance(spec.get("containers"), list) else []):
+        if isinstance(container, dict) and container.get("name") == names.CONTAINER:
+            place = f"{pod.path}.containers[{i}]"
+            _without_port(container, place, notes)
+            _without_tf_config(container, place, notes)
+            gpus = _take_gpus(container, resource)
+    if spec.get("serviceAccountName") and "automountServiceAccountToken" not in spec:
+        spec["automountServiceAccountToken"] = True
+        text = "its token is mounted, as it was; set automountServiceAccountToken: false if the program needs none"
+        pod.note(Effect.ADVICE, "serviceAccountName", text)
+    if spec:
+        template["spec"] = spec
+    source.close()
+    _note_host_access(template, source.path, notes)
+    return template, gpus
+
+
+def _without_port(container: dict[str, Any], place: str, notes: list[Note]) -> None:
+    ports = container.get("ports")
+    if not isinstance(ports, list):
+        return
+    kept = []
+    for i, port in enumerate(ports):
+        if not isinstance(port, Mapping) or port.get("name") != _PORT_NAME:
+            kept.append(port)
+            continue
+        number = port.get("containerPort")
+        if number != names.PORT:
+            text = f"TF_CONFIG names port {names.PORT}, not {number}: the program must listen where TF_CONFIG says"
+            notes.append(Note(Effect.CHANGED, f"{place}.ports[{i}].containerPort", text))
+        extra = [key for key in port if key not in {"name", "containerPort"}]
+        text = "the operator declares the port"
+        notes += [Note(Effect.NO_EFFECT, f"{place}.ports[{i}].{key}", text) for key in extra]
+    container["ports"] = kept
+    if not kept:
+        del container["ports"]
+
+
+def _without_tf_config(container: dict[str, Any], place: str, notes: list[Note]) -> None:
+    variables = container.get("env")
+    if not isinstance(variables, list):
+        return
+    kept = []
+    for i, variable in enumerate(variables):
+        if isinstance(variable, Mapping) and variable.get("name") == "TF_CONFIG":
+            notes.append(Note(Effect.NO_EFFECT, f"{place}.env[{i}]", "the operator sets TF_CONFIG, here as there"))
+        else:
+            kept.append(variable)
+    container["env"] = kept
+    if not kept:
+        del container["env"]
+
+
+def _take_gpus(container: dict[str, Any], resource: str | None) -> int | None:
+    """Out of the container's limits, and its requests if they say the same."""
+    if resource is None:
+        return None
+    resources = _mapping(container.get("resources"))
+    limit = _mapping(resources.get("limits")).get(resource)
+    if isinstance(limit, bool) or not str(limit).isdecimal() or int(str(limit)) > MAX_GPUS:
+        return None
+    if str(_mapping(resources.get("requests")).get(resource, limit)) != str(limit):
+        return None
+    smaller = {
+        key: {name: amount for name, amount in value.items() if name != resource} if isinstance(value, dict) else value
+        for key, value in resources.items()
+    }
+    container["resources"] = {key: value for key, value in smaller.items() if value}
+    if not container["resources"]:
+        del container["resources"]
+    return int(str(limit))
+
+
+def _note_host_access(template: Mapping[str, Any], path: str, notes: list[Note]) -> None:
+    try:
+        found = list(host_access(read_template(template), path))
+    except ValidationError:
+        return  # The whole job is checked at the end, which says what is wrong here.
+    for invalid in found:
+        text = f"{invalid.problem}: refused unless an administrator allows host access in this namespace"
+        notes.append(Note(Effect.CHANGED, invalid.field, text))
+
+
+def _containers(template: Any) -> list[Mapping[str, Any]]:
+    containers = _mapping(_mapping(template).get("spec")).get("containers")
+    found = containers if isinstance(containers, list) else []
+    return [c for c in found if isinstance(c, Mapping) and c.get("name") == names.CONTAINER]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,69 @@
+"""`tfgpu convert` on files, folders and lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.cli import main as cli
+from tfgpujob.cli.exits import Exit
+
+
+def tfjob(name: str, **roles: int) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    specs = {role: {"replicas": count, "template": template} for role, count in roles.items()}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {"tfReplicaSpecs": specs},
+    }
+
+
+CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+
+
+def test_a_folder_with_lists_and_other_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    (source / "deep").mkdir(parents=True)
+    (source / "a.yaml").write_text(yaml.safe_dump_all([tfjob("a", Worker=2), CLAIM]))
+    listed = {"apiVersion": "v1", "kind": "List", "items": [tfjob("b", chief=1), tfjob("c", WORKER=1)]}
+    (source / "deep/b.json").write_text(yaml.safe_dump(listed))
+    (source / "notes.txt").write_text("not YAML: [")
+    assert cli.main(["convert", str(source), "-d", str(target)]) == Exit.OK
+    assert "3 TFJobs read" in capsys.readouterr().err
+    assert sorted(str(p.relative_to(target)) for p in target.rglob("*.yaml")) == ["a.yaml", "deep/b.yaml"]
+    first, second = yaml.safe_load_all((target / "a.yaml").read_text())
+    assert isinstance(parse_job(first), JobSpec)
+    assert second == CLAIM
+    assert "# advice: spec.tfReplicaSpecs: strategy is Custom" in (target / "a.yaml").read_text()
+    assert [d["metadata"]["name"] for d in yaml.safe_load_all((target / "deep/b.yaml").read_text())] == ["b", "c"]
+
+
+def test_standard_output_is_a_file_that_can_be_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(yaml.safe_dump_all([tfjob("a", Worker=2), tfjob("b", Worker=1)]))
+    assert cli.main(["convert", "--strategy", "MultiWorkerMirrored", str(file)]) == Exit.OK
+    jobs = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [job["metadata"]["name"] for job in jobs] == ["a", "b"]
+    assert {job["spec"]["strategy"] for job in jobs} == {"MultiWorkerMirrored"}
+
+
+def test_a_refusal_names_the_job_and_the_others_are_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(yaml.safe_dump_all([tfjob("lonely", PS=1), tfjob("fine", Worker=1)]))
+    assert cli.main(["convert", str(file)]) == Exit.USAGE
+    said = capsys.readouterr()
+    assert f"{file}: lonely: refused: spec.replicaSpecs: without a chief" in said.err
+    assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
+
+
+def test_nothing_to_convert(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(CLAIM))
+    assert cli.main(["convert", str(tmp_path)]) == Exit.NOT_FOUND
