@@ -67,6 +67,7 @@ test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processe
 test-integration: venv ## the same promises on a real cluster
 	@$(PY) -m tests.integration.target
 	$(PY) -m pytest tests/integration --durations=15
+	$(PY) -m pytest tests/conformance -m cluster
 	$(PY) -m pytest tests/unit/localcluster -m cluster
 
 .PHONY: bench-operator

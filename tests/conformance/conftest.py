@@ -1,8 +1,7 @@
-"""The real server is the one that KUBECONFIG names, else the one that the integration tests run on."""
+"""The real server is the cluster that the integration tests run on (TFGPU_CLUSTER chooses it)."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from localcluster.clusters import select
 @pytest.fixture(scope="session")
 def kubeconfig() -> Path:
     """A running cluster's; the local one is started if need be."""
-    named = os.environ.get("KUBECONFIG", "")
-    if named and Path(named).exists():
-        return Path(named)
     cluster = select()
     cluster.ensure_up()
     return cluster.kubeconfig

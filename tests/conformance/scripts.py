@@ -41,7 +41,8 @@ def pod(name: str, *, spec: Object | None = None, gpus: Any = None, **meta: Any)
     container: Object = {"name": "tensorflow", "image": "example.com/image:1"}
     if gpus is not None:
         container["resources"] = {"limits": {GPU: gpus}}
-    whole = {"containers": [container], "automountServiceAccountToken": False, **(spec or {})}
+    # Nobody serves this scheduler: what happens to the pod is what the script does.
+    whole = {"containers": [container], "automountServiceAccountToken": False, "schedulerName": "nobody", **(spec or {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": whole}
 
 
