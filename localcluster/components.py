@@ -253,6 +253,8 @@ def kubelet_config(node: Node) -> dict[str, Any]:
             "imagefs.available": "0%",
         },
         "serializeImagePulls": False,
+        # How soon it sees that a volume is over its limit, and evicts the pod.
+        "volumeStatsAggPeriod": "5s",
         "nodeStatusUpdateFrequency": "1s",
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,

@@ -42,7 +42,12 @@ def pod(name: str, *, spec: Object | None = None, gpus: Any = None, **meta: Any)
     if gpus is not None:
         container["resources"] = {"limits": {GPU: gpus}}
     # Nobody serves this scheduler: what happens to the pod is what the script does.
-    whole = {"containers": [container], "automountServiceAccountToken": False, "schedulerName": "nobody", **(spec or {})}
+    whole = {
+        "containers": [container],
+        "automountServiceAccountToken": False,
+        "schedulerName": "nobody",
+        **(spec or {}),
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": whole}
 
 

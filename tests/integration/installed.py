@@ -49,6 +49,13 @@ class Installation:
         ours = {"replicas": 0 if self.as_process else 1, "podAnnotations": {"tests/session": self.session}}
         helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, **ours, **values})
 
+    def upgrade(self, **values: Any) -> None:
+        """The same to other values, and waits until one of the new pods leads."""
+        old = {pod["metadata"]["name"] for pod in self.pods()}
+        self.install(**values)
+        eventually(lambda: not old & {pod["metadata"]["name"] for pod in self.pods()}, "the old operator is gone")
+        self.wait_for_leader()
+
     def uninstall(self) -> None:
         helm.uninstall(self.kube.kubeconfig, RELEASE, NAMESPACE)
 

@@ -38,14 +38,6 @@ def test_exit_1_fails_the_job_and_says_what_was_printed_last(workspace: Workspac
     assert (status["attempt"], status.get("restarts", 0)) == (1, 0)
 
 
-def test_a_spent_budget_ends_the_job(workspace: Workspace) -> None:
-    job = workspace.submit(workspace.new_job("spent", "raise SystemExit(200)", runPolicy={"backoffLimit": 0}))
-    assert workspace.finished(job) == "Failed"
-    found = workspace.condition(job, "Failed")
-    assert found["reason"] == "BackoffLimitExceeded"
-    assert "spec.runPolicy.backoffLimit (0 restarts)" in found["message"]
-
-
 def test_a_pod_that_somebody_deletes_is_a_disruption_and_the_gang_starts_again(workspace: Workspace) -> None:
     """It spends no budget, and all pods are new: those that stayed talked to one that is gone."""
     job = workspace.submit(workspace.new_job("robbed", RUN_ON))
@@ -79,23 +71,3 @@ def test_restart_policies_overrule_exit_codes(workspace: Workspace, policy: str)
     job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = policy
     name = workspace.submit(job)
     assert workspace.finished(name, seconds=90) == ("Failed" if policy == "Never" else "Succeeded")
-
-
-def test_a_worker_that_has_succeeded_is_not_run_again_when_its_pod_is_deleted(workspace: Workspace) -> None:
-    """The other still runs when the finished one's pod is collected: TFJob starts it again, we don't."""
-    code = "import os, signal\nif os.environ['TFGPU_REPLICA_INDEX'] == '0':\n    signal.pause()"
-    job = workspace.submit(workspace.new_job("collected", code, strategy="Custom"))
-    workspace.eventually(
-        lambda: workspace.status(job).get("replicaStatuses", {}).get("worker", {}).get("succeededIndexes") == [1],
-        "the success of worker 1 is recorded",
-    )
-    workspace.kube.delete("Pod", workspace.namespace, "collected-worker-1")
-    workspace.eventually(lambda: list(workspace.pods(job)) == ["collected-worker-0"], "its pod is gone")
-    # A change that makes the operator look again, and is seen to have been looked at.
-    workspace.edit(job, runPolicy={"backoffLimit": 3})
-    generation = workspace.kube.get("TFGPUJob", workspace.namespace, job)["metadata"]["generation"]
-    workspace.eventually(
-        lambda: workspace.status(job)["observedGeneration"] == generation, "the operator has looked again"
-    )
-    assert list(workspace.pods(job)) == ["collected-worker-0"]
-    assert workspace.status(job)["attempt"] == 1

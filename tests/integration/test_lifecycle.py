@@ -32,16 +32,6 @@ def test_a_job_created_suspended_gets_no_pod_until_it_is_resumed(workspace: Work
     assert workspace.status(job)["attempt"] == 1
 
 
-def test_a_job_that_runs_too_long_fails_and_its_pods_go(workspace: Workspace) -> None:
-    job = workspace.submit(workspace.new_job("long", RUN_ON, runPolicy={"activeDeadlineSeconds": 4}))
-    workspace.wait_for(job, "Running")
-    assert workspace.finished(job) == "Failed"
-    found = workspace.condition(job, "Failed")
-    assert found["reason"] == "DeadlineExceeded"
-    assert "spec.runPolicy.activeDeadlineSeconds" in found["message"]
-    workspace.eventually(lambda: not workspace.pods(job), "nothing runs any more")
-
-
 def test_a_finished_job_expires_with_its_pods(workspace: Workspace) -> None:
     job = workspace.submit(workspace.new_job("brief", runPolicy={"ttlSecondsAfterFinished": 2}))
     workspace.eventually(
@@ -51,34 +41,6 @@ def test_a_finished_job_expires_with_its_pods(workspace: Workspace) -> None:
         lambda: not workspace.pods(job) and workspace.kube.find("Service", workspace.namespace, job) is None,
         "its pods and service have gone with it",
     )
-
-
-def test_after_success_ps_and_evaluator_go_and_finished_workers_stay(workspace: Workspace) -> None:
-    """cleanPodPolicy Auto: what only serves frees its GPUs, what has finished keeps its logs."""
-    job = workspace.new_job("clean", RUN_ON, strategy="Custom", roles={"ps": {}, "evaluator": {}})
-    done = workspace.new_job("clean", "print('done')")["spec"]["replicaSpecs"]["worker"]["template"]
-    job["spec"]["replicaSpecs"]["worker"] = {"replicas": 1, "template": done}
-    name = workspace.submit(job)
-    assert workspace.finished(name) == "Succeeded"
-    workspace.eventually(lambda: list(workspace.pods(name)) == ["clean-worker-0"], "only the worker's pod stays")
-    assert workspace.kube.log(workspace.namespace, "clean-worker-0", "tensorflow").strip() == "done"
-
-
-def test_an_edit_of_a_running_job_changes_nothing_until_it_is_suspended(workspace: Workspace) -> None:
-    """ImmutableFieldChanged: running pods go on, none is created; suspend, and it starts anew with the edit."""
-    job = workspace.submit(workspace.new_job("edited", RUN_ON))
-    workspace.wait_for(job, "Running")
-    before = workspace.uids(job)
-    workspace.edit(job, replicaSpecs={"worker": {"replicas": 3}})
-    found = workspace.wait_for(job, "Accepted", status="False", reason="ImmutableFieldChanged")
-    assert "suspend the job" in found["message"]
-    assert workspace.uids(job) == before
-    workspace.edit(job, runPolicy={"suspend": True})
-    workspace.eventually(lambda: not workspace.pods(job), "no pod runs")
-    workspace.edit(job, runPolicy={"suspend": False})
-    workspace.wait_for(job, "Running")
-    assert workspace.condition(job, "Accepted")["status"] == "True"
-    assert len(workspace.pods(job)) == 3
 
 
 def test_a_job_managed_by_another_controller_is_left_alone(workspace: Workspace) -> None:

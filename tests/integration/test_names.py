@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from tests.integration.audit import AuditLog
 from tests.integration.test_refusals import SHOWN_WITHIN, wait_until_shown
-from tests.integration.workspace import RUN_ON, Workspace
+from tests.integration.workspace import Workspace
 
 
-def occupy(workspace: Workspace, kind: str, name: str) -> None:
-    """An object of somebody else's that has the name."""
-    spec: dict[str, Any] = {"ports": [{"port": 80}]}
-    if kind == "Pod":
-        container = {"name": "other", "image": workspace.image, "command": ["python", "-c", RUN_ON]}
-        spec = {
-            "containers": [container],
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-        }
-    workspace.kube.create(kind, workspace.namespace, {"metadata": {"name": name}, "spec": spec})
-
-
-@pytest.mark.parametrize(("kind", "taken"), [("Pod", "taken-worker-1"), ("Service", "taken")])
-def test_a_foreign_name_is_reported_and_the_job_runs_once_it_is_free(
-    workspace: Workspace, kind: str, taken: str
-) -> None:
-    """Accepted=False, NameTaken, nothing held; freed, the job runs by itself. The other object is never touched."""
-    occupy(workspace, kind, taken)
-    uid = workspace.kube.get(kind, workspace.namespace, taken)["metadata"]["uid"]
+def test_a_foreign_service_is_reported_and_the_job_runs_once_the_name_is_free(workspace: Workspace) -> None:
+    """As with a foreign pod (test_fault_foreign_pod)."""
+    workspace.occupy("Service", "taken")
+    uid = workspace.kube.get("Service", workspace.namespace, "taken")["metadata"]["uid"]
     job = workspace.submit(workspace.new_job("taken"))
     message, seconds = wait_until_shown(workspace, job)
     assert seconds <= SHOWN_WITHIN
     assert workspace.condition(job, "Accepted")["reason"] == "NameTaken"
-    assert f"metadata.name: the {kind.lower()} {taken} belongs to somebody else" in message
-    workspace.eventually(lambda: not workspace.pods(job), "the pods beside the foreign one are released")
-    assert workspace.kube.get(kind, workspace.namespace, taken)["metadata"]["uid"] == uid
+    assert "metadata.name: the service taken belongs to somebody else" in message
+    workspace.eventually(lambda: not workspace.pods(job), "no pod is held")
+    assert workspace.kube.get("Service", workspace.namespace, "taken")["metadata"]["uid"] == uid
 
-    workspace.kube.delete(kind, workspace.namespace, taken)
+    workspace.kube.delete("Service", workspace.namespace, "taken")
     assert workspace.finished(job, seconds=60) == "Succeeded"
     assert workspace.condition(job, "Accepted")["status"] == "True"
 
 
 def test_a_taken_name_is_asked_for_seldom(workspace: Workspace, audit: AuditLog) -> None:
     """No hot loop: in the time of four renewals of the Lease, at most a few tries of a few requests each."""
-    occupy(workspace, "Pod", "taken-worker-0")
+    workspace.occupy("Pod", "taken-worker-0")
     job = workspace.submit(workspace.new_job("taken"))
     wait_until_shown(workspace, job)
     start = audit.position()

@@ -5,36 +5,6 @@ from __future__ import annotations
 from tests.integration.workspace import RUN_ON, Workspace
 
 
-def set_quota(workspace: Workspace, pods: int) -> None:
-    """At most so many pods in the namespace; returns once the API server enforces it."""
-    kube, namespace = workspace.kube, workspace.namespace
-    body = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": str(pods)}}}
-    if kube.find("ResourceQuota", namespace, "pods") is None:
-        kube.create("ResourceQuota", namespace, body)
-    else:
-        kube.patch("ResourceQuota", namespace, "pods", {"spec": body["spec"]})
-
-    def enforced() -> bool:
-        status = kube.get("ResourceQuota", namespace, "pods").get("status") or {}
-        return bool((status.get("hard") or {}).get("pods") == str(pods) and "used" in status)
-
-    workspace.eventually(enforced, "the quota is enforced")
-
-
-def test_a_quota_for_two_of_four_pods_holds_none_and_the_job_runs_when_it_is_raised(workspace: Workspace) -> None:
-    """Two of four pods would hold resources for ever: all are released, the reason is shown, and it is tried again."""
-    set_quota(workspace, 2)
-    job = workspace.submit(workspace.new_job("quota", roles={"worker": {"replicas": 4}}))
-    found = workspace.wait_for(job, "Created", status="False", reason="QuotaExceeded", seconds=5)
-    assert "exceeded quota" in found["message"]
-    workspace.eventually(lambda: not workspace.pods(job), "all pods are released")
-    assert workspace.status(job)["phase"] == "Pending"
-
-    set_quota(workspace, 4)
-    assert workspace.finished(job, seconds=90) == "Succeeded"
-    assert workspace.status(job)["replicaStatuses"]["worker"]["succeeded"] == 4
-
-
 def test_a_worker_waits_at_the_gate_for_a_chief_that_cannot_be_scheduled(workspace: Workspace) -> None:
     """No node has 64 GPUs: the status says which replica is unschedulable, and the worker's program has not begun."""
     roles = {"chief": {"gpus": 64}, "worker": {"replicas": 1}}
@@ -71,7 +41,7 @@ def test_a_start_that_takes_too_long_is_released_and_tried_again(workspace: Work
 
 
 def test_a_start_that_fails_ends_the_job_under_start_policy_fail(workspace: Workspace) -> None:
-    set_quota(workspace, 1)
+    workspace.limit_pods(1)
     job = workspace.submit(workspace.new_job("once", runPolicy={"startPolicy": "Fail"}))
     assert workspace.finished(job) == "Failed"
     assert workspace.condition(job, "Failed")["reason"] == "QuotaExceeded"

@@ -32,13 +32,8 @@ def test_an_upgrade_to_other_images_restarts_nothing(operator: Installation, wor
     job = workspace.submit(workspace.new_job("live", RUN_ON))
     workspace.wait_for(job, "Running")
     before, plan = workspace.uids(job), workspace.status(job)["plan"]
-    old = {pod["metadata"]["name"] for pod in operator.pods()}
-    operator.install(trainerImage={"repository": "example.com/trainer", "tag": "2"}, log={"format": "text"})
+    operator.upgrade(trainerImage={"repository": "example.com/trainer", "tag": "2"}, log={"format": "text"})
     try:
-        workspace.eventually(
-            lambda: not old & {pod["metadata"]["name"] for pod in operator.pods()}, "the old operator's pod is gone"
-        )
-        operator.wait_for_leader()
         # Its own trainer image shows which operator has seen to this one.
         fresh = workspace.new_job("fresh", strategy="OneDevice", roles={"worker": {}})
         fresh["spec"] |= {"trainer": {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}}
@@ -51,8 +46,7 @@ def test_an_upgrade_to_other_images_restarts_nothing(operator: Installation, wor
         assert workspace.status(job)["plan"] == plan
         assert workspace.status(job)["attempt"] == 1
     finally:
-        operator.install()
-        operator.wait_for_leader()
+        operator.upgrade()
 
 
 def test_uninstall_leaves_the_definition_the_jobs_and_their_pods(operator: Installation, workspace: Workspace) -> None:
@@ -73,3 +67,23 @@ def test_uninstall_leaves_the_definition_the_jobs_and_their_pods(operator: Insta
     assert workspace.uids(job) == before
     workspace.edit(job, runPolicy={"suspend": True})
     workspace.wait_for(job, "Suspended")
+
+
+def test_an_administrator_limits_the_service_accounts_of_jobs(operator: Installation, workspace: Workspace) -> None:
+    """`allowedServiceAccounts` of the chart: any other is refused, so no job borrows the rights of an account."""
+    if operator.as_process:
+        pytest.skip("IT_OPERATOR=process: there is no pod to upgrade")
+    for account in ("trainer", "admin"):
+        workspace.kube.create("ServiceAccount", workspace.namespace, {"metadata": {"name": account}})
+    operator.upgrade(allowedServiceAccounts=[f"{workspace.namespace}/trainer"])
+    try:
+        jobs = {account: workspace.new_job(account) for account in ("trainer", "admin")}
+        for account, job in jobs.items():
+            job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["serviceAccountName"] = account
+            workspace.submit(job)
+        assert workspace.finished("trainer") == "Succeeded"
+        found = workspace.wait_for("admin", "Accepted", status="False", reason="InvalidSpec")
+        assert "serviceAccountName: jobs may not use the ServiceAccount 'admin'" in found["message"]
+        assert workspace.pods("admin") == {}
+    finally:
+        operator.upgrade()

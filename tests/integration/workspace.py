@@ -115,6 +115,32 @@ class Workspace:
         of_job = [event for event in events if event["involvedObject"]["kind"] == "TFGPUJob"]
         return sorted(of_job, key=lambda event: event["metadata"]["name"])
 
+    def limit_pods(self, pods: int) -> None:
+        """At most so many pods in the namespace; returns once the API server enforces it."""
+        body = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": str(pods)}}}
+        if self.kube.find("ResourceQuota", self.namespace, "pods") is None:
+            self.kube.create("ResourceQuota", self.namespace, body)
+        else:
+            self.kube.patch("ResourceQuota", self.namespace, "pods", {"spec": body["spec"]})
+
+        def enforced() -> bool:
+            status = self.kube.get("ResourceQuota", self.namespace, "pods").get("status") or {}
+            return bool((status.get("hard") or {}).get("pods") == str(pods) and "used" in status)
+
+        self.eventually(enforced, "the quota is enforced")
+
+    def occupy(self, kind: str, name: str) -> None:
+        """A Pod or Service of somebody else's that has the name."""
+        spec: dict[str, Any] = {"ports": [{"port": 80}]}
+        if kind == "Pod":
+            container = {"name": "other", "image": self.image, "command": ["python", "-c", RUN_ON]}
+            spec = {
+                "containers": [container],
+                "terminationGracePeriodSeconds": 1,
+                "automountServiceAccountToken": False,
+            }
+        self.kube.create(kind, self.namespace, {"metadata": {"name": name}, "spec": spec})
+
     def eventually(self, condition: Callable[[], Any], what: str, *, seconds: float = 30) -> Any:
         return eventually(condition, what, seconds=seconds, report=self.describe)
 
