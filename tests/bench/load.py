@@ -69,7 +69,7 @@ class Load:
         """Each job, and then what the operator would create for it: all that an operator can't do without."""
 
         async def one(job: Object, objects: Sequence[tuple[Kind, Object]]) -> None:
-            made = await self._cluster._send("POST", f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", body=job)
+            made = await self._cluster.send("POST", f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", body=job)
             for _, body in objects:
                 body["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"]
             await at_once(self._cluster.create(kind, self.namespace, body) for kind, body in objects)
@@ -102,7 +102,7 @@ class Load:
         namespaced = f"/namespaces/{self.namespace}"
         for path in (f"{TFGPU}{namespaced}/tfgpujobs", f"{BATCH}{namespaced}/jobs", f"/api/v1{namespaced}/pods"):
             options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-            await self._cluster._send("DELETE", path, body=options, seconds=300)
+            await self._cluster.send("DELETE", path, body=options, seconds=300)
         for service in await self.listed(Kind.SERVICE):
             metadata = service["metadata"]
             try:
@@ -115,13 +115,13 @@ class Load:
                 await asyncio.sleep(0.25)
 
     async def post(self, path: str, body: Object) -> None:
-        await self._cluster._send("POST", path, body=body)
+        await self._cluster.send("POST", path, body=body)
 
     async def _write_pod(self, pod: Object, status: Mapping[str, Any]) -> None:
         metadata = {key: value for key, value in pod["metadata"].items() if key not in _SERVERS_OWN}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{metadata['name']}/status"
         body = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {**pod["status"], **status}}
-        await self._cluster._send("PUT", path, body=body)
+        await self._cluster.send("PUT", path, body=body)
 
     async def _each(self, work: Iterable[Awaitable[Any]]) -> None:
         turn = asyncio.Semaphore(JOBS_AT_ONCE)

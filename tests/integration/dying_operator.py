@@ -11,16 +11,16 @@ import signal
 import sys
 from typing import Any
 
-from tfgpujob.shell import kube
+from tfgpujob.shell.connection import Connection
 from tfgpujob.shell.main import main
 
 
 def arm(moment: str, number: int) -> None:
     """Every write of this process passes here from now on."""
-    send = kube.KubeCluster._send
+    send = Connection.send
     seen = 0
 
-    async def counted(self: kube.KubeCluster, method: str, path: str, **options: Any) -> Any:
+    async def counted(self: Connection, method: str, path: str, **options: Any) -> Any:
         nonlocal seen
         if method == "GET" or "/leases" in path:
             return await send(self, method, path, **options)
@@ -33,7 +33,7 @@ def arm(moment: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
-    kube.KubeCluster._send = counted  # type: ignore[method-assign]
+    Connection.send = counted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

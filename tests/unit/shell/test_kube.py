@@ -175,7 +175,7 @@ async def test_a_watch_gives_events_until_the_stream_ends_or_the_version_is_too_
 
 
 async def test_a_watch_that_falls_silent_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpujob.shell.kube.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("tfgpujob.shell.connection.SILENCE_SECONDS", 0.05)
     async with talking(tmp_path, monkeypatch) as (server, cluster):
         server.silent_after = json.dumps({"type": "ADDED", "object": pod()}) + "\n"
         seen = [e.type async for e in cluster.watch(Kind.POD, None, selector="a", resource_version="5")]
