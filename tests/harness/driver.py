@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,17 +70,13 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     world.behind_after_crash = strike.behind
     world.lags = scenario.lags
     world.promises.strict_lists = not strike.behind
-    handler = Complaints(world)
-    logger = logging.getLogger("tfgpujob")
-    logger.addHandler(handler)
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
+    complaints = Complaints(world).attach()
     try:
         for identity in scenario.operators:
             world.spawn(identity)
         problems = await _to_the_end(world, scenario, expected)
     finally:
-        logger.removeHandler(handler)
+        complaints.detach()
     ended_at = world.last_change
     writes, events = [write for write in injector.writes if write.at <= ended_at + AFTERMATH], blindfold.seen
     if not problems and expected is None:

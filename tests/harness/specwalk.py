@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import sys
 import time
@@ -158,11 +157,7 @@ def problems(path: Path, value: Any) -> list[str]:
 async def _look(spec: Any) -> list[str]:
     world = World({}, Injector(), Blindfold())
     world.work = 1000.0
-    handler = Complaints(world)
-    logger = logging.getLogger("tfgpujob")
-    logger.addHandler(handler)
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
+    complaints = Complaints(world).attach()
     try:
         world.spawn("operator-a")
         await asyncio.sleep(0.1)
@@ -175,7 +170,7 @@ async def _look(spec: Any) -> list[str]:
             found.append(f"hot_loop: {len(writes)} writes in {SECONDS} s")
         return found + world.complaints + world.promises.broken
     finally:
-        logger.removeHandler(handler)
+        complaints.detach()
 
 
 def _wrong(world: World, job: Object, uid: str) -> Iterator[str]:

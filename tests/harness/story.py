@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -56,11 +55,7 @@ class Story:
         self.loop = VirtualLoop()
         asyncio.set_event_loop(self.loop)
         self.world = self.loop.run_until_complete(self._begin())
-        self._handler = Complaints(self.world)
-        logger = logging.getLogger("tfgpujob")
-        logger.addHandler(self._handler)
-        logger.setLevel(logging.ERROR)
-        logger.propagate = False
+        self._complaints = Complaints(self.world).attach()
 
     async def _begin(self) -> World:
         world = World({}, Injector(), Blindfold())
@@ -156,7 +151,7 @@ class Story:
             self.close()
 
     def close(self) -> None:
-        logging.getLogger("tfgpujob").removeHandler(self._handler)
+        self._complaints.detach()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()

@@ -210,6 +210,19 @@ class Complaints(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
         self._world = world
+        self._logger = logging.getLogger("tfgpujob")
+
+    def attach(self) -> Complaints:
+        """From here on nothing but errors is logged, and only here: a run leaves thousands of lines."""
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.ERROR)
+        self._logger.propagate = False
+        return self
+
+    def detach(self) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(logging.NOTSET)
+        self._logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.shell.events import Herald
 from tfgpujob.shell.ports import ApiError, ListPage
 
 
@@ -162,3 +164,11 @@ class FakeCluster:
         if held["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "the object has been modified")
         return self.hold(body)
+
+
+async def told(herald: Herald) -> None:
+    """Let the herald tell what is untold, as it does when its leader stops."""
+    telling = asyncio.create_task(herald.run())
+    await asyncio.sleep(0)
+    telling.cancel()
+    await asyncio.wait({telling})

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, job, pod
+from tests.unit.shell.fakes import FakeCluster, job, pod, told
 
 from tfgpujob.core.snapshot import (
     Conclusion,
@@ -23,6 +23,7 @@ from tfgpujob.core.snapshot import (
     Refusal,
     Snapshot,
 )
+from tfgpujob.shell.events import Herald
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.ports import ApiError
 from tfgpujob.shell.queue import Queue
@@ -78,10 +79,20 @@ class Rig:
         if held is not None:
             self.store.put(Kind.JOB, job_known or held)
         core = Core(reconcile=brain.reconcile, conclude=brain.conclude, config=CONFIG)
-        self.worker = Worker(self.cluster, self.store, self.queue, core=core, now=lambda: NOW, metrics=Metrics())
+        self.herald = Herald(self.cluster, lambda: NOW)
+        self.worker = Worker(
+            self.cluster, self.store, self.queue, self.herald, core=core, now=lambda: NOW, metrics=Metrics()
+        )
 
     def look(self) -> str:
-        return run(self.worker.look(KEY))
+        """One look, and then the events that it led to."""
+
+        async def look_and_tell() -> str:
+            result = await self.worker.look(KEY)
+            await told(self.herald)
+            return result
+
+        return run(look_and_tell())
 
     def refuse(self, call: str, error: ApiError) -> None:
         def rule(made: str) -> None:
@@ -239,6 +250,7 @@ def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
         assert await rig.worker.look(KEY) == "ok"
         assert brain.refusals == ()
         assert [p.uid for p in rig.store.snapshot(KEY).pods] == ["made-before"]
+        await told(rig.herald)
         assert "event Created" not in rig.cluster.calls, "nothing was created"
         await rig.queue.get()
         return asyncio.get_running_loop().time()
@@ -282,14 +294,6 @@ def test_a_lookup_is_answered_by_the_api_server_before_anything_is_decided() -> 
     assert rig.cluster.calls == ["get Pod train-worker-0", "get Pod train-worker-1"]
     assert brain.seen[1].absent == {"train-worker-1"}
     assert [p.uid for p in brain.seen[1].pods] == ["missed"]
-
-
-def test_lost_events_fail_nothing() -> None:
-    brain = Brain(Outcome(), Conclusion(status=STATUS, events=(Event("Normal", "Created", "all"),)))
-    rig = Rig(brain, job())
-    rig.refuse("event", ApiError(403, "Forbidden", "no"))
-    assert rig.look() == "ok"
-    assert rig.queue.failures(KEY) == 0
 
 
 def test_the_next_look_is_at_the_earlier_deadline() -> None:

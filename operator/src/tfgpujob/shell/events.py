@@ -1,15 +1,73 @@
-"""A Kubernetes Event about a job."""
+"""Kubernetes Events about jobs."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Event, Object
+from tfgpujob.shell.ports import ApiError, Cluster
 
-MAX_MESSAGE = 1024
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE: Final = 1024
 """Longest message that the API server takes, in characters."""
+MOST_UNTOLD: Final = 10_000
+PARTING_SECONDS: Final = 2.0
+"""How long a leader that stops goes on telling what is untold."""
+
+
+class Herald:
+    """Tells events one at a time and in order, beside the work: no pod waits for an event to be written.
+
+    As with every Kubernetes controller, an event may be lost; what must not be is in the status.
+    """
+
+    def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._now = now
+        self._untold: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(MOST_UNTOLD)
+
+    def tell(self, job: Object, event: Event) -> None:
+        """Soon. The event carries the time of this call."""
+        body = event_body(job, event, self._now())
+        try:
+            self._untold.put_nowait((job["metadata"]["namespace"], body))
+        except asyncio.QueueFull:
+            _lost(body, "too many are untold")
+
+    async def run(self) -> None:
+        """Work until cancelled, and then say goodbye."""
+        try:
+            while True:
+                await self._post(*await self._untold.get())
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PARTING_SECONDS):
+                    while not self._untold.empty():
+                        await self._post(*self._untold.get_nowait())
+
+    async def _post(self, namespace: str, body: dict[str, Any]) -> None:
+        try:
+            await self._cluster.create_event(namespace, body)
+        except ApiError as error:
+            _lost(body, str(error))
+
+
+def _lost(body: dict[str, Any], why: str) -> None:
+    logger.warning(
+        "event lost",
+        extra={
+            "job": f"{body['metadata']['namespace']}/{body['involvedObject']['name']}",
+            "event": body["reason"],
+            "error": why,
+        },
+    )
 
 
 def event_body(job: Object, event: Event, now: datetime) -> dict[str, Any]:

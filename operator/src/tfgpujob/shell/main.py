@@ -18,6 +18,7 @@ import uvloop
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell import logs
+from tfgpujob.shell.events import Herald
 from tfgpujob.shell.follow import Follow
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.kube import KubeCluster
@@ -55,6 +56,7 @@ class Operator:
         self.metrics = Metrics()
         self.store = Store()
         self.queue = Queue(chance)
+        self.herald = Herald(cluster, now)
         self.supervisor = Supervisor()
         self.resync = Resync(
             cluster,
@@ -76,6 +78,7 @@ class Operator:
             cluster,
             self.store,
             self.queue,
+            self.herald,
             core=Core(reconcile=reconcile, conclude=conclude, config=settings.config),
             now=now,
             metrics=self.metrics,
@@ -118,9 +121,10 @@ class Operator:
         for key in self.store.jobs():
             self.queue.add(key)
         try:
-            async with asyncio.TaskGroup() as workers:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.herald.run())
                 for _ in range(self.settings.workers):
-                    workers.create_task(self.worker.run())
+                    tasks.create_task(self.worker.run())
         finally:
             self.queue.clear()
 

@@ -13,7 +13,7 @@ from tfgpujob import names
 from tfgpujob.core.records import trim_job, trim_pod
 from tfgpujob.core.snapshot import Conclusion, Config, Event, Kind, Object, Outcome, Refusal, Snapshot
 from tfgpujob.shell.carry import Answers, Hands, at_once
-from tfgpujob.shell.events import event_body
+from tfgpujob.shell.events import Herald
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.ports import ApiError, Cluster
 from tfgpujob.shell.queue import Queue
@@ -68,6 +68,7 @@ class Worker:
         cluster: Cluster,
         store: Store,
         queue: Queue,
+        herald: Herald,
         *,
         core: Core,
         now: Callable[[], datetime],
@@ -76,6 +77,7 @@ class Worker:
         self._cluster = cluster
         self._store = store
         self._queue = queue
+        self._herald = herald
         self._core = core
         self._now = now
         self._metrics = metrics
@@ -129,7 +131,7 @@ class Worker:
             if conclusion.status is not None:
                 await self._write_status(key, done, conclusion.status, "status")
             only_adopted = answers.adopted and not answers.created and not answers.refusals
-            await self._post(key, done, () if only_adopted else conclusion.events)
+            self._tell(done, () if only_adopted else conclusion.events)
         finally:
             _log(key, done)
         if conclusion.unsaid:
@@ -243,14 +245,10 @@ class Worker:
         done.job = trim_job(written)
         done.wrote[what] = status.get("phase", "")
 
-    async def _post(self, key: Key, done: _Done, events: tuple[Event, ...]) -> None:
+    def _tell(self, done: _Done, events: tuple[Event, ...]) -> None:
         for event in events:
-            try:
-                await self._cluster.create_event(key.namespace, event_body(done.job, event, self._now()))
-            except ApiError as error:
-                logger.warning("event lost", extra={"job": _text(key), "event": event.reason, "error": str(error)})
-            else:
-                done.wrote.setdefault("events", []).append(event.reason)
+            self._herald.tell(done.job, event)
+            done.wrote.setdefault("events", []).append(event.reason)
 
     def _plan(self, key: Key, now: datetime, outcome: Outcome, conclusion: Conclusion) -> None:
         times = [at for at in (outcome.requeue_at, conclusion.requeue_at) if at is not None]
