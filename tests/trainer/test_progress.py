@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,10 @@ def test_progress_while_a_run_goes_on(run, launch):
     assert progress["stepSeconds"] > 0
     assert 0 <= progress["inputWait"] <= 1
     directory = launch.directory / "out" / "checkpoints" / "step-0000000015"
+    assert progress["idleSeconds"] >= 0
+    assert progress["waitsForInput"] is False
+    when = progress["lastCheckpoint"].pop("time")
+    assert timedelta() <= datetime.now(UTC) - datetime.fromisoformat(when) < timedelta(hours=1)
     assert progress["lastCheckpoint"] == {"step": 15, "directory": str(directory)}
 
 

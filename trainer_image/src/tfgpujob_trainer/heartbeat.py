@@ -37,6 +37,7 @@ class Heartbeat:
 
     def beat(self, phase: str, step: int = 0) -> None:
         """Say what is being done; each beat restarts the deadline of one step."""
+        self.scoreboard.beat()
         self.scoreboard.update(phase=phase, **({"step": step} if step else {}))
         self._send({"phase": phase, "step": step})
 

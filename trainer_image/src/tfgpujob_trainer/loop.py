@@ -119,7 +119,9 @@ def train(run: Run) -> Position:
 def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
+    run.heart.scoreboard.update(waitsForInput=True)
     batch = feed.next()
+    run.heart.scoreboard.update(waitsForInput=False)
     result = run.built.steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches)
     stop, not_finite = float(result.stop), result.not_finite.numpy()
     run.progress.add(batch.rows, time.monotonic() - began, feed.waited - waited)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from typing import Any
 
 MAX_BYTES = 16 << 10
@@ -15,6 +16,7 @@ class Scoreboard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._beaten = time.monotonic()
         self._state: dict[str, Any] = {
             "phase": "starting",
             "step": None,
@@ -24,9 +26,15 @@ class Scoreboard:
             "loss": None,
             "examplesPerSecond": None,
             "inputWait": None,
+            "waitsForInput": False,
             "stepSeconds": None,
             "lastCheckpoint": None,
         }
+
+    def beat(self) -> None:
+        """A sign of life: a step, an evaluation batch or a save is done."""
+        with self._lock:
+            self._beaten = time.monotonic()
 
     def update(self, **known: Any) -> None:
         """Set what is known now; the names are those of the JSON object."""
@@ -36,7 +44,7 @@ class Scoreboard:
     def to_json(self) -> bytes:
         """The JSON object; a number that is not finite is null, which every JSON reader can read."""
         with self._lock:
-            state = dict(self._state)
+            state = {**self._state, "idleSeconds": int(time.monotonic() - self._beaten)}
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
         encoded = json.dumps(plain).encode()
         assert len(encoded) <= MAX_BYTES

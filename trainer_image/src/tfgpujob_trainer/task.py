@@ -12,7 +12,9 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -76,7 +78,7 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
         keras.config.set_dtype_policy(settings.precision)
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-    if env.progress_port and env.is_chief:
+    if env.progress_port:
         serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
     strategy.resolve_peers(env.peers, say)
     strategy_ = strategy.build(env, devices, settings.watchdog.step_seconds)
@@ -156,7 +158,7 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         run_json=json.dumps(describe_run(settings, env, built.strategy, built.module), indent=1),
         say=say,
         start=lambda peers: start_from(settings.initial_weights, built.model, peers),
-        published=lambda path, step: heart.scoreboard.update(lastCheckpoint={"step": step, "directory": str(path)}),
+        published=lambda path, step: heart.scoreboard.update(lastCheckpoint=published(path, step)),
     )
     progress = Progress(
         steps=total_steps,
@@ -179,6 +181,11 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         progress=progress,
         profiler=Profiler(profiled, output / "profile", say),
     )
+
+
+def published(path: Path, step: int) -> dict[str, Any]:
+    """What /progress says of a checkpoint that has just been committed."""
+    return {"step": step, "directory": str(path), "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
 def start_from(initial_weights: str | None, model: keras.Model, peers: Peers) -> None:
