@@ -1,7 +1,8 @@
 """The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
 
 `python trainer_side.py pod` reads {"config": text of the file, "env": {…}} and prints what the trainer makes of them,
-or {"error": …, "code": …}. `python trainer_side.py facts` prints the trainer's own tables.
+or {"error": …, "code": …}; `scoreboard` reads what is known of a run and prints what GET /progress says; `facts` prints
+the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer import config, environment, exits
+from tfgpujob_trainer.scoreboard import Scoreboard
 
 
 def pod(given: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +52,15 @@ def facts() -> dict[str, Any]:
     }
 
 
+def scoreboard(known: dict[str, Any]) -> dict[str, Any]:
+    """What GET /progress says at first, and of a run of which this is known."""
+    board = Scoreboard()
+    first = json.loads(board.to_json())
+    board.update(**known)
+    return {"first": first, "known": json.loads(board.to_json())}
+
+
 if __name__ == "__main__":
-    answer = facts() if sys.argv[1] == "facts" else pod(json.load(sys.stdin))
+    questions = {"pod": pod, "scoreboard": scoreboard}
+    answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer, default=str))

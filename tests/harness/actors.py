@@ -194,7 +194,7 @@ class Kubelet:
         if finished(pod) or "deletionTimestamp" in pod["metadata"]:
             return
         running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        self._set(pod, "Running", running, ready=True)
+        self._set(pod, "Running", running, ready=True, podIP=pod["metadata"]["name"])
         self.on_ready(pod)
 
     def finish(self, pod: Object, exit_code: int, message: str = "") -> None:
@@ -224,13 +224,13 @@ class Kubelet:
         meta = pod["metadata"]
         self.server.delete("Pod", meta["namespace"], meta["name"], uid=meta["uid"], grace=0, by="kubelet")
 
-    def _set(self, pod: Object, phase: str, state: Mapping[str, Any], *, ready: bool) -> None:
+    def _set(self, pod: Object, phase: str, state: Mapping[str, Any], *, ready: bool, **more: str) -> None:
         containers = [
             {"name": container["name"], "ready": ready, "restartCount": 0, "state": dict(state)}
             for container in pod["spec"]["containers"]
         ]
         conditions = [{"type": "Ready", "status": str(ready)}, {"type": "PodScheduled", "status": "True"}]
-        write_status(self.server, pod, phase=phase, containerStatuses=containers, conditions=conditions)
+        write_status(self.server, pod, phase=phase, containerStatuses=containers, conditions=conditions, **more)
 
 
 def write_status(server: ApiServer, pod: Object, **fields: Any) -> None:

@@ -69,6 +69,7 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
         world.add_nodes(scenario.nodes)
     world.behind_after_crash = strike.behind
     world.lags = scenario.lags
+    world.stuck = scenario.stuck
     world.promises.strict_lists = not strike.behind
     complaints = Complaints(world).attach()
     try:

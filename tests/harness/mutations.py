@@ -18,9 +18,9 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core import case, complete, finished, reconcile, start, view
+from tfgpujob.core import case, complete, finished, reconcile, stall, start, view
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
-from tfgpujob.shell import leader, main, worker
+from tfgpujob.shell import leader, main, poll, worker
 from tfgpujob.shell.ports import ApiError
 
 Wrap = Callable[[Any], Any]
@@ -178,6 +178,14 @@ def _writes_always(real: Any) -> Any:
     return broken
 
 
+def _asks_all_the_time(real: Any) -> Any:
+    async def broken(self: Any) -> None:
+        self._interval = 2.0
+        await real(self)
+
+    return broken
+
+
 MUTATIONS: Sequence[Mutation] = (
     Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
@@ -210,6 +218,8 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),
     Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
     Mutation("keep the attempt's number", (start, "begin"), _same_number, ("evicted",)),
+    Mutation("ask all the time", (poll.Poll, "run"), _asks_all_the_time, ("progress-told",)),
+    Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
     Mutation(
         "forget to reread before creates", (worker.Worker, "_reread"), lambda _: _no_reread, ("deleted-once-accepted",)
     ),

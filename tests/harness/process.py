@@ -16,6 +16,7 @@ from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.vtime import VirtualLoop
 
 from tfgpujob.core.snapshot import Config
+from tfgpujob.shell.ask import Ask
 from tfgpujob.shell.main import Operator
 from tfgpujob.shell.settings import Settings
 
@@ -42,19 +43,21 @@ class OperatorProcess:
         identity: str,
         *,
         config: Config = CONFIG,
+        ask: Ask,
         on_death: Callable[[], None],
     ) -> None:
         self.identity = identity
         self.alive = True
         self._server = server
         self._on_death = on_death
+        self._ask = ask
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
         self.cluster = MemoryCluster(server, injector, identity, self.kill)
         self.skew = timedelta(0)
         """How far this process' wall clock is off."""
         self.operator = Operator(
-            self.cluster, settings(identity, config), now=self._now, chance=random.Random(1).random
+            self.cluster, settings(identity, config), ask=self._asked, now=self._now, chance=random.Random(1).random
         )
         self.feed = Feed(server, blindfold, self.operator.handle)
         self.cluster.on_pause = self._hold
@@ -108,6 +111,10 @@ class OperatorProcess:
     def _now(self) -> datetime:
         assert isinstance(self._loop, VirtualLoop)
         return self._loop.wall() + self.skew
+
+    async def _asked(self, ip: str) -> bytes | None:
+        """A process that was killed hears nothing any more."""
+        return await self._ask(ip) if self.alive else None
 
     def _hold(self, until: float) -> None:
         self.feed.held_until = until

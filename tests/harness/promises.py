@@ -22,6 +22,7 @@ FLIGHT = 1.0
 OPERATOR = "operator"
 FORCE_AFTER = 60.0
 """forceDeleteAfterSeconds, by default."""
+PROGRESS_EVERY = 15.0
 DELETES = ("delete", "delete by name")
 _TERMINAL = ("Succeeded", "Failed", "Finished")
 
@@ -39,6 +40,8 @@ class Promises:
         self._made: dict[str, float] = {}
         self._due: dict[str, str] = {}
         self._renewed_at = 0.0
+        self._stalled: set[str] = set()
+        self._told: dict[str, float] = {}
         self._real_failures: dict[str, set[str]] = {}
         self._real_losses: dict[str, set[str]] = {}
         self._real_successes: set[tuple[str, str, str]] = set()
@@ -60,6 +63,8 @@ class Promises:
             yield self.generation_is_observed(change)
             yield self.outcome_is_true(change)
             yield self.failures_are_counted_once(change)
+            yield self.stalls_are_real(change)
+            yield self.progress_is_seldom(change)
         if change.kind == "Lease" and change.type == "MODIFIED" and not change.by.endswith(LATE_MARK):
             yield self.one_leader(change)
         if change.by.startswith(OPERATOR) and change.kind in ("Pod", "Service", names.KIND):
@@ -144,6 +149,28 @@ class Promises:
         for field in ("restarts", "disruptions"):
             if status.get(field, 0) < (change.old.get("status") or {}).get(field, 0):
                 yield f"failures_are_counted_once: {field} went down"
+
+    def stalls_are_real(self, change: Change) -> Iterator[str]:
+        """Stalled is said only of a job whose training stood still."""
+        if (
+            _conditions(change.object).get("Stalled") == "True"
+            and change.object["metadata"]["uid"] not in self._stalled
+        ):
+            yield "stalls_are_real: the training got on"
+
+    def progress_is_seldom(self, change: Change) -> Iterator[str]:
+        """How far a job is costs at most one write an interval."""
+        assert change.old is not None
+        uid, before, now = change.object["metadata"]["uid"], _told_at(change.old), _told_at(change.object)
+        if now and now != before:
+            if self._now() < self._told.get(uid, 0.0) + PROGRESS_EVERY:
+                yield f"progress_is_seldom: {now} after {before}"
+            self._told[uid] = self._now()
+
+    def stood_still(self, job_uid: str, attempt: str) -> None:
+        """The world says that this attempt does not get on: to restart it is no invention."""
+        self._stalled.add(job_uid)
+        self._real_failures.setdefault(job_uid, set()).add(attempt)
 
     def touches_only_its_own(self, change: Change) -> Iterator[str]:
         """Pods and services are created and deleted, never changed; only those that a job controls."""
@@ -332,6 +359,10 @@ def _attempt_of(pod: Object) -> tuple[str, str]:
 def _is_ready(node: Object) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _told_at(job: Object) -> str:
+    return str(((job.get("status") or {}).get("progress") or {}).get("time", ""))
 
 
 def _restarts_alone(job: Object) -> bool:

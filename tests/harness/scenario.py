@@ -42,6 +42,8 @@ class Scenario:
     schedulable_gpus: int = 64
     nodes: tuple[str, ...] = ()
     """Nodes that the cluster tells of; without any, there is one of which nothing is told."""
+    stuck: frozenset[str] = frozenset()
+    """Replicas that wait for their data for ever, in runs that don't end (`ends`)."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Operators whose watches are that many seconds late."""
 
@@ -154,6 +156,16 @@ def shows(job_name: str, condition: str, status: str, reason: str = "") -> When:
         obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
         found = ((obj or {}).get("status") or {}).get("conditions") or ()
         return any(c["type"] == condition and c["status"] == status and reason in ("", c["reason"]) for c in found)
+
+    return when
+
+
+def tells(job_name: str) -> When:
+    """The status holds the job's progress and its last checkpoint."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        return {"progress", "lastCheckpoint"} <= set((obj or {}).get("status") or ())
 
     return when
 

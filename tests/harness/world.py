@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,6 +26,8 @@ PEER_FAILURE = 160
 """The trainer's exit code when a task that it trains with is lost."""
 WORK = 5.0
 """Seconds that a gang trains once it is complete."""
+STILL = 40.0
+"""Seconds after which a run that hangs counts as standing still."""
 NOT_STATE = frozenset({"Lease", "Event"})
 
 Ends = Mapping[str, Sequence[int | None]]
@@ -68,6 +71,9 @@ class World:
         self.changed = asyncio.Event()
         self.last_change = 0.0
         self.work = WORK
+        self.stuck: frozenset[str] = frozenset()
+        """Replicas, by `role-index`, that wait for their data for ever in a run that would not end otherwise."""
+        self._up_since: dict[str, float] = {}
         self._ends = ends
         self._gangs: set[frozenset[str]] = set()
         self._run_count: dict[str, int] = {}
@@ -81,6 +87,7 @@ class World:
             self.blindfold,
             identity,
             config=self.config,
+            ask=self.answer,
             on_death=lambda: self._died(identity),
         )
         self.operators[identity] = process
@@ -125,6 +132,27 @@ class World:
         """How many times a gang of this job was complete."""
         return self._run_count.get(job_uid, 0)
 
+    async def answer(self, ip: str) -> bytes | None:
+        """GET /progress of a pod; its address is its name. Whoever is to hang has stood still since it was up."""
+        pod = self.server.objects.get(("Pod", "default", ip))
+        if pod is None or (pod.get("status") or {}).get("phase") != "Running":
+            return None
+        owner, meta = controller(pod), pod["metadata"]
+        assert owner is not None
+        up = int(self.loop.time() - self._up_since[meta["uid"]])
+        hangs = bool(self.stuck) and self._code(pod, self.runs(owner["uid"]), "") is None
+        if hangs and up >= STILL:
+            self.promises.stood_still(owner["uid"], meta["labels"][names.LABEL_ATTEMPT])
+        report = {
+            "phase": "training",
+            "step": 3 if hangs else up,
+            "steps": 1000,
+            "idleSeconds": up if hangs else 0,
+            "waitsForInput": hangs and "-".join(_replica(pod)) in self.stuck,
+            "lastCheckpoint": {"step": 2, "directory": "/output/checkpoints/step-2"},
+        }
+        return json.dumps(report).encode()
+
     def _notice(self, change: Change) -> None:
         if change.kind not in NOT_STATE:
             self.last_change = self.loop.time()
@@ -142,6 +170,7 @@ class World:
 
         `WORK` seconds later each ends as its script says.
         """
+        self._up_since.setdefault(pod["metadata"]["uid"], self.loop.time())
         owner = controller(pod)
         job = self.server.objects.get((names.KIND, pod["metadata"]["namespace"], owner["name"])) if owner else None
         if owner is None or job is None or job["metadata"]["uid"] != owner["uid"]:

@@ -90,6 +90,8 @@ class Condition(StrEnum):
     CREATED = "Created"
     RUNNING = "Running"
     RESTARTING = "Restarting"
+    STALLED = "Stalled"
+    DEGRADED = "Degraded"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -121,6 +123,10 @@ class Reason(StrEnum):
     DISRUPTED = "Disrupted"
     RETRYABLE_FAILURE = "RetryableFailure"
     RESUMED = "Resumed"
+    # Stalled, Degraded
+    NO_PROGRESS = "NoProgress"
+    STRAGGLER = "Straggler"
+    PROGRESSING = "Progressing"
     # Suspended
     SUSPENDED = "Suspended"
     # Succeeded, Failed, Finished

@@ -6,10 +6,11 @@ from tests.harness.scenarios.losses import LOSSES, REPLICAS
 from tests.harness.scenarios.nodes import NODES
 from tests.harness.scenarios.operators import OPERATORS
 from tests.harness.scenarios.people import PEOPLE
+from tests.harness.scenarios.progress import PROGRESS
 from tests.harness.scenarios.refusals import REFUSALS
 from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
 
 SCENARIOS = {
     scenario.name: scenario
-    for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *NODES, *REFUSALS, *PEOPLE, *OPERATORS)
+    for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *NODES, *REFUSALS, *PEOPLE, *OPERATORS, *PROGRESS)
 }

@@ -89,6 +89,8 @@ FULL: dict[str, Any] = {
         "activeDeadlineSeconds": 1,
         "startDeadlineSeconds": 1,
         "startPolicy": "Retry",
+        "stallSeconds": 1,
+        "stallPolicy": "Report",
         "backoffLimit": 1,
         "restartScope": "Auto",
         "forceDeleteAfterSeconds": 1,

@@ -83,6 +83,7 @@ def test_columns() -> None:
         "Phase",
         "Ready",
         "Strategy",
+        "Percent",
         "Restarts",
         "Age",
     ]

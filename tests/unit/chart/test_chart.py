@@ -72,6 +72,7 @@ def test_cluster_mode_has_exactly_the_rights_of_the_design() -> None:
     assert rights(lease["rules"]) == LEASE_RIGHTS
     assert environment(objects)["LEASE_NAME"] == "tfgpu-tfgpujob"
     assert environment(objects)["WATCH_NAMESPACES"] == ""
+    assert environment(objects)["PROGRESS_SECONDS"] == "30"
 
 
 def test_namespaced_mode_has_a_role_in_each_namespace_and_no_cluster_right() -> None:

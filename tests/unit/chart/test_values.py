@@ -24,6 +24,7 @@ from tests.unit.chart.rendered import Object, render
         ({"watchNamespaces": "team-a"}, ["/watchNamespaces", "want array"]),
         ({"watchNamespaces": ["Team_A"]}, ["/watchNamespaces/0", "Team_A"]),
         ({"allowedServiceAccounts": ["trainer"]}, ["/allowedServiceAccounts/0", "trainer"]),
+        ({"progress": {"intervalSeconds": -1}}, ["/progress/intervalSeconds", "-1"]),
         ({"log": {"format": "xml"}}, ["/log/format", "json"]),
     ],
 )

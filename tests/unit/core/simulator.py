@@ -8,6 +8,7 @@ exclude each other and stay, and nothing is created that the written status does
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tfgpujob.api import JobStatus
 from tfgpujob.core.draft import timestamp
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.records import trim_job, trim_pod, trim_service
+from tfgpujob.core.report import Report, parse
 from tfgpujob.core.snapshot import Config, Create, Delete, Event, Kind, Outcome, Pod, Refusal, Service, Snapshot
 
 Answer = tuple[int, str]
@@ -46,6 +48,7 @@ class World:
         self.tries = 0
         """Requests to create something, refused ones included."""
         self.looks = 0
+        self.reports: dict[str, Report] = {}
         self.lookups = 0
         self._uids = 0
         self._wake: datetime | None = None
@@ -118,8 +121,15 @@ class World:
     def ready(self, *pods: str) -> None:
         for name in pods or [name for name in self.pods if not self.pod(name).get("status")]:
             running = {"name": names.CONTAINER, "ready": True, "state": {"running": {}}}
-            self.pod(name)["status"] = {"phase": "Running", "containerStatuses": [running]}
+            self.pod(name)["status"] = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [running]}
             self.settle()
+
+    def tells(self, name: str, **told: Any) -> None:
+        """A pod answers GET /progress."""
+        report = parse(json.dumps({"phase": "training", "step": 5, "steps": 10, **told}).encode())
+        assert report is not None
+        self.reports[self.pod(name)["metadata"]["uid"]] = report
+        self.settle()
 
     def exits(self, name: str, code: int, message: str = "", reason: str = "") -> None:
         ended = {"exitCode": code, "finishedAt": timestamp(self.now), "message": message}
@@ -202,6 +212,7 @@ class World:
             job=trim_job(self.job),
             pods=tuple(pod for pod in pods if pod.job_name == name),
             service=trim_service(service) if service else None,
+            reports=dict(self.reports),
             unsaid_since=self._unsaid,
         )
 

@@ -34,6 +34,8 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
             make.job(trainer=SAVED, run={"restartScope": "Replica"}),
             "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",
         ),
+        (make.job("Custom", run={"stallSeconds": 9}), "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer"),
+        (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy need spec.trainer"),
         (make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}), "spec.runPolicy.schedulingPolicy has no"),
     ],
 )

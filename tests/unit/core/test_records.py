@@ -26,6 +26,7 @@ def test_a_pod_that_has_only_a_name() -> None:
     assert (found.role, found.index, found.attempt, found.replica_restart) == ("", -1, 0, 0)
     assert (found.phase, found.ready, found.deleting, found.disrupted) == ("Pending", False, False, False)
     assert found.termination is None
+    assert found.ip == ""
 
 
 def test_a_pod_of_ours() -> None:
@@ -39,10 +40,11 @@ def test_a_pod_of_ours() -> None:
     metadata = {"uid": "u", "resourceVersion": "7", "labels": labels, "ownerReferences": [OWNER]}
     running = {"name": "tensorflow", "ready": True, "state": {"running": {}}}
     sidecar = {"name": "logger", "state": {"terminated": {"exitCode": 1}}}
-    status = {"phase": "Running", "containerStatuses": [sidecar, running]}
+    status = {"phase": "Running", "podIP": "10.1.2.3", "containerStatuses": [sidecar, running]}
     found = trim_pod(pod(metadata=metadata, spec={"nodeName": "n1"}, status=status))
     assert (found.job_name, found.role, found.index, found.attempt) == ("train", "worker", 3, 2)
     assert (found.owner_uid, found.node, found.ready) == ("job-uid", "n1", True)
+    assert found.ip == "10.1.2.3"
     assert found.termination is None, "a sidecar's end is none of the replica's"
 
 

@@ -24,6 +24,7 @@ def test_everything_can_be_set() -> None:
             "ALLOW_HOST_NAMESPACES": "team-a",
             "ALLOWED_SERVICE_ACCOUNTS": "team-a/trainer",
             "WORKERS": "4",
+            "PROGRESS_SECONDS": "0",
             "LOG_FORMAT": "text",
         }
     )
@@ -34,6 +35,7 @@ def test_everything_can_be_set() -> None:
     assert settings.config.allow_host_namespaces == {"team-a"}
     assert settings.config.allowed_service_accounts == {"team-a/trainer"}
     assert settings.workers == 4
+    assert settings.progress_seconds == 0
     assert settings.log_format == "text"
 
 
@@ -44,6 +46,7 @@ def test_everything_can_be_set() -> None:
         ({"OPERATOR_IMAGE": "o"}, "TRAINER_IMAGE is not set"),
         ({**IMAGES, "WORKERS": "many"}, "WORKERS is 'many': set it to a whole number"),
         ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
+        ({**IMAGES, "PROGRESS_SECONDS": "5"}, "PROGRESS_SECONDS is 5: set it to 15 or more, or to 0"),
         ({**IMAGES, "LOG_FORMAT": "xml"}, "LOG_FORMAT is 'xml': set it to json or text"),
     ],
 )

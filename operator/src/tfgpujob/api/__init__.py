@@ -17,6 +17,7 @@ from tfgpujob.api.spec import (
     RestartScope,
     RunPolicy,
     SchedulingPolicy,
+    StallPolicy,
     StartPolicy,
     SuccessPolicy,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "RestartScope",
     "RunPolicy",
     "SchedulingPolicy",
+    "StallPolicy",
     "StartPolicy",
     "SuccessPolicy",
     "TrainerSpec",

@@ -131,6 +131,12 @@ def _columns() -> list[dict[str, Any]]:
         },
         {"name": "Strategy", "type": "string", "jsonPath": ".spec.strategy"},
         {
+            "name": "Percent",
+            "type": "integer",
+            "jsonPath": ".status.progress.percent",
+            "description": "Share of the training steps that is done, as the bundled trainer tells it.",
+        },
+        {
             "name": "Restarts",
             "type": "integer",
             "jsonPath": ".status.restarts",

@@ -60,6 +60,13 @@ class RestartScope(StrEnum):
     GANG = "Gang"
 
 
+class StallPolicy(StrEnum):
+    """runPolicy.stallPolicy."""
+
+    REPORT = "Report"
+    RESTART = "Restart"
+
+
 class SuccessPolicy(StrEnum):
     """spec.successPolicy."""
 
@@ -179,6 +186,12 @@ class RunPolicy(Model):
     Auto. Gang: everything. A failed evaluator always restarts alone."""
     force_delete_after_seconds: NotNegative = 60
     """Seconds after the grace period of a pod's deletion after which it is forced, if its node is gone."""
+    stall_seconds: Positive | None = None
+    """Seconds after which the condition Stalled is True, if the bundled trainer has done no step, evaluation batch or
+    save. Start-up and the first step are never a stall. Absent: half of spec.trainer.watchdog.stepSeconds."""
+    stall_policy: Annotated[StallPolicy, Field(strict=False)] = StallPolicy.REPORT
+    """What happens to a job that is Stalled. Report: the condition and an event; the trainer's own watchdog ends the
+    process later. Restart: it starts again from its last checkpoint, which backoffLimit counts."""
     suspend: bool = False
     """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
     managed_by: (

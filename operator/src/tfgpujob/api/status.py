@@ -17,7 +17,7 @@ class JobCondition(StatusModel):
     """One aspect of the job's state, as a metav1.Condition."""
 
     type: Annotated[str, Field(max_length=316)]
-    """Accepted, Created, Running, Restarting, Suspended, Succeeded, Failed or Finished."""
+    """Accepted, Created, Running, Restarting, Stalled, Degraded, Suspended, Succeeded, Failed or Finished."""
     status: Literal["True", "False", "Unknown"]
     """Whether it is so."""
     reason: Annotated[str, Field(max_length=1024)]
@@ -104,14 +104,18 @@ class RetryStatus(StatusModel):
 
 
 class ProgressStatus(StatusModel):
-    """How far the training is, as the chief, or else worker 0, told last."""
+    """How far the training is, as the bundled trainer's chief, or else worker 0, told last."""
 
+    phase: str | None = None
+    """What it was doing: starting, caching, training, evaluating, saving, exporting."""
     step: NotNegative64 | None = None
     """Optimizer steps done."""
     total_steps: NotNegative64 | None = None
     """Optimizer steps to do, if known."""
+    percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Share of the steps that is done."""
     epoch: NotNegative64 | None = None
-    """Epochs done."""
+    """The epoch that is being trained, from 1."""
     total_epochs: NotNegative64 | None = None
     """Epochs to do, if known."""
     loss: str | None = None
@@ -119,9 +123,9 @@ class ProgressStatus(StatusModel):
     examples_per_second: str | None = None
     """Throughput of all workers together, as a decimal."""
     remaining_seconds: NotNegative64 | None = None
-    """Estimated time to the end."""
+    """Estimated time of the steps to come, without evaluations and saves."""
     time: Time | None = None
-    """When this was told."""
+    """When this was told first: while nothing changes, nothing is written."""
 
 
 class CheckpointStatus(StatusModel):
@@ -129,8 +133,6 @@ class CheckpointStatus(StatusModel):
 
     step: NotNegative64 | None = None
     """Optimizer steps it holds."""
-    epoch: NotNegative64 | None = None
-    """Epochs it holds."""
     directory: str | None = None
     """Where it is, as the pods see it."""
     time: Time | None = None

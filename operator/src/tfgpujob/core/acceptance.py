@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpujob.api import JobSpec, RestartScope, RunPolicy
+from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.scope import restarts_alone
 from tfgpujob.names import Condition, Reason, Role, Strategy
@@ -24,6 +24,8 @@ def _advice(spec: JobSpec) -> Iterator[str]:
         )
     if spec.run_policy.restart_scope is RestartScope.REPLICA and not restarts_alone(spec):
         yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
+    if spec.trainer is None and (spec.run_policy.stall_seconds or spec.run_policy.stall_policy is StallPolicy.RESTART):
+        yield "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer: other programs don't tell their steps."
     for field in _without_effect(spec.run_policy):
         yield f"spec.runPolicy.{field} has no effect in this release."
 

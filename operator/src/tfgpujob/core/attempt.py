@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import complete, finished, replica_restart, restart, scope, start, success
+from tfgpujob.core import complete, finished, replica_restart, restart, scope, stall, start, success
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods, open_case
 from tfgpujob.core.deadlines import active_deadline, expiry
@@ -57,11 +57,18 @@ def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -
     case = open_case(snapshot, draft, spec, config)
     if not case.view.missing() and complete.has_service(case):
         _say_all_is_there(case)
+    news = stall.note(case)
     for judge in _CHAIN:
         outcome = judge(case)
         if outcome is not None:
-            return _without_superseded(case, outcome)
-    return _without_superseded(case, _running(case))
+            break
+    else:
+        outcome = _running(case)
+    return _with_news(_without_superseded(case, outcome), news)
+
+
+def _with_news(outcome: Outcome, news: tuple[Event, ...]) -> Outcome:
+    return outcome if outcome.lookups else replace(outcome, events=(*news, *outcome.events))
 
 
 def _without_superseded(case: Case, outcome: Outcome) -> Outcome:
@@ -114,6 +121,17 @@ def _lost_or_failed(case: Case) -> Outcome | None:
     patience_ends = _patience_for_the_cause(case.view, failure, case.now)
     if patience_ends is not None and case.now < patience_ends:
         return case.waiting(patience_ends)
+    return _again(case, found)
+
+
+def _stands_still(case: Case) -> Outcome | None:
+    stalled = stall.to_restart(case)
+    return _again(case, [stalled]) if stalled else None
+
+
+def _again(case: Case, found: Sequence[Failure]) -> Outcome:
+    """After these failures: once more, or the end."""
+    failure = to_blame(found)
     if scope.restarts_alone(case.spec) and case.draft.is_true(Condition.CREATED):
         return replica_restart.again(case, found) or _over(case)
     next_plan = case.plan if _is_edited(case) else resolve(case.spec, case.config)
@@ -238,6 +256,7 @@ _CHAIN: tuple[Judge, ...] = (
     _succeeded,
     _ran_too_long,
     _lost_or_failed,
+    _stands_still,
     replica_restart.evaluator,
     _edited,
     _started_too_late,

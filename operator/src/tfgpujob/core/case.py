@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tfgpujob.api import JobSpec
+from tfgpujob.core import progress
 from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.plan import Plan
@@ -53,6 +54,7 @@ def open_case(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -
     draft.put("replicaStatuses", replica_statuses(view))
     draft.put("ready", ready_text(view))
     _note_who_came(draft, view)
+    progress.note(draft, view, snapshot.reports)
     return Case(snapshot, draft, spec, config, plan, view)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tfgpujob.names import Reason
+from tfgpujob.names import Condition, Reason
 
 MAX_BYTES = 4096
 _MAX_ACTION = 500
@@ -86,6 +86,7 @@ _BY_REASON = {
     "ContainerCannotRun": Diagnosis.IMAGE,
     "StartError": Diagnosis.IMAGE,
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
+    str(Condition.STALLED): Diagnosis.HANG,
     str(Reason.QUOTA_EXCEEDED): Diagnosis.QUOTA,
     str(Reason.FORBIDDEN): Diagnosis.REFUSED,
     str(Reason.TEMPLATE_REFUSED): Diagnosis.REFUSED,

@@ -17,7 +17,7 @@ from tfgpujob.core.diagnosis import diagnose
 from tfgpujob.core.plan import ReplicaId
 from tfgpujob.core.snapshot import Pod
 from tfgpujob.core.view import View, has_failed
-from tfgpujob.names import Role
+from tfgpujob.names import Condition, Role
 
 FIRST_RETRYABLE = 128
 PEER_FAILURE = 160
@@ -43,6 +43,8 @@ class Failure:
     finished_at: str
 
     def __str__(self) -> str:
+        if self.reason == Condition.STALLED:
+            return f"{self.name} stood still"
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.name} ended{code}{reason}"

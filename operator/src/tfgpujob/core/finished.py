@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfgpujob.api import CleanPodPolicy, JobSpec
+from tfgpujob.core import progress
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.cleanup import pods_to_clean
 from tfgpujob.core.deadlines import expiry
@@ -37,6 +38,7 @@ def _finish(draft: Draft, condition: Condition, phase: Phase, reason: Reason, me
     draft.set(Condition.RUNNING, False, Reason.STOPPED, message)
     if draft.reason(Condition.RESTARTING):
         draft.set(Condition.RESTARTING, False, Reason.STOPPED, message)
+    progress.no_more(draft, Reason.STOPPED, message)
     draft.set_phase(phase)
     draft.put("completionTime", timestamp(draft.now))
     draft.put("retry", None)

@@ -7,9 +7,11 @@ foreign  anybody else's: the job cannot have the name until they let go of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
-from tfgpujob.core.snapshot import Pod, Service
+from tfgpujob import names
+from tfgpujob.core.snapshot import Object, Pod, Service
 
 
 class Ownership(StrEnum):
@@ -36,3 +38,12 @@ def service_ownership(service: Service, job_uid: str) -> Ownership:
     if service.owner_uid != job_uid or service.deleting:
         return Ownership.OLD
     return Ownership.OURS
+
+
+def is_ours(job: Object) -> bool:
+    """Whether spec.runPolicy.managedBy leaves the job to this operator."""
+    spec = job.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+    manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
+    # What is no name at all is no other controller: it is a mistake, and ours to refuse.
+    return not isinstance(manager, str) or manager in {"", names.CONTROLLER}

@@ -11,13 +11,13 @@ and besides                               pods stuck on a dead node           â†
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.core import attempt, finished, force, start, suspend
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
+from tfgpujob.core.ownership import is_ours
 from tfgpujob.core.parsed import parsed_spec
 from tfgpujob.core.plan import Plan, resolve
 from tfgpujob.core.replica_status import ready_text, replica_statuses
@@ -33,7 +33,7 @@ NOTHING = Outcome()
 
 def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     job = snapshot.job
-    if job is None or job["metadata"].get("deletionTimestamp") or not _is_ours(job):
+    if job is None or job["metadata"].get("deletionTimestamp") or not is_ours(job):
         return NOTHING
     draft = Draft(job, now)
     spec = parsed_spec(job, config)
@@ -112,14 +112,6 @@ def _write_if_worth(snapshot: Snapshot, outcome: Outcome, status: Object, now: d
         return Conclusion(status, outcome.events, outcome.requeue_at)
     next_look = min(due, outcome.requeue_at) if outcome.requeue_at else due
     return Conclusion(None, outcome.events, next_look, unsaid=True)
-
-
-def _is_ours(job: Object) -> bool:
-    spec = job.get("spec")
-    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-    manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
-    # What is no name at all is no other controller: it is a mistake, and ours to refuse.
-    return not isinstance(manager, str) or manager in {"", names.CONTROLLER}
 
 
 def _refuse(snapshot: Snapshot, draft: Draft, problems: str) -> Outcome:

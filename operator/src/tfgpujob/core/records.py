@@ -46,6 +46,7 @@ def trim_pod(obj: Object) -> Pod:
         waiting_message=waiting_message,
         disrupted=conditions.get("DisruptionTarget", _EMPTY).get("status") == "True",
         termination=_termination(container),
+        ip=status.get("podIP") or "",
     )
 
 

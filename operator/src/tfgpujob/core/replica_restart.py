@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tfgpujob.api import RestartPolicy
-from tfgpujob.core import budgets, finished, restart_records, scope
+from tfgpujob.core import budgets, finished, progress, restart_records, scope
 from tfgpujob.core.case import Case
 from tfgpujob.core.draft import moment, timestamp
 from tfgpujob.core.failure import Cause, Failure, failure_of, to_blame
@@ -76,6 +76,9 @@ def _license(case: Case, causes: Sequence[Failure], replicas: frozenset[ReplicaI
         replica: _next(case, replica, waits.get(replica, longest), failed=replica in by_replica) for replica in replicas
     }
     _write(case, records)
+    if progress.reporter(case.view) in replicas:
+        progress.forget(case.draft)
+        progress.no_more(case.draft, Reason.REPLICA_RESTARTING, announcement)
     left = replace(case.view, pods={r: pod for r, pod in case.view.pods.items() if r not in replicas})
     case.draft.put("replicaStatuses", replica_statuses(left))
     case.draft.put("ready", ready_text(left))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpujob.api import JobSpec
-from tfgpujob.core import budgets, finished, start
+from tfgpujob.core import budgets, finished, progress, start
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.failure import Cause, Failure
 from tfgpujob.core.plan import Plan
@@ -27,5 +27,6 @@ def again(draft: Draft, spec: JobSpec, next_plan: Plan, failure: Failure) -> boo
     draft.set(Condition.CREATED, False, reason, message)
     draft.set(Condition.RUNNING, False, reason, message)
     draft.set(Condition.RESTARTING, True, reason, message)
+    progress.no_more(draft, reason, message)
     draft.set_phase(Phase.RESTARTING)
     return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from tfgpujob.core.report import Report
 
 Object = Mapping[str, Any]
 """A Kubernetes object as the API server gives it: never changed in place."""
@@ -65,6 +67,8 @@ class Pod:
     disrupted: bool
     """The DisruptionTarget condition is True."""
     termination: Termination | None
+    ip: str = ""
+    """Where its processes answer; empty until it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Snapshot:
     """Names of all pods that were just looked up: `pods` shows them as they are, or they are `absent`."""
     lost_nodes: frozenset[str] = frozenset()
     """Those of the pods' nodes that are gone or not ready. Empty where the operator may not see nodes."""
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    """What the pods' training processes told last, by pod uid. Hearsay: nothing but status hangs on it."""
     unsaid_since: datetime | None = None
     """Since when `conclude` has kept back a small change of the status (`Conclusion.unsaid`); None when it has not."""
 

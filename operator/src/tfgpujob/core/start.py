@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tfgpujob.api import JobSpec, StartPolicy
-from tfgpujob.core import backoff
+from tfgpujob.core import backoff, progress
 from tfgpujob.core.diagnosis import advice
 from tfgpujob.core.draft import Draft, moment, timestamp
 from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
@@ -29,6 +29,7 @@ def begin(draft: Draft, plan: Plan, *, not_before: datetime | None = None, refus
     draft.put("attemptStartTime", timestamp(not_before or draft.now))
     draft.put("retry", _retry(not_before, refusals, first))
     draft.put("restartRecords", None)
+    progress.forget(draft)
     draft.put(
         "replicaStatuses",
         {str(r): {"desired": n, "ready": 0, "active": 0, "succeeded": 0, "failed": 0} for r, n in plan.counts.items()},

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob.api import JobSpec
+from tfgpujob.core import progress
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.draft import Draft
@@ -42,6 +43,7 @@ def _say_so(draft: Draft) -> None:
         draft.set(Condition.CREATED, False, Reason.SUSPENDED, text)
     if draft.is_true(Condition.RESTARTING):
         draft.set(Condition.RESTARTING, False, Reason.SUSPENDED, text)
+    progress.no_more(draft, Reason.SUSPENDED, text)
     draft.set_phase(Phase.SUSPENDED)
     draft.put("retry", None)
 

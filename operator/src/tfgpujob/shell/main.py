@@ -17,13 +17,16 @@ import uvloop
 
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.names import Condition
 from tfgpujob.shell import logs
+from tfgpujob.shell.ask import Ask, HttpAsk
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.follow import Follow
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.kube import KubeCluster
 from tfgpujob.shell.leader import Elector
 from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.poll import Poll
 from tfgpujob.shell.ports import Cluster
 from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.resync import Resync
@@ -48,6 +51,7 @@ class Operator:
         cluster: Cluster,
         settings: Settings,
         *,
+        ask: Ask,
         now: Callable[[], datetime] = _now,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -83,6 +87,7 @@ class Operator:
             now=now,
             metrics=self.metrics,
         )
+        self.poll = Poll(self.store, ask, self.changed, interval=settings.progress_seconds, metrics=self.metrics)
         self._gauges()
 
     def changed(self, key: Key) -> None:
@@ -125,6 +130,8 @@ class Operator:
                 tasks.create_task(self.herald.run())
                 for _ in range(self.settings.workers):
                     tasks.create_task(self.worker.run())
+                if self.settings.progress_seconds:
+                    tasks.create_task(self.poll.run())
         finally:
             self.queue.clear()
 
@@ -133,19 +140,24 @@ class Operator:
         gauge("tfgpu_queue_depth", "Jobs that wait for a worker.", lambda: len(self.queue))
         gauge("tfgpu_queue_active", "Jobs that workers have in hand.", lambda: self.queue.active)
         gauge("tfgpu_leader", "1 when this process leads.", lambda: float(self.elector.leading))
+        gauge("tfgpu_jobs_stalled", "Jobs with the condition Stalled.", partial(self._are, Condition.STALLED))
+        gauge("tfgpu_jobs_degraded", "Jobs with the condition Degraded.", partial(self._are, Condition.DEGRADED))
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
             gauge(f"tfgpu_{name}", f"{kind}s in the store.", partial(self._count, kind))
 
     def _count(self, kind: Kind) -> float:
         return self.store.count()[kind]
 
+    def _are(self, condition: Condition) -> float:
+        return self.store.count_with(condition)
+
 
 async def operate(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises TaskDiedError when a background task ends before that."""
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    async with await KubeCluster.connect() as cluster:
-        operator = Operator(cluster, settings)
+    async with await KubeCluster.connect() as cluster, HttpAsk() as ask:
+        operator = Operator(cluster, settings, ask=ask)
         supervisor = operator.supervisor
         async with serving(settings.health_port, supervisor.problems, operator.resync.synced.is_set, operator.metrics):
             supervisor.start("watch jobs", _watch_jobs(operator, cluster, stop))

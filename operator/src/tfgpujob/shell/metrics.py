@@ -20,6 +20,7 @@ class Metrics:
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._seconds = 0.0
         self._events: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
 
     def reconciled(self, result: str, seconds: float) -> None:
@@ -31,6 +32,10 @@ class Metrics:
     def watched(self, kind: str) -> None:
         """One watch event has arrived."""
         self._events[kind] += 1
+
+    def asked(self, result: str) -> None:
+        """One pod was asked for its progress: ok, unreachable or refused."""
+        self._asked[result] += 1
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         self._gauges[name] = (meaning, read)
@@ -46,6 +51,9 @@ class Metrics:
         yield from _head("tfgpu_watch_events_total", "counter", "Watch events received, by kind.")
         for kind, count in sorted(self._events.items()):
             yield f'tfgpu_watch_events_total{{kind="{kind}"}} {count}'
+        yield from _head("tfgpu_progress_asked_total", "counter", "Questions for a pod's progress, by result.")
+        for result in ("ok", "unreachable", "refused"):
+            yield f'tfgpu_progress_asked_total{{result="{result}"}} {self._asked[result]}'
 
     def _histogram(self) -> Iterator[str]:
         name = "tfgpu_reconcile_seconds"

@@ -13,6 +13,8 @@ from tfgpujob import __version__
 from tfgpujob.core.snapshot import Config
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_LEAST_PROGRESS_SECONDS: Final = 15
+"""Each answer may cost a write of the status."""
 _LOG_FORMATS: Final = ("json", "text")
 
 
@@ -36,6 +38,8 @@ class Settings:
     """How many jobs are reconciled at the same time."""
     resync_seconds: float = 300.0
     """How often everything is listed, to repair what the watches missed."""
+    progress_seconds: int = 30
+    """How often a running job is asked how far it is: 15 or more; 0: never."""
     health_port: int = 8080
     log_format: str = "json"
     log_level: str = "INFO"
@@ -47,12 +51,16 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     def text(name: str, default: str) -> str:
         return environment.get(name, "").strip() or default
 
-    def number(name: str, default: int) -> int:
+    def number(name: str, default: int, least: int = 1) -> int:
         value = text(name, str(default))
-        if not value.isdecimal() or int(value) == 0:
-            raise SettingsError(f"{name} is {value!r}: set it to a whole number above 0, or leave it out for {default}")
+        if not value.isdecimal() or int(value) < least:
+            wanted = f"a whole number of at least {least}"
+            raise SettingsError(f"{name} is {value!r}: set it to {wanted}, or leave it out for {default}")
         return int(value)
 
+    progress_seconds = number("PROGRESS_SECONDS", 30, least=0)
+    if 0 < progress_seconds < _LEAST_PROGRESS_SECONDS:
+        raise SettingsError(f"PROGRESS_SECONDS is {progress_seconds}: set it to 15 or more, or to 0 to ask nobody")
     log_format = text("LOG_FORMAT", "json")
     if log_format not in _LOG_FORMATS:
         raise SettingsError(f"LOG_FORMAT is {log_format!r}: set it to {' or '.join(_LOG_FORMATS)}")
@@ -72,6 +80,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         lease_name=text("LEASE_NAME", "tfgpu-operator"),
         workers=number("WORKERS", 16),
         resync_seconds=number("RESYNC_SECONDS", 300),
+        progress_seconds=progress_seconds,
         health_port=number("HEALTH_PORT", 8080),
         log_format=log_format,
         log_level=text("LOG_LEVEL", "INFO").upper(),

@@ -14,7 +14,9 @@ from typing import Final, NamedTuple
 
 from tfgpujob import names
 from tfgpujob.core.records import trim_job, trim_pod, trim_service
+from tfgpujob.core.report import Report
 from tfgpujob.core.snapshot import Kind, Object, Pod, Service, Snapshot
+from tfgpujob.names import Condition
 from tfgpujob.shell.nodes import Nodes
 
 
@@ -34,6 +36,8 @@ class _Entry:
     job: Object | None = None
     pods: dict[str, Pod] = field(default_factory=dict)
     service: Service | None = None
+    reports: dict[str, Report] = field(default_factory=dict)
+    """By pod uid; only of pods that are there."""
 
     @property
     def empty(self) -> bool:
@@ -71,13 +75,27 @@ class Store:
             Kind.SERVICE: sum(entry.service is not None for entry in entries),
         }
 
+    def count_with(self, condition: Condition) -> int:
+        """Jobs of which this condition is True."""
+        statuses = ((entry.job or {}).get("status") or {} for entry in self._entries.values())
+        return sum(
+            any(c["type"] == condition and c["status"] == "True" for c in status.get("conditions") or ())
+            for status in statuses
+        )
+
     def snapshot(self, key: Key) -> Snapshot:
         entry = self._entries.get(key)
         if entry is None:
             return Snapshot(job=None)
         pods = tuple(entry.pods[name] for name in sorted(entry.pods))
         lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
-        return Snapshot(job=entry.job, pods=pods, service=entry.service, lost_nodes=lost)
+        return Snapshot(job=entry.job, pods=pods, service=entry.service, lost_nodes=lost, reports=dict(entry.reports))
+
+    def hear(self, key: Key, pod_uid: str, report: Report) -> None:
+        """Keep what this very pod told, while it is there."""
+        entry = self._entries.get(key)
+        if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
+            entry.reports[pod_uid] = report
 
     def jobs_on(self, nodes: Collection[str]) -> list[Key]:
         """Jobs that have a pod on one of these nodes."""
@@ -167,7 +185,10 @@ class Store:
                 self._forget_pod(namespace, pod.name)
         if not pod.job_name:
             return None
-        self._entry(key).pods[pod.name] = pod
+        entry = self._entry(key)
+        if pod.name in entry.pods and entry.pods[pod.name].uid != pod.uid:
+            entry.reports.pop(entry.pods[pod.name].uid, None)
+        entry.pods[pod.name] = pod
         self._pod_jobs[namespace, pod.name] = pod.job_name
         return key
 
@@ -184,7 +205,7 @@ class Store:
     def _forget_pod(self, namespace: str, name: str) -> None:
         key = Key(namespace, self._pod_jobs.pop((namespace, name)))
         entry = self._entries[key]
-        del entry.pods[name]
+        entry.reports.pop(entry.pods.pop(name).uid, None)
         if entry.empty:
             del self._entries[key]
 

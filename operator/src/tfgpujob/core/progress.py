@@ -1,0 +1,127 @@
+"""How far the training is: whom to ask, and status.progress and status.lastCheckpoint from the answer.
+
+The reporter is the chief, or else worker 0. A report counts only while the pod that gave it lives. Nothing here depends
+on an answer: a task that can't be reached is one of which nothing new is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tfgpujob.core.draft import Draft, timestamp
+from tfgpujob.core.ownership import is_ours
+from tfgpujob.core.plan import Plan, ReplicaId
+from tfgpujob.core.report import Report
+from tfgpujob.core.snapshot import Pod, Snapshot
+from tfgpujob.core.view import View, build_view, has_ended
+from tfgpujob.names import Condition, Phase, Reason, Role
+
+STALLS = frozenset({"training", "evaluating", "saving"})
+"""Phases whose pieces are short. Start-up (a compile, a first step, a cache) and an export have clocks of their own."""
+
+STILL_SECONDS = 30
+"""A reporter that did nothing for so long may be waiting for one of the others: all are asked."""
+
+
+def reporter(view: View) -> ReplicaId:
+    """Who speaks for the job."""
+    return (Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0)
+
+
+def report_of(view: View, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:
+    """What the replica's present pod told last."""
+    pod = view.pods.get(replica)
+    return reports.get(pod.uid) if pod is not None and _can_tell(pod) else None
+
+
+def whom_to_ask(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
+    """The pods to ask in this turn: the reporter, and one of the other trainers; all of them once it stands still.
+
+    Empty for a job that does not run, or whose pods are not the bundled trainer's.
+    """
+    job = snapshot.job
+    if job is None or not is_ours(job) or not (job.get("spec") or {}).get("trainer"):
+        return ()
+    status = job.get("status") or {}
+    if status.get("phase") != Phase.RUNNING or not status.get("plan"):
+        return ()
+    view = build_view(snapshot, Plan.from_status(status["plan"]), status)
+    trainers = sorted(_trainers(view), key=lambda replica: replica != reporter(view))
+    if not trainers:
+        return ()
+    first, *others = trainers
+    told = report_of(view, snapshot.reports, first)
+    if others and (told is None or told.idle_seconds < STILL_SECONDS):
+        others = [others[turn % len(others)]]
+    return tuple(view.pods[replica] for replica in (first, *others))
+
+
+def note(draft: Draft, view: View, reports: Mapping[str, Report]) -> None:
+    """Takes the reporter's word into the status. What has not changed keeps its time, and costs no write."""
+    report = report_of(view, reports, reporter(view))
+    if report is None:
+        return
+    told = _progress(report)
+    before = draft.fields.get("progress") or {}
+    if told != {key: value for key, value in before.items() if key != "time"}:
+        draft.put("progress", {**told, "time": timestamp(draft.now)})
+    if report.last_checkpoint is not None:
+        saved = report.last_checkpoint.model_dump(exclude_none=True)
+        known = draft.fields.get("lastCheckpoint") or {}
+        if (saved["step"], saved["directory"]) != (known.get("step"), known.get("directory")):
+            draft.put("lastCheckpoint", {"time": timestamp(draft.now), **saved})
+
+
+def forget(draft: Draft) -> None:
+    """Whoever told it starts again, and tells anew."""
+    draft.put("progress", None)
+
+
+def no_more(draft: Draft, reason: Reason, message: str) -> None:
+    """What runs no more can neither stall nor straggle."""
+    for condition in (Condition.STALLED, Condition.DEGRADED):
+        if draft.is_true(condition):
+            draft.set(condition, False, reason, message)
+
+
+def _trainers(view: View) -> tuple[ReplicaId, ...]:
+    """Replicas that run the training loop, and can be asked now."""
+    roles = {Role.CHIEF, Role.WORKER}
+    return tuple(r for r in view.plan.required() if r[0] in roles and r in view.pods and _can_tell(view.pods[r]))
+
+
+def _can_tell(pod: Pod) -> bool:
+    return bool(pod.ip) and pod.phase == "Running" and not pod.deleting and not has_ended(pod)
+
+
+def _progress(report: Report) -> dict[str, Any]:
+    fields = {
+        "phase": report.phase,
+        "step": report.step,
+        "totalSteps": report.steps,
+        "percent": _percent(report.step, report.steps),
+        "epoch": report.epoch,
+        "totalEpochs": report.epochs,
+        "loss": _decimal(report.loss),
+        "examplesPerSecond": _decimal(report.examples_per_second),
+        "remainingSeconds": _remaining(report),
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _percent(step: int | None, steps: int | None) -> int | None:
+    return min(100, 100 * step // steps) if step is not None and steps else None
+
+
+def _remaining(report: Report) -> int | None:
+    """Of the steps alone: evaluations and saves come on top."""
+    if report.step is None or report.steps is None or not report.step_seconds:
+        return None
+    seconds = max(0, report.steps - report.step) * report.step_seconds
+    return math.ceil(seconds) if seconds < 2**53 else None
+
+
+def _decimal(value: float | None) -> str | None:
+    return None if value is None else f"{value:.6g}"

@@ -1,0 +1,69 @@
+"""What a training process tells of itself at GET /progress. Untrusted: whatever does not fit is no report at all."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from tfgpujob.api.base import NotNegative64
+
+MAX_BYTES: Final = 16 << 10
+"""No report is longer."""
+
+_Decimal = Annotated[float, Field(allow_inf_nan=False)]
+_Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Told(BaseModel):
+    """A key that is not known here comes from a newer trainer."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", alias_generator=to_camel)
+
+
+class Checkpoint(_Told):
+    """The newest complete checkpoint."""
+
+    step: NotNegative64
+    directory: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")] | None = None
+
+    @field_validator("time")
+    @classmethod
+    def _is_a_time(cls, text: str | None) -> str | None:
+        """Raises ValueError for the 31st of February: the API server would refuse the whole status."""
+        if text is not None:
+            datetime.fromisoformat(text)
+        return text
+
+
+class Report(_Told):
+    """How far one task is. None: it does not know yet."""
+
+    phase: Annotated[str, Field(max_length=32, pattern=r"^[a-z]+$")]
+    step: NotNegative64 | None = None
+    steps: NotNegative64 | None = None
+    epoch: NotNegative64 | None = None
+    epochs: NotNegative64 | None = None
+    loss: _Decimal | None = None
+    examples_per_second: _Positive | None = None
+    input_wait: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the time that it waited for its own data, lately."""
+    step_seconds: _Positive | None = None
+    idle_seconds: NotNegative64 = 0
+    """Since it finished a step, an evaluation batch or a save."""
+    waits_for_input: bool = False
+    """It waits for its own data right now."""
+    last_checkpoint: Checkpoint | None = None
+
+
+def parse(payload: bytes) -> Report | None:
+    """The report, or None for anything else."""
+    if len(payload) > MAX_BYTES:
+        return None
+    try:
+        return Report.model_validate_json(payload)
+    except ValidationError:
+        return None

@@ -1,0 +1,113 @@
+"""A job that runs and does not get on, or is held up by one of its workers.
+
+Stalled     no step, evaluation batch or save was done for spec.runPolicy.stallSeconds, as the reporter itself says
+Degraded    one worker of a synchronous job waits for its own data while the others wait for it
+
+Both need a fresh word of the training process: silence is no stall. Neither has a clock here, so an operator that was
+away says the same as one that was not.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from tfgpujob.api import JobSpec, StallPolicy
+from tfgpujob.core.case import Case
+from tfgpujob.core.draft import Draft, timestamp
+from tfgpujob.core.failure import Cause, Failure
+from tfgpujob.core.plan import ReplicaId
+from tfgpujob.core.progress import STALLS, report_of, reporter
+from tfgpujob.core.report import Report
+from tfgpujob.core.snapshot import Event
+from tfgpujob.names import Condition, Reason, Strategy
+
+SLOW = 0.3
+"""Share of its time that a straggler waits for its data."""
+TIMES_SLOWER = 3
+"""How much more that is than what the others wait for theirs."""
+RECOVERED = 0.5
+"""A straggler is none any more when its share has fallen to this part of SLOW."""
+
+
+def note(case: Case) -> tuple[Event, ...]:
+    """Brings both conditions up to date with the reports; gives the events of what is new."""
+    told = report_of(case.view, case.snapshot.reports, reporter(case.view))
+    if told is None:
+        return ()
+    stalled = _note_stall(case, told)
+    slow = () if case.draft.is_true(Condition.STALLED) else _note_straggler(case)
+    return (*stalled, *slow)
+
+
+def to_restart(case: Case) -> Failure | None:
+    """The stall as a failure of the replica that is to blame, if the job is to start again for it."""
+    unheard = report_of(case.view, case.snapshot.reports, reporter(case.view)) is None
+    if case.spec.run_policy.stall_policy is not StallPolicy.RESTART or unheard:
+        return None
+    if not case.draft.is_true(Condition.STALLED):
+        return None
+    replica = _in_the_way(case) or reporter(case.view)
+    name, text = case.view.name(replica), case.draft.message(Condition.STALLED)
+    return Failure(replica, name, Cause.RETRYABLE, None, str(Condition.STALLED), text, timestamp(case.now))
+
+
+def limit(spec: JobSpec) -> int:
+    """Seconds without a step, an evaluation batch or a save that are a stall."""
+    if spec.run_policy.stall_seconds is not None:
+        return spec.run_policy.stall_seconds
+    return spec.trainer.watchdog.step_seconds // 2 if spec.trainer is not None else 0
+
+
+def _note_stall(case: Case, told: Report) -> tuple[Event, ...]:
+    draft, seconds = case.draft, limit(case.spec)
+    if told.phase not in STALLS or told.idle_seconds < seconds:
+        _over(draft, Condition.STALLED, "The training gets on again.")
+        return ()
+    replica = _in_the_way(case)
+    whose = f" {case.view.name(replica)} holds up the others." if replica is not None else ""
+    new = not draft.is_true(Condition.STALLED)
+    text = f"While {told.phase} after step {told.step or 0}, nothing was done for more than {seconds} s.{whose}"
+    draft.set(Condition.STALLED, True, Reason.NO_PROGRESS, text)
+    return (Event("Warning", str(Condition.STALLED), text),) if new else ()
+
+
+def _in_the_way(case: Case) -> ReplicaId | None:
+    """Of trainers that stand still, the one that the others wait for: it has not got as far, or waits for its data."""
+    stuck = {r: t for r, t in _told(case).items() if 2 * t.idle_seconds >= limit(case.spec)}
+    if len(stuck) < 2:
+        return None
+    first = max(t.step or 0 for t in stuck.values())
+    behind = [r for r, t in stuck.items() if (t.step or 0) < first]
+    behind = behind or [r for r, t in stuck.items() if t.waits_for_input]
+    return min(behind) if 0 < len(behind) < len(stuck) else None
+
+
+def _note_straggler(case: Case) -> tuple[Event, ...]:
+    draft = case.draft
+    if case.spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
+        return ()
+    waits = {r: t.input_wait for r, t in _told(case).items() if t.phase == "training" and t.input_wait is not None}
+    if len(waits) < 2:
+        return ()
+    slowest = max(waits, key=lambda replica: waits[replica])
+    others = median(wait for replica, wait in waits.items() if replica != slowest)
+    held_up = draft.is_true(Condition.DEGRADED)
+    if waits[slowest] < (SLOW * RECOVERED if held_up else SLOW) or waits[slowest] < TIMES_SLOWER * others:
+        _over(draft, Condition.DEGRADED, "No worker holds up the others any more.")
+        return ()
+    text = (
+        f"{case.view.name(slowest)} waits for its data for {waits[slowest]:.0%} of its time, the others for "
+        f"{others:.0%}, and all go at its pace: look at that pod's CPU, disk and network."
+    )
+    draft.set(Condition.DEGRADED, True, Reason.STRAGGLER, text)
+    return () if held_up else (Event("Warning", str(Reason.STRAGGLER), text),)
+
+
+def _told(case: Case) -> dict[ReplicaId, Report]:
+    found = ((r, report_of(case.view, case.snapshot.reports, r)) for r in case.plan.required())
+    return {replica: report for replica, report in found if report is not None}
+
+
+def _over(draft: Draft, condition: Condition, text: str) -> None:
+    if draft.is_true(condition):
+        draft.set(condition, False, Reason.PROGRESSING, text)

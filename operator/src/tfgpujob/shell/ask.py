@@ -1,0 +1,61 @@
+"""GET /progress of one pod. What answers there is the user's code: little is read of it, and soon."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Protocol, Self
+
+import aiohttp
+
+from tfgpujob.core.report import MAX_BYTES
+
+PORT: Final = 8080
+SECONDS: Final = 1.0
+"""For the whole of an answer."""
+
+
+class Ask(Protocol):
+    """Ask the pod at this address. None: it cannot be reached, or gives no such answer."""
+
+    async def __call__(self, ip: str) -> bytes | None: ...
+
+
+class HttpAsk:
+    """Over HTTP: no proxy, no cookie, no redirect, no compression, and no connection kept."""
+
+    def __init__(self, port: int = PORT) -> None:
+        """Inside a running event loop."""
+        self._port = port
+        self._session = aiohttp.ClientSession(
+            trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=aiohttp.ClientTimeout(total=SECONDS),
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def __call__(self, ip: str) -> bytes | None:
+        try:
+            host = f"[{ip}]" if isinstance(ip_address(ip), IPv6Address) else ip
+            url = f"http://{host}:{self._port}/progress"
+            async with self._session.get(url, allow_redirects=False) as answer:
+                return await _start_of(answer.content) if answer.status == 200 else None
+        except (aiohttp.ClientError, OSError, ValueError):
+            return None
+
+
+async def _start_of(content: aiohttp.StreamReader) -> bytes:
+    """All of a short answer; of a long one enough to see that it is too long."""
+    payload = b""
+    async for chunk in content.iter_any():
+        payload += chunk
+        if len(payload) > MAX_BYTES:
+            break
+    return payload

@@ -1,0 +1,38 @@
+"""GET /progress, from the trainer's scoreboard into the operator's status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.contract.sides import trainer
+
+from tfgpujob.core.report import Report, parse
+
+KNOWN: dict[str, Any] = {
+    "phase": "training",
+    "step": 1200,
+    "steps": 9000,
+    "epoch": 3,
+    "epochs": 20,
+    "loss": 0.31,
+    "examplesPerSecond": 5120.0,
+    "inputWait": 0.02,
+    "stepSeconds": 0.025,
+    "waitsForInput": True,
+    "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z"},
+}
+
+
+def test_the_operator_understands_what_the_trainer_says() -> None:
+    said = trainer("scoreboard", KNOWN)
+    for told in (said["first"], said["known"]):
+        assert parse(json.dumps(told).encode()) is not None
+        assert set(told) == {field.alias for field in Report.model_fields.values()}
+    found = parse(json.dumps(said["known"]).encode())
+    assert found is not None
+    assert {**found.model_dump(by_alias=True), "idleSeconds": 0} == {**KNOWN, "idleSeconds": 0}
+
+
+def test_a_loss_that_is_not_finite_is_none() -> None:
+    assert json.loads(json.dumps(trainer("scoreboard", {"loss": float("nan")})["known"]))["loss"] is None

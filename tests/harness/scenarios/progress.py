@@ -1,0 +1,48 @@
+"""Jobs that tell how far they are, and jobs that don't get on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.harness.resources import Object
+from tests.harness.scenario import Scenario, Step, after, finish, job, nothing, shows, tells, then
+from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEEDED, submit
+
+TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
+
+
+def trains(**run_policy: Any) -> Object:
+    return job("train", worker=2, spec={"trainer": TRAINER}, run_policy=run_policy)
+
+
+PROGRESS = (
+    Scenario(
+        name="progress-told",
+        script=(
+            submit(trains()),
+            Step(tells("train"), nothing),
+            Step(after(60), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
+        ),
+        ends=FOREVER,
+        forgives={f"{STATUS}progress": "how far it was when it was asked last"},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="stalled",
+        script=(submit(trains(stallSeconds=40)), Step(shows("train", "Stalled", "True"), nothing)),
+        ends=FOREVER,
+        stuck=frozenset({"worker-1"}),
+        phases={"train": "Running"},
+    ),
+    Scenario(
+        name="stalled-then-restarted",
+        script=(submit(trains(stallSeconds=40, stallPolicy="Restart")),),
+        ends=SECOND_TIME,
+        stuck=frozenset({"worker-1"}),
+        forgives={
+            f"{STATUS}lastFailure/index": "who is in the way shows once all were asked",
+            f"{STATUS}progress": "the second run may end before it is asked",
+        },
+        phases=SUCCEEDED,
+    ),
+)

@@ -1,0 +1,167 @@
+"""Asking pods how far they are: over HTTP, and round after round."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from tests.harness import vtime
+from tests.unit.core.test_progress import running
+
+from tfgpujob.core.report import MAX_BYTES
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.shell.ask import SECONDS, HttpAsk
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.poll import AT_ONCE, Poll
+from tfgpujob.shell.store import Key, Store
+
+TOLD = b'{"phase": "training", "step": 3, "steps": 10}'
+
+
+@asynccontextmanager
+async def pod(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[HttpAsk, list[bytes]]]:
+    """Something that answers every request so, byte for byte, and what it was asked."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(answer)
+            await writer.drain()
+            if hang:
+                await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, HttpAsk(server.sockets[0].getsockname()[1]) as ask:
+        yield ask, asked
+
+
+def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def test_one_plain_request() -> None:
+    async with pod(http(TOLD)) as (ask, asked):
+        assert await ask("127.0.0.1") == TOLD
+    assert asked[0].startswith(b"GET /progress HTTP/1.1")
+    assert b"Accept-Encoding: identity" in asked[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(TOLD, "302 Found", "Location: /progress\r\n"),
+        http(TOLD, "500 No"),
+        b"no http at all",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+    ],
+)
+async def test_other_answers_are_none(answer: bytes) -> None:
+    async with pod(answer) as (ask, asked):
+        assert await ask("127.0.0.1") is None
+    assert len(asked) == 1, "no redirect is followed"
+
+
+async def test_who_does_not_answer_in_time_is_left() -> None:
+    async with pod(b"HTTP/1.1 200 OK\r\n", hang=True) as (ask, _), asyncio.timeout(10 * SECONDS):
+        assert await ask("127.0.0.1") is None
+
+
+async def test_of_an_endless_answer_only_the_start_is_read() -> None:
+    endless = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (1 << 20)
+    async with pod(endless, hang=True) as (ask, _):
+        assert MAX_BYTES < len(await ask("127.0.0.1") or b"") < 1 << 20
+
+
+@pytest.mark.parametrize("ip", ["", "evil.example.com", "127.0.0.1/x?", "127.0.0.1:1"])
+async def test_only_an_address_is_asked(ip: str) -> None:
+    async with pod(http(TOLD)) as (ask, asked):
+        assert await ask(ip) is None
+    assert asked == []
+
+
+class Jobs:
+    """A store with running jobs of one worker each, and who was asked when."""
+
+    def __init__(self, count: int, answer: Callable[[], bytes | None] = lambda: TOLD, seconds: float = 0.0) -> None:
+        self.store, self.metrics = Store(), Metrics()
+        self.asked: list[float] = []
+        self.changed: list[Key] = []
+        self.under_way = self.most = 0
+        self._answer, self._seconds = answer, seconds
+        world = running(1)
+        assert world.job is not None
+        for number in range(count):
+            namespace = f"ns-{number}"
+            for kind, obj in ((Kind.JOB, world.job), *((kind, obj) for (kind, _), obj in world.objects.items())):
+                self.store.put(kind, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
+
+    async def ask(self, ip: str) -> bytes | None:
+        assert ip == "10.0.0.1"
+        self.asked.append(asyncio.get_running_loop().time())
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(self._seconds)
+        self.under_way -= 1
+        return self._answer()
+
+    def run(self, seconds: float) -> None:
+        async def for_a_while() -> None:
+            poll = Poll(self.store, self.ask, self.changed.append, interval=30.0, metrics=self.metrics)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await poll.run()
+
+        vtime.run(for_a_while())
+
+
+def test_each_job_is_asked_once_an_interval_spread_over_it() -> None:
+    jobs = Jobs(3)
+    jobs.run(61)
+    assert jobs.asked == [10, 20, 30, 40, 50, 60]
+    assert len(set(jobs.changed)) == 3
+    assert 'tfgpu_progress_asked_total{result="ok"} 6' in jobs.metrics.text()
+    (report,) = jobs.store.snapshot(Key("ns-0", "train")).reports.values()
+    assert report.step == 3
+
+
+@pytest.mark.parametrize(("answer", "result"), [(None, "unreachable"), (b"{}", "refused")])
+def test_no_answer_changes_nothing(answer: bytes | None, result: str) -> None:
+    jobs = Jobs(1, lambda: answer)
+    jobs.run(31)
+    assert jobs.changed == []
+    assert not jobs.store.snapshot(Key("ns-0", "train")).reports
+    assert f'tfgpu_progress_asked_total{{result="{result}"}} 1' in jobs.metrics.text()
+
+
+def test_without_jobs_nobody_is_asked() -> None:
+    jobs = Jobs(0)
+    jobs.run(100)
+    assert jobs.asked == []
+
+
+def test_slow_answers_hold_up_neither_each_other_nor_too_much() -> None:
+    jobs = Jobs(200, seconds=20.0)
+    jobs.run(600)
+    assert 1 < jobs.most <= AT_ONCE
+    assert len(set(jobs.changed)) == 200
+
+
+def test_an_error_in_one_answer_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> bytes:
+        raise RuntimeError("broken")
+
+    jobs = Jobs(1, fails)
+    jobs.run(61)
+    assert len(jobs.asked) == 2
+    assert "cannot ask" in caplog.text
+
+
+def test_what_a_pod_told_goes_with_it() -> None:
+    jobs = Jobs(1)
+    jobs.run(31)
+    jobs.store.remove(Kind.POD, "ns-0", "train-worker-0", jobs.store.snapshot(Key("ns-0", "train")).pods[0].uid)
+    assert not jobs.store.snapshot(Key("ns-0", "train")).reports
