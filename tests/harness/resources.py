@@ -50,6 +50,7 @@ RESOURCES = {
         Resource("Pod", "v1", "pods", status=True, graceful=True),
         Resource("Service", "v1", "services", status=True),
         Resource("Event", "v1", "events"),
+        Resource("ConfigMap", "v1", "configmaps"),
         Resource("Lease", "coordination.k8s.io/v1", "leases"),
         Resource("Node", "v1", "nodes", namespaced=False, status=True),
         Resource("ResourceQuota", "v1", "resourcequotas", status=True),

@@ -1,0 +1,28 @@
+"""TFGPUJobs from Python: submit, follow, read, stop.
+
+    with Client() as client:
+        client.submit(job)
+        print(client.wait("digits", timeout_seconds=600).status.progress)
+
+`AsyncClient` has the same methods as coroutines and asynchronous iterators.
+"""
+
+from tfgpujob.client.asynchronous import AsyncClient
+from tfgpujob.client.code import CODE_LIMIT, code_map, job_of_file
+from tfgpujob.client.errors import ApiError, InvalidJobError, NoClusterError
+from tfgpujob.client.job import Job
+from tfgpujob.client.logs import LogLine
+from tfgpujob.client.synchronous import Client
+
+__all__ = [
+    "CODE_LIMIT",
+    "ApiError",
+    "AsyncClient",
+    "Client",
+    "InvalidJobError",
+    "Job",
+    "LogLine",
+    "NoClusterError",
+    "code_map",
+    "job_of_file",
+]

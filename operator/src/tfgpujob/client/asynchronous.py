@@ -1,0 +1,291 @@
+"""The client, for programs that run an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, Self
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api.status import ProgressStatus
+from tfgpujob.client.errors import ApiError, InvalidJobError
+from tfgpujob.client.job import Job
+from tfgpujob.client.logs import Follower, LogLine, View, read_logs
+from tfgpujob.core.snapshot import Object
+from tfgpujob.names import Condition
+from tfgpujob.shell.connection import MERGE_PATCH, Connection
+from tfgpujob.shell.ports import WatchEvent
+
+PAGE: Final = "500"
+RECONNECT_SECONDS: Final = 1.0
+_API: Final = f"/apis/{names.API_VERSION}"
+_GONE, _CONFLICT, _EXPIRED = 404, 409, 410
+
+
+class AsyncClient:
+    """TFGPUJobs of one cluster. An asynchronous context manager.
+
+    `namespace` None means `self.namespace`. Every method raises ApiError: `code` is the HTTP status, 404 when there is
+    no such job, 0 when no answer came.
+    """
+
+    def __init__(self, connection: Connection, namespace: str | None = None) -> None:
+        self._connection = connection
+        self.namespace = namespace or connection.namespace
+        """Where jobs are looked for when a call names no namespace."""
+
+    @classmethod
+    async def connect(cls, *, context: str | None = None, namespace: str | None = None) -> Self:
+        """The cluster of $KUBECONFIG, of this pod, or of ~/.kube/config. Raises NoClusterError."""
+        return cls(await Connection.connect(context), namespace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._connection.__aexit__()
+
+    async def submit(self, job: Mapping[str, Any], others: Sequence[Object] = ()) -> Job:
+        """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
+
+        `others` are objects that it needs. A ConfigMap belongs to the job from then on and goes with it; what is there
+        already otherwise stays as it is. If one of them is refused, there is no job.
+        """
+        namespace = (job.get("metadata") or {}).get("namespace") or self.namespace
+        body = {**job, "metadata": {**(job.get("metadata") or {}), "namespace": namespace}}
+        # Whether host access is allowed is known to the operator only.
+        found = parse_job(body, allow_host=True)
+        if not isinstance(found, JobSpec):
+            raise InvalidJobError(found)
+        claims = [obj for obj in others if obj.get("kind") != "ConfigMap"]
+        for obj in claims:
+            await self._create_unless_there(obj, namespace)
+        made = Job(await self._connection.send("POST", _jobs(namespace), body=body))
+        try:
+            for obj in others:
+                if obj not in claims:
+                    await self._create_unless_there(_owned(obj, made), namespace)
+        except ApiError:
+            await self.delete(made.name, namespace)
+            raise
+        return made
+
+    async def get(self, name: str, namespace: str | None = None) -> Job:
+        """The job as it is now."""
+        return Job(await self._connection.send("GET", self._job(name, namespace)))
+
+    async def list(self, namespace: str | None = None, *, all_namespaces: bool = False) -> Sequence[Job]:
+        """The jobs of a namespace, or of the whole cluster."""
+        items, _ = await self._items(_jobs(None if all_namespaces else namespace or self.namespace))
+        return [Job(_whole(item)) for item in items]
+
+    async def watch(self, name: str, namespace: str | None = None) -> AsyncIterator[Job]:
+        """The job as it is now, and again after every change, until it is deleted. Raises ApiError(404)."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        async for event in self._changes(_jobs(namespace or self.namespace), query):
+            if event.type == "DELETED":
+                return
+            yield Job(_whole(event.object))
+
+    async def wait(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        condition: str = Condition.FINISHED,
+        timeout_seconds: float | None = None,
+    ) -> Job:
+        """Until the condition is True, or the job has finished without it ever becoming so.
+
+        Raises TimeoutError, and ApiError(404) when the job is deleted meanwhile.
+        """
+        async with asyncio.timeout(timeout_seconds):
+            async for job in self.watch(name, namespace):
+                if job.is_true(condition) or job.finished:
+                    return job
+        raise ApiError(_GONE, "NotFound", f"the job {name} was deleted")
+
+    async def suspend(self, name: str, namespace: str | None = None) -> Job:
+        """Stop its pods and keep the job."""
+        return await self._set_suspend(name, namespace, on=True)
+
+    async def resume(self, name: str, namespace: str | None = None) -> Job:
+        """Go on from the last checkpoint."""
+        return await self._set_suspend(name, namespace, on=False)
+
+    async def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
+        """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
+
+        A finished job never runs again, so it is deleted and created anew with the same spec. Raises TimeoutError when
+        the old pods are not gone in time; a job that runs is then left suspended.
+        """
+        job = await self.get(name, namespace)
+        async with asyncio.timeout(timeout_seconds):
+            if not job.finished:
+                await self.suspend(name, namespace)
+                await self.wait(name, namespace, condition=Condition.SUSPENDED)
+                return await self.resume(name, namespace)
+            await self.delete(name, namespace, propagation="Foreground")
+            await self._until_gone(name, namespace)
+        kept = {key: job.raw["metadata"][key] for key in ("labels", "annotations") if key in job.raw["metadata"]}
+        again = {**job.raw, "metadata": {"name": job.name, "namespace": job.namespace, **kept}}
+        again.pop("status", None)
+        return Job(await self._connection.send("POST", _jobs(job.namespace), body=again))
+
+    async def delete(self, name: str, namespace: str | None = None, *, propagation: str = "Background") -> None:
+        """Delete the job with its pods. `propagation`: Background, Foreground, or Orphan, which keeps the pods."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        await self._connection.send("DELETE", self._job(name, namespace), body=options)
+
+    async def progress(self, name: str, namespace: str | None = None) -> ProgressStatus | None:
+        """How far the training is, as it told last; None when it has told nothing yet."""
+        return (await self.get(name, namespace)).status.progress
+
+    async def pods(self, name: str, namespace: str | None = None) -> Sequence[Object]:
+        """The job's pods as Kubernetes gives them, in the order of their names."""
+        query = {"labelSelector": f"{names.LABEL_JOB_NAME}={name}"}
+        items, _ = await self._items(f"/api/v1/namespaces/{namespace or self.namespace}/pods", query)
+        return [{"apiVersion": "v1", "kind": "Pod", **item} for item in items]
+
+    async def events(self, name: str, namespace: str | None = None) -> Sequence[Object]:
+        """The events about the job itself, as the cluster still has them: by default of the last hour."""
+        query = {"fieldSelector": f"involvedObject.name={name},involvedObject.kind={names.KIND}"}
+        items, _ = await self._items(f"/api/v1/namespaces/{namespace or self.namespace}/events", query)
+        return items
+
+    async def nodes(self) -> Sequence[Object] | None:
+        """The nodes of the cluster; None where one may not see them."""
+        try:
+            items, _ = await self._items("/api/v1/nodes")
+        except ApiError as error:
+            if error.code == 403:
+                return None
+            raise
+        return items
+
+    def logs(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        role: str | None = None,
+        index: int | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """What all replicas print, or those of one role, or the one of that index.
+
+        `follow` goes on as they print and through restarts, until the job has finished. `tail`: begin with so many
+        lines of each pod.
+        """
+
+        def wanted(pod: Object) -> bool:
+            labels = pod["metadata"]["labels"]
+            right_index = index is None or labels.get(names.LABEL_REPLICA_INDEX) == str(index)
+            return (role is None or labels.get(names.LABEL_REPLICA_TYPE) == role) and right_index
+
+        async def look() -> View:
+            try:
+                ended = (await self.get(name, namespace)).finished
+            except ApiError as error:
+                if error.code != _GONE:
+                    raise
+                ended = True
+            # After the job: pods of an ended one change no more.
+            return View([pod for pod in await self.pods(name, namespace) if wanted(pod)], ended)
+
+        async def read() -> AsyncIterator[LogLine]:
+            await self.get(name, namespace)
+            if follow:
+                lines = Follower(self._connection, look, tail).lines()
+            else:
+                lines = read_logs(self._connection, (await look()).pods, tail)
+            async for line in lines:
+                yield line
+
+        return read()
+
+    def _job(self, name: str, namespace: str | None) -> str:
+        return f"{_jobs(namespace or self.namespace)}/{name}"
+
+    async def _until_gone(self, name: str, namespace: str | None) -> None:
+        try:
+            async for _ in self.watch(name, namespace):
+                pass
+        except ApiError as error:
+            if error.code != _GONE:
+                raise
+
+    async def _set_suspend(self, name: str, namespace: str | None, *, on: bool) -> Job:
+        patch = {"spec": {"runPolicy": {"suspend": on}}}
+        path = self._job(name, namespace)
+        return Job(await self._connection.send("PATCH", path, body=patch, content_type=MERGE_PATCH))
+
+    async def _items(self, path: str, query: Mapping[str, str] | None = None) -> tuple[Sequence[Object], str]:
+        """All pages of a list, and the version that they are of."""
+        found: tuple[Object, ...] = ()
+        asked = {"limit": PAGE, **(query or {})}
+        while True:
+            page = await self._connection.send("GET", path, query=asked)
+            found += tuple(page.get("items") or ())
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return found, metadata.get("resourceVersion", "")
+            asked["continue"] = metadata["continue"]
+
+    async def _changes(self, path: str, query: Mapping[str, str]) -> AsyncIterator[WatchEvent]:
+        """What is there, as ADDED, and what happens to it. A DELETED that was missed is made up for."""
+        known: dict[str, Object] = {}
+        while True:
+            items, version = await self._items(path, query)
+            now = {item["metadata"]["uid"]: item for item in items}
+            for uid in [uid for uid in known if uid not in now]:
+                yield WatchEvent("DELETED", known.pop(uid))
+            if not items and not known:
+                raise ApiError(_GONE, "NotFound", f"{query.get('fieldSelector', path)}: there is none")
+            for uid, item in now.items():
+                if known.get(uid, {}).get("metadata") != item["metadata"]:
+                    yield WatchEvent("ADDED", item)
+            known = now
+            try:
+                async for event in self._connection.watch_at(path, {**query, "resourceVersion": version}):
+                    if event.type != "BOOKMARK":
+                        known[event.object["metadata"]["uid"]] = event.object
+                        yield event
+            except ApiError as error:
+                if error.code not in {0, _EXPIRED}:
+                    raise
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _create_unless_there(self, obj: Object, namespace: str) -> None:
+        path = await self._collection(str(obj.get("apiVersion")), str(obj.get("kind")), namespace)
+        try:
+            await self._connection.send("POST", path, body=obj)
+        except ApiError as error:
+            if error.code != _CONFLICT or obj.get("kind") == "ConfigMap":
+                raise
+
+    async def _collection(self, api_version: str, kind: str, namespace: str) -> str:
+        """Where objects of this kind are created: the API server knows its own plurals."""
+        base = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
+        served = await self._connection.send("GET", base)
+        for row in served.get("resources") or ():
+            if row["kind"] == kind and "/" not in row["name"]:
+                return f"{base}/namespaces/{namespace}/{row['name']}" if row["namespaced"] else f"{base}/{row['name']}"
+        raise ApiError(_GONE, "NotFound", f"this cluster knows no {kind} of {api_version}")
+
+
+def _jobs(namespace: str | None) -> str:
+    where = f"/namespaces/{namespace}" if namespace is not None else ""
+    return f"{_API}{where}/{names.PLURAL}"
+
+
+def _whole(item: Object) -> Object:
+    """Items of a list carry no kind of their own."""
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, **item}
+
+
+def _owned(obj: Object, job: Job) -> Object:
+    owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": job.name, "uid": job.uid}
+    return {**obj, "metadata": {**obj["metadata"], "namespace": job.namespace, "ownerReferences": [owner]}}

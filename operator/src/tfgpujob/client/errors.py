@@ -1,0 +1,17 @@
+"""What may go wrong between a person and the cluster."""
+
+from __future__ import annotations
+
+from tfgpujob.api import Invalid
+from tfgpujob.shell.ports import ApiError
+from tfgpujob.shell.settings import SettingsError as NoClusterError
+
+__all__ = ["ApiError", "InvalidJobError", "NoClusterError"]
+
+
+class InvalidJobError(ValueError):
+    """The operator would refuse this job; nothing was sent. `problems` has every one, with its field and fix."""
+
+    def __init__(self, problems: tuple[Invalid, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems

@@ -1,0 +1,65 @@
+"""A TFGPUJob as it was read at one moment, with types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, JobStatus
+from tfgpujob.core.snapshot import Object
+from tfgpujob.names import Condition
+
+
+@dataclass(frozen=True)
+class Job:
+    """`raw` is the object itself; the rest is read from it. Fields that a newer operator added stay in `raw`."""
+
+    raw: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.raw["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.raw["metadata"]["namespace"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.raw["metadata"]["uid"])
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """Raises pydantic's ValidationError for a spec that the operator has refused too."""
+        return JobSpec.model_validate(self.raw["spec"], by_alias=True, by_name=False, extra="ignore")
+
+    @cached_property
+    def status(self) -> JobStatus:
+        """All fields are None until the operator has looked at the job."""
+        return JobStatus.model_validate(self.raw.get("status") or {}, by_alias=True, by_name=False, extra="ignore")
+
+    def is_true(self, condition: str) -> bool:
+        """Whether status.conditions says so."""
+        for found in (self.raw.get("status") or {}).get("conditions") or ():
+            if found["type"] == condition:
+                return bool(found["status"] == "True")
+        return False
+
+    @property
+    def finished(self) -> bool:
+        """It has succeeded or failed, for good."""
+        return self.is_true(Condition.FINISHED)
+
+    @property
+    def succeeded(self) -> bool:
+        return self.is_true(Condition.SUCCEEDED)
+
+    @property
+    def failed(self) -> bool:
+        return self.is_true(Condition.FAILED)
+
+    @property
+    def pod_selector(self) -> str:
+        """Label selector of its pods."""
+        return f"{names.LABEL_JOB_NAME}={self.name}"

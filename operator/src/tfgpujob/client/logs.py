@@ -1,0 +1,153 @@
+"""The logs of all replicas of a job as one stream, through restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfgpujob import names
+from tfgpujob.core.records import trim_pod
+from tfgpujob.core.snapshot import Object, Pod
+from tfgpujob.shell.connection import Connection
+from tfgpujob.shell.ports import ApiError
+
+LOOK_SECONDS = 1.0
+"""How often new pods are looked for while following, and how long a broken stream rests."""
+_NOT_STARTED, _GONE = 400, 404
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of one replica."""
+
+    pod: str
+    role: str
+    index: int
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What `Follower` is told of the job at each look."""
+
+    pods: Sequence[Object]
+    ended: bool
+    """The job is finished or gone: what the ended pods have said is all there will be."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One pod that is, or was, being read."""
+
+    pod: Pod
+    task: asyncio.Task[None] | None = None
+    last: str = ""
+    """Timestamp of the last line that was read, to go on from when the stream breaks."""
+
+
+async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncIterator[LogLine]:
+    """What these pods have said so far, one after the other. `tail`: only the last lines of each."""
+    query = {} if tail is None else {"tailLines": str(tail)}
+    for pod in pods:
+        record = trim_pod(pod)
+        try:
+            async for line in connection.stream(_path(pod), {"container": names.CONTAINER, **query}):
+                yield _line(record, line.decode(errors="replace"))
+        except ApiError as error:
+            if error.code not in {_NOT_STARTED, _GONE}:
+                raise
+
+
+@dataclass(slots=True)
+class Follower:
+    """Every line as it is said, from every pod that there is or will be, until the job has ended."""
+
+    connection: Connection
+    look: Callable[[], Awaitable[View]]
+    tail: int | None = None
+    """Begin with so many lines of each pod that is there already; all if None."""
+    _lines: asyncio.Queue[LogLine | None] = field(default_factory=asyncio.Queue)
+    _streams: dict[str, _Stream] = field(default_factory=dict)
+
+    async def lines(self) -> AsyncIterator[LogLine]:
+        """Raises ApiError when the cluster refuses; a connection that breaks is made again."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            while (line := await self._lines.get()) is not None:
+                yield line
+            await watching
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                ended = False
+                while not ended:
+                    ended = await self._join(group)
+                    await asyncio.sleep(0 if ended else LOOK_SECONDS)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            self._lines.put_nowait(None)
+
+    async def _join(self, group: asyncio.TaskGroup) -> bool:
+        """Read what is new; True when nothing new will come."""
+        view = await self.look()
+        for pod in view.pods:
+            record = trim_pod(pod)
+            stream = self._streams.get(record.uid)
+            broken = stream is not None and stream.task is not None and stream.task.done() and not record.termination
+            if (stream is None or broken) and _has_begun(pod):
+                stream = self._streams.setdefault(record.uid, _Stream(record))
+                stream.task = group.create_task(self._read(stream, _path(pod)))
+        if view.ended:
+            through = {trim_pod(pod).uid for pod in view.pods if trim_pod(pod).termination}
+            for uid, stream in self._streams.items():
+                # A parameter server that is kept after the end would go on for ever.
+                if uid not in through and stream.task is not None:
+                    stream.task.cancel()
+        return view.ended
+
+    async def _read(self, stream: _Stream, path: str) -> None:
+        """Until the container ends or the stream breaks; the next look goes on from there."""
+        resumed = stream.last
+        query = {"container": names.CONTAINER, "follow": "true", "timestamps": "true"}
+        if resumed:
+            query["sinceTime"] = resumed
+        elif self.tail is not None:
+            query["tailLines"] = str(self.tail)
+        try:
+            async for raw in self.connection.stream(path, query):
+                stamp, _, text = raw.decode(errors="replace").partition(" ")
+                if not resumed or _comparable(stamp) > _comparable(resumed):
+                    self._lines.put_nowait(_line(stream.pod, text))
+                    stream.last = stamp
+        except ApiError as error:
+            if error.code not in {0, _NOT_STARTED, _GONE}:
+                raise
+
+
+def _comparable(stamp: str) -> str:
+    """RFC 3339 leaves zeros at the end of the fraction out."""
+    seconds, _, fraction = stamp.removesuffix("Z").partition(".")
+    return f"{seconds}.{fraction:0<9}"
+
+
+def _has_begun(pod: Object) -> bool:
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        if container.get("name") == names.CONTAINER:
+            state: Mapping[str, object] = container.get("state") or {}
+            return "running" in state or "terminated" in state
+    return False
+
+
+def _line(pod: Pod, text: str) -> LogLine:
+    return LogLine(pod.name, pod.role, pod.index, pod.attempt, text)
+
+
+def _path(pod: Object) -> str:
+    metadata = pod["metadata"]
+    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"

@@ -1,0 +1,160 @@
+"""The client, for scripts and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from tfgpujob.api.status import ProgressStatus
+from tfgpujob.client.asynchronous import AsyncClient
+from tfgpujob.client.job import Job
+from tfgpujob.client.logs import LogLine
+from tfgpujob.core.snapshot import Object
+from tfgpujob.names import Condition
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a thread of its own: a notebook's own loop is already running, and may not be waited for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tfgpujob-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result. ^C cancels the work."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """One by one, as they come."""
+
+        async def following() -> tuple[T, ...]:
+            try:
+                return (await anext(items),)
+            except StopAsyncIteration:
+                return ()
+
+        async def close() -> None:
+            if hasattr(items, "aclose"):
+                await items.aclose()
+
+        try:
+            while found := self.run(following()):
+                yield found[0]
+        finally:
+            self.run(close())
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Client:
+    """`AsyncClient` without the `await`. A context manager; works in notebooks too."""
+
+    def __init__(self, *, context: str | None = None, namespace: str | None = None) -> None:
+        """The cluster of $KUBECONFIG, of this pod, or of ~/.kube/config. Raises NoClusterError."""
+        self._loop = _Loop()
+        try:
+            self._client = self._loop.run(AsyncClient.connect(context=context, namespace=namespace))
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._loop.run(self._client.__aexit__())
+        self._loop.stop()
+
+    @property
+    def namespace(self) -> str:
+        """Where jobs are looked for when a call names no namespace."""
+        return self._client.namespace
+
+    def submit(self, job: Mapping[str, Any], others: Sequence[Object] = ()) -> Job:
+        """See AsyncClient.submit."""
+        return self._loop.run(self._client.submit(job, others))
+
+    def get(self, name: str, namespace: str | None = None) -> Job:
+        """See AsyncClient.get."""
+        return self._loop.run(self._client.get(name, namespace))
+
+    def list(self, namespace: str | None = None, *, all_namespaces: bool = False) -> Sequence[Job]:
+        """See AsyncClient.list."""
+        return self._loop.run(self._client.list(namespace, all_namespaces=all_namespaces))
+
+    def watch(self, name: str, namespace: str | None = None) -> Iterator[Job]:
+        """See AsyncClient.watch."""
+        return self._loop.iterate(self._client.watch(name, namespace))
+
+    def wait(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        condition: str = Condition.FINISHED,
+        timeout_seconds: float | None = None,
+    ) -> Job:
+        """See AsyncClient.wait."""
+        return self._loop.run(self._client.wait(name, namespace, condition=condition, timeout_seconds=timeout_seconds))
+
+    def suspend(self, name: str, namespace: str | None = None) -> Job:
+        """See AsyncClient.suspend."""
+        return self._loop.run(self._client.suspend(name, namespace))
+
+    def resume(self, name: str, namespace: str | None = None) -> Job:
+        """See AsyncClient.resume."""
+        return self._loop.run(self._client.resume(name, namespace))
+
+    def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
+        """See AsyncClient.restart."""
+        return self._loop.run(self._client.restart(name, namespace, timeout_seconds=timeout_seconds))
+
+    def delete(self, name: str, namespace: str | None = None, *, propagation: str = "Background") -> None:
+        """See AsyncClient.delete."""
+        self._loop.run(self._client.delete(name, namespace, propagation=propagation))
+
+    def progress(self, name: str, namespace: str | None = None) -> ProgressStatus | None:
+        """See AsyncClient.progress."""
+        return self._loop.run(self._client.progress(name, namespace))
+
+    def pods(self, name: str, namespace: str | None = None) -> Sequence[Object]:
+        """See AsyncClient.pods."""
+        return self._loop.run(self._client.pods(name, namespace))
+
+    def events(self, name: str, namespace: str | None = None) -> Sequence[Object]:
+        """See AsyncClient.events."""
+        return self._loop.run(self._client.events(name, namespace))
+
+    def nodes(self) -> Sequence[Object] | None:
+        """See AsyncClient.nodes."""
+        return self._loop.run(self._client.nodes())
+
+    def logs(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        role: str | None = None,
+        index: int | None = None,
+    ) -> Iterator[LogLine]:
+        """See AsyncClient.logs."""
+        return self._loop.iterate(self._client.logs(name, namespace, follow=follow, tail=tail, role=role, index=index))
