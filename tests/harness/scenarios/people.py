@@ -19,7 +19,7 @@ from tests.harness.scenario import (
     then,
     training,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, SUCCEEDED, submit
+from tests.harness.scenarios.common import FAILED, FOREVER, MWM, RUNNING, SECOND_TIME, SUCCEEDED, submit
 
 PEOPLE = (
     Scenario(
@@ -107,6 +107,27 @@ PEOPLE = (
         ),
         ends=FOREVER,
         phases=RUNNING,
+    ),
+    Scenario(
+        name="suspended-while-invalid",
+        script=(
+            submit(MWM),
+            Step(training("train"), edit("train", strategy="Nonsense")),
+            Step(shows("train", "Accepted", "False", "InvalidSpec"), suspend("train", True)),
+            Step(shows("train", "Suspended", "True"), nothing),
+            Step(no_pods("train"), then(edit("train", strategy="MultiWorkerMirrored"), suspend("train", False))),
+        ),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="deadline-while-invalid",
+        script=(
+            submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
+            Step(training("train"), edit("train", strategy="Nonsense")),
+        ),
+        ends=FOREVER,
+        phases=FAILED,
     ),
     Scenario(
         name="managed-by-another",

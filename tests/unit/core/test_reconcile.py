@@ -293,6 +293,51 @@ def test_an_invalid_edit_stops_nothing() -> None:
     assert world.condition("Accepted") == "True/Valid"
 
 
+def test_under_an_invalid_edit_a_job_can_be_suspended_and_goes_on_once_it_is_mended() -> None:
+    world = started(World(make.job()))
+    world.edit(lambda spec: spec.update(strategy="Nonsense"))
+    world.suspend()
+    assert (world.phase, world.pods) == ("Suspended", [])
+    assert world.condition("Accepted") == "False/InvalidSpec"
+    world.suspend(False)
+    world.advance(hours=1)
+    assert world.pods == [], "nobody knows what to start"
+    world.edit(lambda spec: spec.update(strategy="MultiWorkerMirrored"))
+    assert world.attempts() == {"2"}
+    assert world.condition("Accepted") == "True/Valid"
+
+
+@pytest.mark.parametrize("wrong", [{"strategy": "Nonsense"}, {"replicaSpecs": 3}, {"image": ""}], ids=str)
+def test_the_deadlines_of_a_job_run_on_under_an_invalid_edit(wrong: dict[str, object]) -> None:
+    world = started(World(make.job(run={"activeDeadlineSeconds": 600, "ttlSecondsAfterFinished": 300})))
+    world.edit(lambda spec: spec.update(wrong))
+    world.advance(minutes=9)
+    assert world.phase == "Running"
+    world.advance(minutes=2)
+    assert world.condition("Failed") == "True/DeadlineExceeded"
+    assert world.pods == []
+    world.advance(minutes=6)
+    assert world.job is None
+
+
+def test_what_has_succeeded_under_an_invalid_edit_has_not_run_too_long() -> None:
+    world = started(World(make.job(run={"activeDeadlineSeconds": 600})))
+    world.edit(lambda spec: spec.update(strategy="Nonsense"))
+    world.exits("train-worker-0", 0)
+    world.exits("train-worker-1", 0)
+    world.advance(hours=1)
+    assert world.phase == "Running"
+    world.edit(lambda spec: spec.update(strategy="MultiWorkerMirrored"))
+    assert world.phase == "Succeeded"
+
+
+def test_what_cannot_be_read_of_the_run_policy_is_as_if_it_were_not_there() -> None:
+    world = started(World(make.job(run={"activeDeadlineSeconds": 600})))
+    world.edit(lambda spec: spec["runPolicy"].update(backoffLimit=-1, restartScop="Gang", activeDeadlineSeconds=60))
+    world.advance(minutes=2)
+    assert world.condition("Failed") == "True/DeadlineExceeded"
+
+
 def test_what_pods_achieve_under_an_invalid_edit_is_not_lost() -> None:
     world = World(make.job(worker=1))
     world.settle()

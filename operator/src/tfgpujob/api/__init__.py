@@ -4,7 +4,7 @@ The models are the only source: the CRD (crds/), its documentation and these che
 """
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.parse import parse_job
+from tfgpujob.api.parse import parse_job, read_run_policy
 from tfgpujob.api.rules.gpu import gpus, processes
 from tfgpujob.api.spec import (
     CleanPodPolicy,
@@ -45,4 +45,5 @@ __all__ = [
     "gpus",
     "parse_job",
     "processes",
+    "read_run_policy",
 ]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES
 from tfgpujob.api.rules.rule import Job
-from tfgpujob.api.spec import JobSpec
+from tfgpujob.api.spec import JobSpec, RunPolicy
 from tfgpujob.api.template import PodTemplate, read_template
 from tfgpujob.api.translate import shown, translate
 from tfgpujob.names import Role
@@ -36,6 +36,22 @@ def parse_job(
     if problems or not isinstance(job, Job):
         return tuple(problems)
     return job.spec
+
+
+def read_run_policy(obj: Mapping[str, Any]) -> RunPolicy:
+    """What can be read of spec.runPolicy, whatever is wrong with the rest of the job; defaults for what can't."""
+    spec = obj.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+    readable = {k: v for k, v in policy.items() if _reads({k: v})} if isinstance(policy, Mapping) else {}
+    return RunPolicy.model_validate(readable, by_alias=True, by_name=False)
+
+
+def _reads(policy: Mapping[str, Any]) -> bool:
+    try:
+        RunPolicy.model_validate(dict(policy), by_alias=True, by_name=False)
+    except ValidationError:
+        return False
+    return True
 
 
 def violations(job: Job) -> Iterator[tuple[str, Invalid]]:

@@ -11,7 +11,7 @@ from tfgpujob.api import JobSpec
 from tfgpujob.core import complete, finished, replica_restart, restart, scope, stall, start, success
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods, open_case
-from tfgpujob.core.deadlines import active_deadline, expiry
+from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft, moment, timestamp
 from tfgpujob.core.failure import Failure, failures, to_blame
 from tfgpujob.core.plan import ReplicaId, replica_specs, resolve
@@ -102,10 +102,7 @@ def _ran_too_long(case: Case) -> Outcome | None:
     deadline = active_deadline(case.spec.run_policy, case.draft.fields)
     if deadline is None or case.now < deadline:
         return None
-    seconds = case.spec.run_policy.active_deadline_seconds
-    text = f"The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: {seconds} s."
-    finished.fail(case.draft, Reason.DEADLINE_EXCEEDED, text)
-    return _over(case)
+    return finished.too_long(case.snapshot, case.draft, case.spec.run_policy)
 
 
 def _lost_or_failed(case: Case) -> Outcome | None:
@@ -216,14 +213,7 @@ def _say_how_it_runs(case: Case) -> None:
 
 
 def _over(case: Case) -> Outcome:
-    """The terminal write, which licenses the clean-up that goes with it."""
-    deletes = finished.clean_up(case.snapshot, case.draft, case.spec.run_policy.clean_pod_policy)
-    finished.forget(case.draft, case.snapshot, deletes)
-    status = case.draft.done()
-    due = expiry(case.spec.run_policy, status)
-    return Outcome(
-        status=status, intent=status, deletes=deletes, events=(finished.end_event(case.draft),), requeue_at=due
-    )
+    return finished.over(case.snapshot, case.draft, case.spec.run_policy)
 
 
 def _is_edited(case: Case) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfgpujob.api import CleanPodPolicy, JobSpec
+from tfgpujob.api import CleanPodPolicy, RunPolicy
 from tfgpujob.core import progress
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.cleanup import pods_to_clean
@@ -44,14 +44,30 @@ def _finish(draft: Draft, condition: Condition, phase: Phase, reason: Reason, me
     draft.put("retry", None)
 
 
-def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec | None) -> Outcome:
-    """A finished job never changes its mind; all that happens to it is cleaning up. `spec` None: it was edited away."""
-    if spec is None:
-        return Outcome()
-    due = expiry(spec.run_policy, draft.fields)
+def reconcile(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
+    """A finished job never changes its mind; all that happens to it is cleaning up."""
+    due = expiry(policy, draft.fields)
     if due is not None and draft.now >= due:
         return Outcome(deletes=(_the_job(snapshot),))
-    return Outcome(deletes=clean_up(snapshot, draft, spec.run_policy.clean_pod_policy), requeue_at=due)
+    return Outcome(deletes=clean_up(snapshot, draft, policy.clean_pod_policy), requeue_at=due)
+
+
+def too_long(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
+    """activeDeadlineSeconds is over."""
+    text = (
+        f"The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: {policy.active_deadline_seconds} s."
+    )
+    fail(draft, Reason.DEADLINE_EXCEEDED, text)
+    return over(snapshot, draft, policy)
+
+
+def over(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
+    """The terminal write, which licenses the clean-up that goes with it."""
+    deletes = clean_up(snapshot, draft, policy.clean_pod_policy)
+    forget(draft, snapshot, deletes)
+    status = draft.done()
+    due = expiry(policy, status)
+    return Outcome(status=status, intent=status, deletes=deletes, events=(end_event(draft),), requeue_at=due)
 
 
 def clean_up(snapshot: Snapshot, draft: Draft, policy: CleanPodPolicy) -> tuple[Delete, ...]:

@@ -2,7 +2,7 @@
 
 gone or going, or another controller's    nothing
 finished                                  clean up, expire              → finished.py
-spec not valid                            say so, touch nothing
+spec not valid                            say so, start nothing         → unreadable.py
 suspended                                 stop the pods                 → suspend.py
 no attempt, or resumed                    begin one                     → start.py
 an attempt                                judge it: over? lost? complete it   → attempt.py
@@ -15,15 +15,13 @@ from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import attempt, finished, force, start, suspend
+from tfgpujob.core import attempt, finished, force, start, suspend, unreadable
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
 from tfgpujob.core.ownership import is_ours
 from tfgpujob.core.parsed import parsed_spec
-from tfgpujob.core.plan import Plan, resolve
-from tfgpujob.core.replica_status import ready_text, replica_statuses
+from tfgpujob.core.plan import resolve
 from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
-from tfgpujob.core.view import build_view
-from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.names import Condition, Reason, Role
 
 COALESCE = timedelta(seconds=10)
 """How long a change of counts and messages alone waits for another that is worth a write."""
@@ -38,14 +36,14 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     draft = Draft(job, now)
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
-        return finished.reconcile(snapshot, draft, None) if draft.finished else _refuse(snapshot, draft, spec)
+        return unreadable.reconcile(snapshot, draft, spec)
     outcome = _judge(snapshot, draft, spec, config)
     return force.with_stuck_pods(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
 
 
 def _judge(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
     if draft.finished:
-        return finished.reconcile(snapshot, draft, spec)
+        return finished.reconcile(snapshot, draft, spec.run_policy)
     if spec.run_policy.suspend:
         return suspend.reconcile(snapshot, draft, spec)
     if not (draft.attempt and draft.fields.get("plan")) or draft.is_true(Condition.SUSPENDED):
@@ -112,17 +110,3 @@ def _write_if_worth(snapshot: Snapshot, outcome: Outcome, status: Object, now: d
         return Conclusion(status, outcome.events, outcome.requeue_at)
     next_look = min(due, outcome.requeue_at) if outcome.requeue_at else due
     return Conclusion(None, outcome.events, next_look, unsaid=True)
-
-
-def _refuse(snapshot: Snapshot, draft: Draft, problems: str) -> Outcome:
-    """Pods that run already run on: an edit that is not valid stops nothing, and what they achieve is recorded."""
-    known = draft.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
-    draft.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
-    if draft.fields.get("plan"):
-        view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
-        draft.put("replicaStatuses", replica_statuses(view))
-        draft.put("ready", ready_text(view))
-    else:
-        draft.set_phase(Phase.PENDING)
-    events = () if known else (Event("Warning", str(Reason.INVALID_SPEC), problems),)
-    return Outcome(status=draft.done(), events=events)

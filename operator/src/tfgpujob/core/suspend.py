@@ -20,14 +20,15 @@ from tfgpujob.core.view import build_view
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 
-def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec) -> Outcome:
+def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec | None) -> Outcome:
+    """`spec` None: it is not valid, which is said already."""
     pods = own_pods(snapshot, draft.attempt)
     if draft.fields.get("plan"):
         view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
         draft.put("replicaStatuses", replica_statuses(view))
         draft.put("ready", ready_text(view))
     new = not draft.is_true(Condition.SUSPENDED)
-    if not draft.is_true(Condition.ACCEPTED):
+    if spec is not None and not draft.is_true(Condition.ACCEPTED):
         accept(draft, spec)
     if new:
         _say_so(draft)

@@ -1,0 +1,59 @@
+"""A job whose spec is not valid, or is not any more.
+
+What runs goes on: an edit that is not valid starts nothing and stops nothing, and what the pods achieve is recorded.
+Only what spec.runPolicy still says by itself is done: suspend, activeDeadlineSeconds, clean-up, expiry, forced deletes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfgpujob.api import RunPolicy, read_run_policy
+from tfgpujob.core import finished, force, suspend
+from tfgpujob.core.deadlines import active_deadline
+from tfgpujob.core.draft import Draft
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.progress import reporter
+from tfgpujob.core.replica_status import ready_text, replica_statuses
+from tfgpujob.core.snapshot import Event, Outcome, Snapshot
+from tfgpujob.core.view import build_view
+from tfgpujob.names import Condition, Phase, Reason
+
+
+def reconcile(snapshot: Snapshot, draft: Draft, problems: str) -> Outcome:
+    """`problems`: what is wrong with the spec, for a person."""
+    assert snapshot.job is not None
+    policy = read_run_policy(snapshot.job)
+    if draft.finished:
+        outcome = finished.reconcile(snapshot, draft, policy)
+    else:
+        outcome = _refuse(snapshot, draft, policy, problems)
+    return force.with_stuck_pods(outcome, snapshot, policy.force_delete_after_seconds, draft.now)
+
+
+def _refuse(snapshot: Snapshot, draft: Draft, policy: RunPolicy, problems: str) -> Outcome:
+    known = draft.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
+    draft.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
+    outcome = _go_on(snapshot, draft, policy) if draft.fields.get("plan") else _wait(draft)
+    event = Event("Warning", str(Reason.INVALID_SPEC), problems)
+    return outcome if known else replace(outcome, events=(event, *outcome.events))
+
+
+def _wait(draft: Draft) -> Outcome:
+    draft.set_phase(Phase.PENDING)
+    return Outcome(status=draft.done())
+
+
+def _go_on(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
+    if policy.suspend:
+        return suspend.reconcile(snapshot, draft, None)
+    view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
+    draft.put("replicaStatuses", replica_statuses(view))
+    draft.put("ready", ready_text(view))
+    due = active_deadline(policy, draft.fields)
+    if draft.is_true(Condition.SUSPENDED) or view.succeeded(reporter(view)):
+        # No clock runs: nothing does, or what decides is through and is told once the spec is mended.
+        due = None
+    if due is not None and draft.now >= due:
+        return finished.too_long(snapshot, draft, policy)
+    return Outcome(status=draft.done(), requeue_at=due)
