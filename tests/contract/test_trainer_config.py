@@ -25,6 +25,8 @@ MINIMAL: dict[str, Any] = {"entrypoint": "digits", "globalBatchSize": 128, "epoc
 FULL: dict[str, Any] = {
     "entrypoint": "train.py",
     "params": {"units": 64, "lr": 0.001, "layers": [1, 2], "name": "größer", "nested": {"a": None}},
+    "mode": "train",
+    "predict": {"partRows": 1000},
     "globalBatchSize": 96,
     "accumulate": 3,
     "precision": "mixed_bfloat16",
@@ -47,9 +49,15 @@ WAYS = {
     "minimal": MINIMAL,
     "every field": FULL,
     "code in a ConfigMap": {**MINIMAL, "code": {"configMap": {"name": "my-code"}}},
+    "predict": {
+        "entrypoint": "digits",
+        "mode": "predict",
+        "predict": {"model": "/models/digits", "partRows": 64},
+        "globalBatchSize": 32,
+    },
     "code in an image": {**MINIMAL, "code": {"image": "example.com/code:1"}},
 }
-NESTED = ["code", "code.volume", "data", "profile", "export", "output", "checkpoint", "evaluate", "watchdog"]
+NESTED = ["code", "code.volume", "data", "predict", "profile", "export", "output", "checkpoint", "evaluate", "watchdog"]
 
 
 @cache
@@ -74,8 +82,10 @@ def at(config: dict[str, Any], path: str) -> dict[str, Any]:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_trainer_reads_the_values_that_the_job_has(way: str) -> None:
     """And where the job says nothing, both sides mean the same default."""
-    read = read_by_trainer(pod_of(job(WAYS[way])))
-    spec = parse_job(job(WAYS[way]))
+    strategy = "Custom" if WAYS[way].get("mode") == "predict" else "MultiWorkerMirrored"
+    a_job = job(WAYS[way], strategy=strategy)
+    read = read_by_trainer(pod_of(a_job))
+    spec = parse_job(a_job)
     assert isinstance(spec, JobSpec)
     assert spec.trainer is not None
     params = read["config"].pop("params")
@@ -113,7 +123,7 @@ def test_both_sides_have_the_same_fields() -> None:
         (VolumeCode, facts()["volume"]),
         *(
             (_model(name), defaults[name])
-            for name in ("data", "profile", "export", "output", "checkpoint", "evaluate", "watchdog")
+            for name in ("data", "predict", "profile", "export", "output", "checkpoint", "evaluate", "watchdog")
         ),
     ):
         ours = {field.alias or name for name, field in model.model_fields.items()}
@@ -148,6 +158,9 @@ BAD: dict[str, tuple[str, Any]] = {
     "no steps": ("steps", 0),
     "switch as text": ("deterministic", "yes"),
     "two sources of code": ("code.image", "example.com/code:1"),
+    "a model to predict with while training": ("predict.model", "/model.keras"),
+    "predicting for some epochs": ("mode", "predict"),
+    "parts of nothing": ("predict.partRows", 0),
     "keep none": ("checkpoint.keep", 0),
     "no patience": ("watchdog.stepSeconds", 0),
     "params as a list": ("params", [1]),

@@ -65,6 +65,8 @@ FULL: dict[str, Any] = {
     "trainer": {
         "entrypoint": "digits",
         "params": {"units": 1},
+        "mode": "train",
+        "predict": {"partRows": 1},
         "globalBatchSize": 8,
         "accumulate": 2,
         "precision": "mixed_float16",
@@ -108,6 +110,7 @@ FULL: dict[str, Any] = {
 }
 LEFT_OUT = {
     "spec.trainer.steps",
+    "spec.trainer.predict.model",
     "spec.trainer.code.configMap",
     "spec.trainer.code.image",
     "spec.gpu.memory.growth",

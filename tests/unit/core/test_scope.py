@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.core import make
 
+from tfgpujob.api import JobSpec
 from tfgpujob.core import scope
 from tfgpujob.core.failure import Cause, Failure
 from tfgpujob.names import Role
@@ -43,6 +46,18 @@ def failed(name: str, reason: str = "Error") -> Failure:
 def test_who_may_start_again_alone(strategy: str, wish: str, alone: bool) -> None:
     spec = make.parsed(make.job(strategy, **ROLES[strategy], run={"restartScope": wish}))
     assert scope.restarts_alone(spec) is alone
+
+
+def predicting(**parts: Any) -> JobSpec:
+    trainer = {"entrypoint": "digits", "mode": "predict", "predict": {"model": "/m.keras"}, "globalBatchSize": 8}
+    return make.parsed(make.job("Custom", worker=3, image=None, trainer=trainer, **parts))
+
+
+def test_a_worker_that_predicts_starts_again_alone_and_the_others_go_on() -> None:
+    worker = (Role.WORKER, 1)
+    assert scope.restarts_alone(predicting())
+    assert scope.goes_on_without(predicting(), frozenset({worker}))
+    assert not scope.restarts_alone(predicting(run={"restartScope": "Gang"}))
 
 
 @pytest.mark.parametrize(

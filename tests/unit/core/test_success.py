@@ -13,6 +13,10 @@ from tfgpujob.core import success
 from tfgpujob.core.draft import timestamp
 from tfgpujob.core.snapshot import Kind
 
+PREDICT: dict[str, Any] = {
+    "image": None,
+    "trainer": {"entrypoint": "digits", "mode": "predict", "predict": {"model": "/m.keras"}, "globalBatchSize": 8},
+}
 ALL: dict[str, Any] = {"successPolicy": "AllWorkers"}
 
 
@@ -26,6 +30,7 @@ ALL: dict[str, Any] = {"successPolicy": "AllWorkers"}
         ("MultiWorkerMirrored", {"chief": 1, "worker": 1, **ALL}, ["worker-0"]),
         ("ParameterServer", {"worker": 2, "ps": 1}, ["chief-0"]),
         ("Custom", {"worker": 2, "ps": 1}, ["worker-0"]),
+        ("Custom", {"worker": 3, **PREDICT}, ["worker-0", "worker-1", "worker-2"]),
         ("Custom", {"chief": 1, "ps": 1, **ALL}, ["chief-0"]),
     ],
     ids=str,
@@ -33,6 +38,23 @@ ALL: dict[str, Any] = {"successPolicy": "AllWorkers"}
 def test_who_decides(strategy: str, parts: dict[str, Any], deciders: list[str]) -> None:
     job = make.job(strategy, **parts)
     assert [f"{role}-{index}" for role, index in success.deciders(make.parsed(job), make.view(job))] == deciders
+
+
+def test_a_prediction_ends_with_its_last_worker_and_repeats_none_that_is_through() -> None:
+    world = World(make.job("Custom", worker=2, **PREDICT))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 0)
+    world.exits("train-worker-1", 137)
+    world.settle()
+    assert world.phase == "Running"
+    world.advance(seconds=60)
+    assert world.phase == "Running"
+    world.ready()
+    world.exits("train-worker-1", 0)
+    assert world.phase == "Succeeded"
+    assert world.message("Succeeded") == "2 of 2 workers finished with exit code 0."
+    assert world.status["attempt"] == 1
 
 
 def test_stragglers_are_waited_for_but_not_for_ever() -> None:

@@ -116,6 +116,17 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Predict:
+    """Mode predict: the model to load (or else model() with initialWeights), and the rows behind one output file."""
+
+    model: str | None = None
+    part_rows: int = 8192
+
+    def __post_init__(self) -> None:
+        _positive(self, "predict", "part_rows")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """TensorFlow's profiler: from the first to the last of two steps, on one worker. Off without steps."""
 
@@ -148,6 +159,8 @@ class TrainerConfig:
 
     entrypoint: str
     global_batch_size: int
+    mode: Literal["train", "predict"] = "train"
+    predict: Predict = field(default_factory=Predict)
     params: Mapping[str, Any] = field(default_factory=dict)
     accumulate: int | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
@@ -171,6 +184,10 @@ class TrainerConfig:
         _require(bool(self.entrypoint), "entrypoint is empty", "name a built-in (digits), a module or a file")
         _positive(self, "", "global_batch_size", "accumulate", "epochs", "steps", "log_every_seconds")
         _require(0 <= self.seed < 2**31, f"seed is {self.seed}", "use 0 to 2147483647")
+        if self.mode == "predict":
+            self._check_predict()
+            return
+        _require(self.predict.model is None, "predict.model is set, but mode is train", "set mode to predict")
         _require(
             self.epochs is None or self.steps is None,
             f"epochs is {self.epochs} and steps is {self.steps}",
@@ -178,9 +195,36 @@ class TrainerConfig:
         )
         _require(self.epochs is not None or self.steps is not None, "epochs is missing", "set epochs, or steps")
 
+    def _check_predict(self) -> None:
+        given = [name for name in ("predict.model", "initialWeights") if _at(self, name) is not None]
+        _require(bool(given), "predict.model is missing", "set it, or initialWeights")
+        _require(len(given) == 1, "predict.model and initialWeights are both set", "keep one of them")
+        for name in _OF_TRAINING:
+            _require(_at(self, name) is None, f"{name} has no meaning under mode predict", "remove it")
+
     def to_json(self) -> dict[str, Any]:
         """The config in the API's names, with every default filled in."""
         return typing.cast("dict[str, Any]", _to_json(self))
+
+
+_OF_TRAINING = (
+    "epochs",
+    "steps",
+    "accumulate",
+    "data.stepsPerEpoch",
+    "profile.steps",
+    "checkpoint.everySteps",
+    "checkpoint.everyEpochs",
+    "evaluate.everyEpochs",
+    "output.store",
+)
+
+
+def _at(config: object, path: str) -> Any:
+    """The value of a field by its name in the API."""
+    for key in path.split("."):
+        config = getattr(config, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", key))
+    return config
 
 
 def _positive(owner: object, prefix: str, *names: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ def describe_batch(schedule: Schedule, env: Environment) -> str:
 
 
 def describe_run(
-    settings: TrainerConfig, env: Environment, strategy_: tf.distribute.Strategy, module: Entrypoint
+    settings: TrainerConfig, env: Environment, module: Entrypoint, *, devices: Sequence[str], replicas: int
 ) -> dict[str, Any]:
-    """run.json: what produced a checkpoint, complete enough to do it again."""
+    """run.json: what produced a checkpoint or predictions, complete enough to do it again."""
     return {
         "config": settings.to_json(),
         "codeSha256": code_hash(module),
@@ -43,8 +44,8 @@ def describe_run(
         "attempt": env.attempt,
         "strategy": env.strategy,
         "workers": max(1, len(env.peers)),
-        "replicas": strategy_.num_replicas_in_sync,
-        "devices": list(strategy_.extended.worker_devices),
+        "replicas": replicas,
+        "devices": list(devices),
         "versions": {
             "trainer": __version__,
             "python": platform.python_version(),

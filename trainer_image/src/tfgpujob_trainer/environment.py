@@ -17,7 +17,8 @@ ONE_DEVICE = "OneDevice"
 MIRRORED = "Mirrored"
 MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
 STRATEGIES = (ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED)
-LATER_STRATEGIES = ("ParameterServer", "Custom")
+CUSTOM = "Custom"
+LATER_STRATEGIES = ("ParameterServer", CUSTOM)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,8 @@ class Environment:
     index: int = 0
     attempt: int = 1
     replica_restart: int = 0
+    replicas: int = 1
+    """Workers that share the rows of mode predict."""
     gpus: int | None = None
     memory_growth: bool = True
     memory_limit_mib: int | None = None
@@ -74,7 +77,9 @@ def read(env: Mapping[str, str]) -> Environment:
     if role == "evaluator":
         # An evaluator is no member of the training cluster: it has its own devices only.
         cluster, strategy = {}, MIRRORED if strategy == MIRRORED else ONE_DEVICE
-    _check_strategy(strategy, clustered=bool(cluster))
+    replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
+    if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and is told how many it is
+        _check_strategy(strategy, clustered=bool(cluster))
     peers = tuple(address for task in ("chief", "worker") for address in cluster.get(task, []))
     return Environment(
         strategy=strategy,
@@ -85,6 +90,7 @@ def read(env: Mapping[str, str]) -> Environment:
         index=_integer(env, "TFGPU_REPLICA_INDEX", index, 0) or 0,
         attempt=_integer(env, "TFGPU_ATTEMPT", 1, 1) or 1,
         replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,
+        replicas=replicas or 1,
         gpus=_integer(env, "TFGPU_GPUS", None, 0),
         memory_growth=env.get("TFGPU_GPU_MEMORY_GROWTH", "true").lower() != "false",
         memory_limit_mib=_integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1),

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.environment import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, Environment
+from tfgpujob_trainer.environment import CUSTOM, MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, Environment
 from tfgpujob_trainer.exits import ConfigError
 
 Say = Callable[[str], None]
@@ -36,7 +36,7 @@ def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> li
         )
     if wanted:
         say(f"CPU build of TensorFlow: the {wanted} granted GPUs are not used")
-    return _cpus(wanted or 1 if env.strategy == MIRRORED else 1)
+    return _cpus(wanted or 1 if env.strategy in (MIRRORED, CUSTOM) else 1)
 
 
 def _gpus(env: Environment, gpus: Sequence[Any], wanted: int | None) -> list[str]:

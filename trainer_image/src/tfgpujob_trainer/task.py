@@ -40,6 +40,7 @@ from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.main import parser
 from tfgpujob_trainer.objectstore import object_store
 from tfgpujob_trainer.peers import Peers
+from tfgpujob_trainer.predict import predict
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
 from tfgpujob_trainer.resume import Resume
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), environment.read(os.environ)
     try:
-        outcome = run_task(settings, env, heart)
+        outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heart)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
         outcome = classify(error, has_peers=len(env.peers) > 1)
         if outcome.code == ExitCode.FAILED:
@@ -155,7 +156,7 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
             "arrays of training data": built.data.signature(),
         },
         config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
-        run_json=json.dumps(describe_run(settings, env, built.strategy, built.module), indent=1),
+        run_json=run_json(settings, env, built),
         say=say,
         start=lambda peers: start_from(settings.initial_weights, built.model, peers),
         published=lambda path, step: heart.scoreboard.update(lastCheckpoint=published(path, step)),
@@ -186,6 +187,12 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
 def published(path: Path, step: int) -> dict[str, Any]:
     """What /progress says of a checkpoint that has just been committed."""
     return {"step": step, "directory": str(path), "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def run_json(settings: TrainerConfig, env: Environment, built: Built) -> str:
+    """What each checkpoint says about the run that wrote it."""
+    devices, replicas = built.strategy.extended.worker_devices, built.strategy.num_replicas_in_sync
+    return json.dumps(describe_run(settings, env, built.module, devices=devices, replicas=replicas), indent=1)
 
 
 def start_from(initial_weights: str | None, model: keras.Model, peers: Peers) -> None:

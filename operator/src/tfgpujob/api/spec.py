@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfgpujob.api.base import Model, NotNegative, Positive, Positive64, Quantity, Text
-from tfgpujob.api.trainer import TrainerSpec
+from tfgpujob.api.trainer import Mode, TrainerSpec
 from tfgpujob.names import Role, Strategy
 
 MAX_REPLICAS = 512
@@ -129,8 +129,8 @@ class GpuSpec(Model):
     """spec.gpu."""
 
     per_replica: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
-    """GPUs of each chief, worker and evaluator pod. Absent: 1, under Custom 0. A ps and a ParameterServer chief get
-    none, unless their own `gpus` says so."""
+    """GPUs of each chief, worker and evaluator pod. Absent: 1, under Custom without spec.trainer 0. A ps and a
+    ParameterServer chief get none, unless their own `gpus` says so."""
     resource_name: Annotated[
         str,
         Field(
@@ -182,8 +182,9 @@ class RunPolicy(Model):
     so does each replica that restarts alone; evictions, lost nodes and the evaluator don't count."""
     restart_scope: Annotated[RestartScope, Field(strict=False)] = RestartScope.AUTO
     """What restarts when a replica fails. Auto: what the strategy needs, which under ParameterServer is the failed
-    replica (with a ps also the chief) and otherwise everything. Replica: under Custom the failed one, elsewhere as
-    Auto. Gang: everything. A failed evaluator always restarts alone."""
+    replica (with a ps also the chief), under trainer.mode predict the failed replica, and otherwise everything.
+    Replica: under Custom the failed one, elsewhere as Auto. Gang: everything. A failed evaluator always restarts
+    alone."""
     force_delete_after_seconds: NotNegative = 60
     """Seconds after the grace period of a pod's deletion after which it is forced, if its node is gone."""
     stall_seconds: Positive | None = None
@@ -226,10 +227,15 @@ class JobSpec(Model):
     image: Text | None = None
     """Image for all roles. Absent: with spec.trainer the bundled trainer's image. A template's own image wins."""
     success_policy: Annotated[SuccessPolicy, Field(strict=False)] = SuccessPolicy.DEFAULT
-    """When the job has succeeded. Default: when the chief has, or without a chief, worker 0. AllWorkers: when all
-    workers have."""
+    """When the job has succeeded. Default: when the chief has, or without a chief, worker 0; under trainer.mode
+    predict, all workers. AllWorkers: when all workers have."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """How the job starts, restarts, ends and is cleaned up."""
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the workers are each on their own: they compute rows and have no collectives."""
+        return self.trainer is not None and self.trainer.mode is Mode.PREDICT
 
     @cached_property
     def shape_hash(self) -> str:

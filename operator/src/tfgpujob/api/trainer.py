@@ -12,6 +12,13 @@ from pydantic import Field
 from tfgpujob.api.base import PRESERVE, Model, NotNegative, ObjectName, Positive, Positive64, Text
 
 
+class Mode(StrEnum):
+    """spec.trainer.mode."""
+
+    TRAIN = "train"
+    PREDICT = "predict"
+
+
 class Remainder(StrEnum):
     """spec.trainer.remainder."""
 
@@ -116,6 +123,16 @@ class Export(Model):
     """Also write saved_model/, the form that TensorFlow Serving loads."""
 
 
+class Predict(Model):
+    """spec.trainer.predict."""
+
+    model: Text | None = None
+    """What to load under mode predict: a .keras file or a SavedModel folder. Absent: the entrypoint's model(), with
+    the weights that initialWeights names."""
+    part_rows: Positive = 8192
+    """Rows of data("predict") behind one output file, which is also the work that is done again after a restart."""
+
+
 class Profile(Model):
     """spec.trainer.profile."""
 
@@ -141,8 +158,14 @@ class TrainerSpec(Model):
     """What defines model() and data(): a built-in (digits), a dotted module, or a file under /code (train.py)."""
     params: Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})] = Field(default_factory=dict)
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
+    mode: Annotated[Mode, Field(strict=False)] = Mode.TRAIN
+    """train, or predict: a model on each GPU computes the rows of data("predict"), which all workers share among
+    them. Workers don't talk to each other: one that fails starts again alone and skips what is already written."""
+    predict: Predict = Field(default_factory=Predict)
+    """What mode predict computes, and in what pieces."""
     global_batch_size: Positive
-    """Examples per optimizer step over all workers together. It does not change with the number of workers."""
+    """Examples per optimizer step over all workers together. It does not change with the number of workers. Under
+    mode predict: rows that one GPU computes at a time."""
     accumulate: Positive | None = None
     """Micro-batches that each optimizer step is split into, so that only one micro-batch's activations must fit into
     memory; the result is the same. Absent: what the compiled optimizer's gradient_accumulation_steps says, or 1."""
@@ -150,9 +173,9 @@ class TrainerSpec(Model):
     """Type that is computed in: float32, mixed_bfloat16 (fast on recent GPUs, and safe) or mixed_float16 (with a loss
     scale; steps that overflow are skipped and counted). Weights stay float32. Absent: what the model says."""
     epochs: Positive | None = None
-    """Passes over the training data. Set either epochs or steps."""
+    """Passes over the training data. Set either epochs or steps; under mode predict neither."""
     steps: Positive64 | None = None
-    """Optimizer steps. Set either epochs or steps."""
+    """Optimizer steps. Set either epochs or steps; under mode predict neither."""
     seed: NotNegative = 0
     """Seed of everything random: initial weights, dropout, the order of the data."""
     deterministic: bool = False
@@ -166,7 +189,7 @@ class TrainerSpec(Model):
     """Steps to look at with TensorFlow's profiler; the profile goes to profile/ in the output directory."""
     initial_weights: Text | None = None
     """What a new run starts from: a .keras or .weights.h5 file, a checkpoint, or the output directory of another run.
-    A run that resumes has its own checkpoint and does not look at it."""
+    A run that resumes has its own checkpoint and does not look at it. Under mode predict: the weights to use."""
     export: Export = Field(default_factory=Export)
     """What is written at the end beside model.keras."""
     code: CodeSource | None = None

@@ -106,13 +106,14 @@ def _environment(
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
     values = {
-        "TF_CONFIG": tf_config(spec.strategy, plan, address, replica.role, replica.index),
+        "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, plan, address, replica.role, replica.index),
         "TFGPU_STRATEGY": str(spec.strategy),
         "TFGPU_JOB": job_metadata["name"],
         "TFGPU_NAMESPACE": job_metadata["namespace"],
         "TFGPU_JOB_UID": job_metadata["uid"],
         "TFGPU_REPLICA_TYPE": str(replica.role),
         "TFGPU_REPLICA_INDEX": str(replica.index),
+        "TFGPU_REPLICAS": str(plan.counts[replica.role]) if spec.predicts else None,
         "TFGPU_ATTEMPT": str(replica.attempt),
         "TFGPU_REPLICA_RESTART": str(replica.restart),
         "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),

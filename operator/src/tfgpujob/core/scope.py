@@ -1,6 +1,7 @@
 """What starts again when a replica fails: it alone, some with it, or the whole gang.
 
 MultiWorkerMirrored, Mirrored, OneDevice   the gang: no task of a collective survives another
+trainer.mode predict                       the replica alone: the workers don't talk to each other
 ParameterServer                            the replica alone. With a ps also the chief, which restores the variables
                                            from the checkpoint; with a worker whose node is lost also the chief, which
                                            waits on the dead connection for a quarter of an hour
@@ -21,14 +22,16 @@ from tfgpujob.names import Role, Strategy
 def restarts_alone(spec: JobSpec) -> bool:
     if spec.run_policy.restart_scope is RestartScope.GANG:
         return False
-    if spec.strategy is Strategy.PARAMETER_SERVER:
+    if spec.strategy is Strategy.PARAMETER_SERVER or spec.predicts:
         return True
     return spec.strategy is Strategy.CUSTOM and spec.run_policy.restart_scope is RestartScope.REPLICA
 
 
 def goes_on_without(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
-    """Whether the training runs on while these start again."""
-    return spec.strategy is Strategy.PARAMETER_SERVER and all(role is Role.WORKER for role, _ in replicas)
+    """Whether the others' work goes on while these start again."""
+    return spec.predicts or (
+        spec.strategy is Strategy.PARAMETER_SERVER and all(role is Role.WORKER for role, _ in replicas)
+    )
 
 
 def causes(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:

@@ -1,6 +1,7 @@
 """When has a job succeeded?
 
-The chief decides; without one, worker 0; under successPolicy AllWorkers, every worker. The tasks of a
+The chief decides; without one, worker 0; under successPolicy AllWorkers and under
+trainer.mode predict, every worker. The tasks of a
 MultiWorkerMirrored job end together, so its success waits a moment for the stragglers: the status then shows the
 whole truth at once. An evaluator neither decides nor delays.
 """
@@ -21,7 +22,7 @@ STRAGGLERS = timedelta(seconds=30)
 def deciders(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
     """The replicas whose success is the job's."""
     workers = tuple((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
-    if workers and spec.success_policy is SuccessPolicy.ALL_WORKERS:
+    if workers and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
         return workers
     return ((Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0),)
 

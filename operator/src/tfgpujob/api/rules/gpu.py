@@ -13,7 +13,8 @@ from tfgpujob.names import Role, Strategy
 def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
     """GPUs of one pod: the role's own number, else spec.gpu.perReplica, else 1 where the strategy computes.
 
-    A ps and a ParameterServer chief hold and move variables, and Custom assumes nothing: none unless they ask.
+    A ps and a ParameterServer chief hold and move variables, and of a Custom program nothing is known: none unless
+    they ask.
     """
     if replica.gpus is not None:
         return replica.gpus
@@ -21,7 +22,7 @@ def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
         return 0
     if spec.gpu.per_replica is not None:
         return spec.gpu.per_replica
-    return 0 if spec.strategy is Strategy.CUSTOM else 1
+    return 0 if spec.strategy is Strategy.CUSTOM and spec.trainer is None else 1
 
 
 def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:

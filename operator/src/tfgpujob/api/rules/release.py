@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import several_processes
+from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.names import Strategy
 
@@ -15,7 +16,7 @@ _CHOICE = f"{', '.join(_TRAINER_RUNS[:-1])} or {_TRAINER_RUNS[-1]}"
 
 
 def _trainer_strategy(job: Job) -> Iterator[Invalid]:
-    if job.spec.trainer is not None and job.spec.strategy not in _TRAINER_RUNS:
+    if job.spec.trainer is not None and not job.spec.predicts and job.spec.strategy not in _TRAINER_RUNS:
         yield Invalid(
             "spec.trainer",
             f"the bundled trainer can't run {job.spec.strategy} in this release",
@@ -39,7 +40,7 @@ RELEASE_LIMITS = (
         cel=(
             Cel(
                 at="spec",
-                rule="!has(self.trainer) || "
+                rule=f"!has(self.trainer) || {predicts('self.trainer')} || "
                 f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in _TRAINER_RUNS)}]",
                 field="trainer",
                 message=f"the bundled trainer can't run this strategy in this release; use {_CHOICE}, or remove "

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.names import CONTAINER
 
 
 def _length(job: Job) -> Iterator[Invalid]:
     trainer = job.spec.trainer
-    if trainer is None:
+    if trainer is None or job.spec.predicts:
         return
     if trainer.epochs is None and trainer.steps is None:
         yield Invalid("spec.trainer", "doesn't say how long to train", "set epochs, or steps")
@@ -64,12 +65,12 @@ RULES = (
         cel=(
             Cel(
                 at="spec.trainer",
-                rule="has(self.epochs) || has(self.steps)",
+                rule=f"{PREDICTS} || has(self.epochs) || has(self.steps)",
                 message="doesn't say how long to train; set epochs, or steps",
             ),
             Cel(
                 at="spec.trainer",
-                rule="!(has(self.epochs) && has(self.steps))",
+                rule=f"{PREDICTS} || !(has(self.epochs) && has(self.steps))",
                 message="epochs and steps are both set; keep one of them",
             ),
         ),

@@ -1,0 +1,145 @@
+"""trainer.mode predict: workers without collectives, and no training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.names import Role, Strategy
+
+_STRATEGIES = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CUSTOM)
+_NOT_WORKERS = tuple(role for role in Role if role is not Role.WORKER)
+_OF_TRAINING = (
+    "epochs",
+    "steps",
+    "accumulate",
+    "data.stepsPerEpoch",
+    "profile.steps",
+    "checkpoint.everySteps",
+    "checkpoint.everyEpochs",
+    "evaluate.everyEpochs",
+    "output.store",
+)
+"""Fields of spec.trainer that say something about training only; absent unless a user sets them."""
+
+
+def predicts(trainer: str) -> str:
+    """CEL: whether the spec.trainer at this path is in mode predict."""
+    return f"(has({trainer}.mode) && {trainer}.mode == 'predict')"
+
+
+PREDICTS = predicts("self")
+
+
+def _strategy(job: Job) -> Iterator[Invalid]:
+    if job.spec.predicts and job.spec.strategy not in _STRATEGIES:
+        yield Invalid(
+            "spec.strategy",
+            f"{job.spec.strategy} is a way to train, and trainer.mode is predict",
+            "use Custom for any number of workers, each on its own, Mirrored for one with all its GPUs, or OneDevice",
+        )
+
+
+def _workers(job: Job) -> Iterator[Invalid]:
+    for role in _NOT_WORKERS:
+        if job.spec.predicts and job.spec.replica_specs.count(role):
+            yield Invalid(f"spec.replicaSpecs.{role}", "trainer.mode predict has workers only", "remove it")
+
+
+def _weights(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is None:
+        return
+    if not job.spec.predicts:
+        if trainer.predict.model is not None:
+            yield Invalid("spec.trainer.predict.model", "trainer.mode is train", "set mode: predict, or remove it")
+    elif trainer.predict.model is None and trainer.initial_weights is None:
+        yield Invalid("spec.trainer", "names no weights to predict with", "set predict.model, or initialWeights")
+    elif trainer.predict.model is not None and trainer.initial_weights is not None:
+        yield Invalid("spec.trainer", "predict.model and initialWeights are both set", "keep one of them")
+
+
+def _of_training(job: Job) -> Iterator[Invalid]:
+    if job.spec.trainer is None or not job.spec.predicts:
+        return
+    given = job.spec.trainer.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for path in _OF_TRAINING:
+        *parents, name = path.split(".")
+        where = given
+        for parent in parents:
+            where = where[parent]
+        if name in where:
+            yield Invalid(f"spec.trainer.{path}", "has no meaning under trainer.mode predict", "remove it")
+
+
+def _given(path: str) -> str:
+    parts = path.split(".")
+    return " && ".join(f"has(self.{'.'.join(parts[: i + 1])})" for i in range(len(parts)))
+
+
+RULES = (
+    JobRule(
+        "predict.strategy",
+        _strategy,
+        cel=(
+            Cel(
+                at="spec",
+                rule=f"!has(self.trainer) || !{predicts('self.trainer')} || "
+                f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in _STRATEGIES)}]",
+                field="strategy",
+                message="this strategy is a way to train, and trainer.mode is predict; use Custom for any number of "
+                "workers, each on its own, Mirrored for one with all its GPUs, or OneDevice",
+            ),
+        ),
+    ),
+    JobRule(
+        "predict.workers",
+        _workers,
+        cel=tuple(
+            Cel(
+                at="spec",
+                rule=f"!has(self.trainer) || !{predicts('self.trainer')} || !has(self.replicaSpecs.{role}) || "
+                f"self.replicaSpecs.{role}.replicas == 0",
+                field=f"replicaSpecs.{role}",
+                message="trainer.mode predict has workers only; remove it",
+            )
+            for role in _NOT_WORKERS
+        ),
+    ),
+    JobRule(
+        "predict.weights",
+        _weights,
+        cel=(
+            Cel(
+                at="spec.trainer",
+                rule=f"{PREDICTS} || !has(self.predict) || !has(self.predict.model)",
+                field="predict.model",
+                message="trainer.mode is train; set mode: predict, or remove it",
+            ),
+            Cel(
+                at="spec.trainer",
+                rule=f"!{PREDICTS} || has(self.initialWeights) || (has(self.predict) && has(self.predict.model))",
+                message="names no weights to predict with; set predict.model, or initialWeights",
+            ),
+            Cel(
+                at="spec.trainer",
+                rule=f"!{PREDICTS} || !has(self.initialWeights) || !has(self.predict) || !has(self.predict.model)",
+                message="predict.model and initialWeights are both set; keep one of them",
+            ),
+        ),
+    ),
+    JobRule(
+        "predict.of-training",
+        _of_training,
+        cel=tuple(
+            Cel(
+                at="spec.trainer",
+                rule=f"!{PREDICTS} || !({_given(path)})",
+                field=path,
+                message="has no meaning under trainer.mode predict; remove it",
+            )
+            for path in _OF_TRAINING
+        ),
+    ),
+)

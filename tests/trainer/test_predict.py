@@ -1,0 +1,165 @@
+"""Mode predict in real processes: every row once, whoever dies, and the same bytes however it is shared out."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tests.trainer import user_module
+from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config, until
+
+ROWS = 203
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("predict")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def trained(launch: Launcher) -> Path:
+    """The output directory of a small training run."""
+    output = launch.directory / "trained"
+    task = launch.start(trainer_config(output, epochs=1, export={"savedModel": True}))
+    assert task.wait() == 0, task.log
+    return output
+
+
+def config(output: Path, trained: Path | None, **fields: Any) -> dict[str, Any]:
+    model = None if trained is None else str(trained / "model.keras")
+    return {
+        "entrypoint": "user_module",
+        "mode": "predict",
+        "predict": {"model": model, "partRows": 16},
+        "globalBatchSize": 5,
+        "output": {"directory": str(output)},
+        "params": {"rows": ROWS},
+        "logEverySeconds": 1,
+        **fields,
+    }
+
+
+def start_worker(launch: Launcher, settings: dict[str, Any], index: int, count: int, **env: str) -> Task:
+    worker = {"TFGPU_STRATEGY": "Custom", "TFGPU_REPLICAS": str(count), "TFGPU_REPLICA_INDEX": str(index)}
+    return launch.start(settings, env={**worker, **env})
+
+
+def parts(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((output / "predictions").glob("part-*.npz"))}
+
+
+def rows(output: Path) -> dict[str, np.ndarray]:
+    """All parts in the order of their names."""
+    loaded = [np.load(path) for path in sorted((output / "predictions").glob("part-*.npz"))]
+    return {name: np.concatenate([part[name] for part in loaded]) for name in loaded[0].files}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launch: Launcher, trained: Path) -> Task:
+    """One worker with a model on each of four devices."""
+    settings = config(launch.directory / "undisturbed", trained)
+    task = launch.start(settings, env={"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": "4", "TF_NUM_INTEROP_THREADS": "4"})
+    assert task.wait() == 0, task.log
+    return task
+
+
+def test_every_row_is_there_once_and_what_the_model_says(undisturbed, trained, launch):
+    output = launch.directory / "undisturbed"
+    x, _ = user_module.data("predict", rows=ROWS)
+    found = rows(output)
+    assert found["row"].tolist() == list(range(ROWS))
+    model = keras.saving.load_model(trained / "model.keras")
+    assert np.abs(found["prediction"] - model(x).numpy()).max() < 1e-12
+    commit = json.loads((output / "predictions" / "COMMIT").read_text())
+    assert commit["rows"] == sum(part["rows"] for part in commit["parts"]) == ROWS
+    assert [part["file"] for part in commit["parts"]] == list(parts(output))
+
+
+def test_throughput_and_latency_are_reported(undisturbed, launch):
+    report = json.loads((launch.directory / "undisturbed" / "predictions" / "run.json").read_text())
+    summary = undisturbed.ended["summary"]
+    assert report["summary"] == summary
+    assert len(report["devices"]) == 4
+    assert summary["rows"] == ROWS
+    assert summary["examplesPerSecond"] > 0
+    assert 0 < summary["latencyMs"][0] <= summary["latencyMs"][1]
+    assert "203 rows in 13 parts, 13 of them for this worker (1 of 1), 0 already there" in undisturbed.log
+    assert "all is there" in undisturbed.log
+
+
+def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undisturbed, trained, launch):
+    """Worker 0 is stopped once and worker 1 killed once; each is started again alone, as the operator does."""
+    output = launch.directory / "disturbed"
+    settings = config(output, trained)
+    hook = {"TEST_PREDICTING": "1"}
+    stopped = start_worker(launch, settings, 0, 2, **hook, TEST_AT="10", TEST_DO="term")
+    killed = start_worker(launch, settings, 1, 2, **hook, TEST_AT="15", TEST_DO="kill")
+    assert stopped.wait() == 143, stopped.log
+    assert killed.wait() == -9, killed.log
+    assert "stopped by SIGTERM" in stopped.ended["message"]
+    before = parts(output)
+    assert 0 < len(before) < 13
+    assert not (output / "predictions" / "COMMIT").exists()
+
+    (port,) = free_ports(1)
+    again = start_worker(launch, settings, 1, 2, TFGPU_REPLICA_RESTART="1")
+    assert again.wait() == 0, again.log
+    assert "parts of other workers are to come" in again.log
+    hung = start_worker(launch, settings, 0, 2, **hook, TEST_AT="3", TEST_DO="stall", TFGPU_PROGRESS_PORT=str(port))
+    hung.wait_for('"phase": "predicting"')
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as answer:
+        shown = json.loads(answer.read())
+    assert (shown["phase"], shown["steps"]) == ("predicting", 13 - len(parts(output)))
+    assert {"rows", "examplesPerSecond", "latencyMs"} <= set(shown)
+    hung.process.kill()
+    hung.wait()
+    until(lambda: len(parts(output)) < 13)
+    last = start_worker(launch, settings, 0, 2, TFGPU_REPLICA_RESTART="2")
+    assert last.wait() == 0, last.log
+    assert 0 < last.ended["summary"]["partsWrittenBefore"] < last.ended["summary"]["parts"]
+    assert last.ended["summary"]["complete"] is True
+
+    expected = parts(launch.directory / "undisturbed")
+    assert parts(output) == expected
+    assert all(expected[name] == content for name, content in before.items())
+    first, second = (launch.directory / run / "predictions" / "COMMIT" for run in ("undisturbed", "disturbed"))
+    assert first.read_bytes() == second.read_bytes()
+    assert not list((output / "predictions").glob(".*"))
+
+
+def test_a_saved_model_and_a_checkpoint_predict_the_same(undisturbed, trained, launch):
+    """The SavedModel reads its rows from a dataset; the checkpoint's model is the entrypoint's."""
+    of_dataset = config(
+        launch.directory / "saved", None, predict={"model": str(trained / "saved_model"), "partRows": 100}
+    )
+    of_dataset["params"] = {"rows": ROWS, "kind": "dataset"}
+    built = config(launch.directory / "built", None, predict={"partRows": 16}, initialWeights=str(trained))
+    tasks = [
+        launch.start(settings, env={"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": "2"})
+        for settings in (of_dataset, built)
+    ]
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    expected = rows(launch.directory / "undisturbed")
+    for run in ("saved", "built"):
+        found = rows(launch.directory / run)
+        assert found["row"].tolist() == expected["row"].tolist()
+        (name,) = set(found) - {"row"}
+        assert np.abs(found[name] - expected["prediction"]).max() < 1e-12
+
+
+def test_what_cannot_be_predicted_is_refused(undisturbed, trained, launch):
+    other = launch.start(config(launch.directory / "undisturbed", trained, globalBatchSize=7))
+    missing = launch.start(config(launch.directory / "missing", trained / "nowhere"))
+    unfit = config(launch.directory / "unfit", None, entrypoint="digits", params={})
+    unfit["predict"] = {"model": str(trained / "model.keras")}
+    unfitting = launch.start(unfit)
+    assert [task.wait() for task in (other, missing, unfitting)] == [2, 2, 2], other.log + unfitting.log
+    assert "holds the predictions of another run: globalBatchSize differ" in other.ended["message"]
+    assert "trainer.predict.model: there is no" in missing.ended["message"]
+    assert "does not take the rows of data('predict')" in unfitting.ended["message"]

@@ -1,0 +1,232 @@
+"""Mode predict: a model on each device computes parts of the input, without a word to any other worker."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer import entrypoint, heartbeat, strategy
+from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.describe import code_hash, describe_run
+from tfgpujob_trainer.endpoint import serve
+from tfgpujob_trainer.entrypoint import Entrypoint
+from tfgpujob_trainer.environment import ONE_DEVICE, Environment
+from tfgpujob_trainer.exits import ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loop import StopFlag
+from tfgpujob_trainer.models import Model, load
+from tfgpujob_trainer.parts import Part, Results, split
+from tfgpujob_trainer.progress import say
+from tfgpujob_trainer.sources import Source
+from tfgpujob_trainer.sources.base import Indexed, Rows
+from tfgpujob_trainer.sources.cached import MEMORY, read_once
+from tfgpujob_trainer.sources.stream import Stream
+from tfgpujob_trainer.splits import read
+
+_READ_AHEAD = 2
+"""Batches of a part that are read while another is computed."""
+_POLL_SECONDS = 0.5
+
+
+def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outcome:
+    """Compute this worker's parts that are not there yet; says how it ended."""
+    if settings.precision is not None:
+        keras.config.set_dtype_policy(settings.precision)
+    _share_cores(max(env.gpus or 1, 1))
+    devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    devices = devices[:1] if env.strategy == ONE_DEVICE else devices
+    module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+    if env.progress_port and env.index == 0:
+        serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
+    stop = StopFlag()
+    stop.listen()
+    heart.stoppable()
+    data = _indexed(settings, read(settings, module, "predict", module.data("predict"), heart), heart)
+    models = load(settings, module, devices, data.take(np.arange(1))[0], say)
+    results = Results(Path(settings.output.directory))
+    results.claim(_identity(settings, module, data, models[0].digest))
+    parts = split(data.rows, settings.predict.part_rows)
+    mine = parts[env.index :: env.replicas]
+    results.sweep(mine)
+    todo = results.missing(mine)
+    say(
+        f"{data.rows} rows in {len(parts)} parts, {len(mine)} of them for this worker ({env.index + 1} of "
+        f"{env.replicas}), {len(mine) - len(todo)} already there; a model on each of {', '.join(devices)}"
+    )
+    for note in data.notes:
+        say(note)
+    work = _Work(settings, data, results, todo, heart=heart, stop=stop)
+    work.run(models)
+    if stop.set and work.left:
+        raise StoppedError(f"stopped by SIGTERM, {len(todo) - work.left} of {len(todo)} parts are written")
+    missing = results.missing(parts)
+    if not missing:
+        results.commit(parts)
+    summary = {
+        **work.figures.summary(),
+        "parts": len(mine),
+        "partsWrittenBefore": len(mine) - len(todo),
+        "predictions": str(results.directory),
+        "complete": not missing,
+    }
+    if todo:
+        described = describe_run(settings, env, module, devices=devices, replicas=len(devices))
+        results.report(env.index, {**described, "workers": env.replicas, "summary": summary})
+    say(f"{work.figures.line()}; {f'{len(missing)} parts of other workers are to come' if missing else 'all is there'}")
+    return Outcome(code=ExitCode.DONE, cause="Completed", message=f"done: {len(mine)} parts", summary=summary)
+
+
+@dataclass
+class _Figures:
+    """Rows and the seconds that each call of a model took, from all threads."""
+
+    started: float = field(default_factory=time.monotonic)
+    rows: int = 0
+    latencies: list[float] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, rows: int, seconds: float) -> int:
+        """Count one call; the number of calls so far."""
+        with self.lock:
+            self.rows += rows
+            self.latencies.append(seconds)
+            return len(self.latencies)
+
+    def summary(self) -> dict[str, Any]:
+        with self.lock:
+            seconds, latencies = time.monotonic() - self.started, list(self.latencies)
+        p50, p99 = (float(f"{p * 1000:.3g}") for p in np.percentile(latencies or [0.0], [50, 99]))
+        return {"rows": self.rows, "examplesPerSecond": round(self.rows / seconds, 1), "latencyMs": [p50, p99]}
+
+    def line(self) -> str:
+        found = self.summary()
+        p50, p99 = found["latencyMs"]
+        return (
+            f"{found['rows']} rows, {found['examplesPerSecond']:.0f} rows/s, latency of a batch {p50:g} ms (p50), "
+            f"{p99:g} ms (p99)"
+        )
+
+
+class _Work:
+    """The parts that are to be computed, handed out to one thread for each device."""
+
+    def __init__(
+        self,
+        settings: TrainerConfig,
+        data: Indexed,
+        results: Results,
+        parts: Sequence[Part],
+        *,
+        heart: Heartbeat,
+        stop: StopFlag,
+    ) -> None:
+        self._settings, self._data, self._results, self._heart, self._stop = settings, data, results, heart, stop
+        self._parts, self._total = iter(parts), len(parts)
+        self.left = len(parts)
+        self._lock = threading.Lock()
+        self.figures = _Figures()
+
+    def run(self, models: Sequence[Model]) -> None:
+        """Compute until all is done or a stop is asked for. Raises what the first thread that fails raises."""
+        self._readers = ThreadPoolExecutor(self._settings.data.parallel_reads, "read")
+        threads = ThreadPoolExecutor(len(models), "device")
+        running = [threads.submit(self._compute_parts, model) for model in models]
+        printed = time.monotonic()
+        while True:
+            ended, waiting = wait(running, _POLL_SECONDS, FIRST_EXCEPTION)
+            for one in ended:
+                one.result()
+            if not waiting:
+                return
+            self._show()
+            if time.monotonic() - printed >= self._settings.log_every_seconds:
+                printed = time.monotonic()
+                print(json.dumps({"tfgpu": "progress", **self._show()}), flush=True)
+
+    def _show(self) -> dict[str, Any]:
+        found = {
+            "phase": heartbeat.PREDICTING,
+            "step": self._total - self.left,
+            "steps": self._total,
+            **self.figures.summary(),
+        }
+        self._heart.scoreboard.update(**found)
+        return found
+
+    def _compute_parts(self, model: Model) -> None:
+        while not self._stop.set:
+            with self._lock:
+                part = next(self._parts, None)
+            if part is None:
+                return
+            outputs = list(self._compute(model, part))
+            if self._stop.set and sum(len(next(iter(o.values()))) for o in outputs) < part.stop - part.start:
+                return
+            names = outputs[0]
+            self._results.publish(part, {name: np.concatenate([o[name] for o in outputs]) for name in names})
+            with self._lock:
+                self.left -= 1
+
+    def _compute(self, model: Model, part: Part) -> Iterator[dict[str, np.ndarray]]:
+        for x, count in self._ahead(part.batches(self._settings.global_batch_size)):
+            if self._stop.set:
+                return
+            began = time.monotonic()
+            yield model(x, count)
+            self._heart.beat(heartbeat.PREDICTING, self.figures.add(count, time.monotonic() - began))
+
+    def _ahead(self, batches: Sequence[np.ndarray]) -> Iterator[tuple[Any, int]]:
+        """x of each batch and its number of rows; the next ones are read meanwhile."""
+        reads: deque[Any] = deque()
+        later = iter(batches)
+        for batch in batches:
+            for more in itertools.islice(later, _READ_AHEAD + 1 - len(reads)):
+                reads.append(self._readers.submit(self._data.take, more))
+            rows: Rows = reads.popleft().result()
+            yield rows[0], len(batch)
+
+
+def _indexed(settings: TrainerConfig, data: Source, heart: Heartbeat) -> Indexed:
+    """`data`, read to its end first if its rows have no number by which they could be shared."""
+    if isinstance(data, Indexed):
+        return data
+    assert isinstance(data, Stream)
+    cache = MEMORY if settings.data.cache == "none" else settings.data.cache
+    return read_once(data, cache, lambda: heart.beat(heartbeat.CACHING))
+
+
+def _identity(settings: TrainerConfig, module: Entrypoint, data: Indexed, model: str) -> dict[str, Any]:
+    return {
+        "rows": data.rows,
+        "partRows": settings.predict.part_rows,
+        "globalBatchSize": settings.global_batch_size,
+        "precision": settings.precision,
+        "params": dict(settings.params),
+        "code": code_hash(module),
+        "data": data.fingerprint(),
+        "model": model,
+    }
+
+
+def _share_cores(devices: int) -> None:
+    """On CPUs, give each device its share of the cores, unless the environment says how many threads there are."""
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(RuntimeError):  # TensorFlow is up already: it stays as it is
+        if "TF_NUM_INTRAOP_THREADS" not in os.environ:
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // devices))
+        if "TF_NUM_INTEROP_THREADS" not in os.environ:
+            tf.config.threading.set_inter_op_parallelism_threads(max(2, cores, devices))
