@@ -50,7 +50,7 @@ def test_an_evaluator_is_no_member_of_the_cluster():
     ("env", "message", "fix"),
     [
         ({"TFGPU_STRATEGY": "Miror"}, "TFGPU_STRATEGY is 'Miror'", "did you mean 'Mirrored'?"),
-        ({"TFGPU_STRATEGY": "ParameterServer"}, "is not run by this version", "remove spec.trainer"),
+        ({"TFGPU_STRATEGY": "ParameterServer"}, "ParameterServer without TF_CONFIG", "set TF_CONFIG"),
         ({"TFGPU_STRATEGY": "MultiWorkerMirrored"}, "without TF_CONFIG", "set TF_CONFIG"),
         ({"TF_CONFIG": "{"}, "TF_CONFIG cannot be read", ""),
         ({"TFGPU_GPUS": "two"}, "TFGPU_GPUS is 'two'", "it must be a whole number of at least 0"),

@@ -12,6 +12,7 @@ from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.evaluation import Evaluator
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.lift import Lifted
+from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.step import Steps
 
@@ -24,7 +25,7 @@ class Built:
     module: Entrypoint
     model: keras.Model
     lifted: Lifted
-    steps: Steps
+    steps: Steps | ServerSteps
     schedule: Schedule
     first_replica: int
     data: Source
@@ -38,6 +39,7 @@ class Built:
 
     def evaluator(self, heart: Heartbeat) -> Evaluator:
         """Evaluates this model with the replicas and batch size of the training."""
+        assert isinstance(self.steps, Steps)
         return Evaluator(
             strategy=self.strategy,
             model=self.model,

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.sources import Indexed, Source, Stream, share
-from tfgpujob_trainer.sources.base import seeds
+from tfgpujob_trainer.sources.base import Rows, seeds
 
 Permute = Callable[[np.random.Generator, int], np.ndarray]
 """The order of that many rows, drawn from a generator."""
@@ -93,6 +93,14 @@ class GlobalBatch:
     replicas: tuple[Any, ...]
 
 
+def take(data: Indexed, schedule: Schedule, epoch: int, numbers: np.ndarray) -> Rows:
+    """The rows of these numbers, augmented as that epoch has it."""
+    rows = data.take(numbers)
+    if data.augment is None or not schedule.shuffle:
+        return rows
+    return data.augment(rows, seeds(schedule.seed, epoch, numbers))
+
+
 class Feed:
     """Prepares this worker's part of the global batches in threads of its own, some batches ahead."""
 
@@ -155,12 +163,7 @@ class Feed:
 
     def _indexed(self, data: Indexed, rows: np.ndarray, epoch: int, batch: int) -> GlobalBatch:
         mine = [rows[share(len(rows), self._schedule.replicas, replica)] for replica in self._replicas]
-        parts = [data.take(numbers) for numbers in mine]
-        if data.augment is not None and self._schedule.shuffle:
-            parts = [
-                data.augment(part, seeds(self._schedule.seed, epoch, numbers))
-                for part, numbers in zip(parts, mine, strict=True)
-            ]
+        parts = [take(data, self._schedule, epoch, numbers) for numbers in mine]
         return self._global_batch(epoch, batch, len(rows), parts)
 
     def _streamed(self, data: Stream, epoch: int, index: int) -> Iterator[Callable[[], GlobalBatch]]:

@@ -43,7 +43,7 @@ def describe_run(
         "namespace": env.namespace,
         "attempt": env.attempt,
         "strategy": env.strategy,
-        "workers": max(1, len(env.peers)),
+        "workers": len(env.workers) or max(1, len(env.peers)),
         "replicas": replicas,
         "devices": list(devices),
         "versions": {

@@ -17,7 +17,7 @@ from tfgpujob_trainer.environment import ONE_DEVICE
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.support import require
 
-BUILTINS = ("digits",)
+BUILTINS = ("digits", "wide_and_deep")
 _OWN_SCRIPT = "run it as your own script: remove spec.trainer"
 
 

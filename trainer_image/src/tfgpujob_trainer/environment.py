@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfgpujob_trainer.config import did_you_mean
 from tfgpujob_trainer.exits import ConfigError
@@ -16,9 +17,9 @@ from tfgpujob_trainer.exits import ConfigError
 ONE_DEVICE = "OneDevice"
 MIRRORED = "Mirrored"
 MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
-STRATEGIES = (ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED)
+PARAMETER_SERVER = "ParameterServer"
+STRATEGIES = (ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED, PARAMETER_SERVER)
 CUSTOM = "Custom"
-LATER_STRATEGIES = ("ParameterServer", CUSTOM)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +40,11 @@ class Environment:
     memory_growth: bool = True
     memory_limit_mib: int | None = None
     peers: tuple[str, ...] = ()
+    """The tasks that train in step with this one, and this one."""
     chiefs: int = 0
+    workers: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Under ParameterServer, the workers and parameter servers that this task's TF_CONFIG names."""
     code_directory: Path = Path("/code")
     progress_port: int = 0
 
@@ -51,7 +56,19 @@ class Environment:
     @property
     def is_chief(self) -> bool:
         """Whether this process writes checkpoints and the model: the chief, or else worker 0."""
+        if self.is_asynchronous:
+            return self.role == "chief"
         return not self.is_evaluator and self.position == 0
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a chief hands out the steps and the variables are on parameter servers."""
+        return self.strategy == PARAMETER_SERVER
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether another task's end can be the cause of this one's."""
+        return len(self.peers) > 1 or self.is_asynchronous
 
     @property
     def is_evaluator(self) -> bool:
@@ -73,14 +90,16 @@ def read(env: Mapping[str, str]) -> Environment:
     """Read the environment; raises ConfigError naming the variable."""
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
     role = env.get("TFGPU_REPLICA_TYPE") or role
-    strategy = env.get("TFGPU_STRATEGY") or (MULTI_WORKER_MIRRORED if cluster else ONE_DEVICE)
+    with_cluster = PARAMETER_SERVER if "ps" in cluster else MULTI_WORKER_MIRRORED
+    strategy = env.get("TFGPU_STRATEGY") or (with_cluster if cluster else ONE_DEVICE)
     if role == "evaluator":
         # An evaluator is no member of the training cluster: it has its own devices only.
         cluster, strategy = {}, MIRRORED if strategy == MIRRORED else ONE_DEVICE
     replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
     if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and is told how many it is
         _check_strategy(strategy, clustered=bool(cluster))
-    peers = tuple(address for task in ("chief", "worker") for address in cluster.get(task, []))
+    asynchronous = strategy == PARAMETER_SERVER
+    peers = () if asynchronous else tuple(a for task in ("chief", "worker") for a in cluster.get(task, []))
     return Environment(
         strategy=strategy,
         job=env.get("TFGPU_JOB", "local"),
@@ -96,23 +115,23 @@ def read(env: Mapping[str, str]) -> Environment:
         memory_limit_mib=_integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1),
         peers=peers,
         chiefs=len(cluster.get("chief", [])),
+        workers=tuple(cluster.get("worker", [])) if asynchronous else (),
+        servers=tuple(cluster.get("ps", [])) if asynchronous else (),
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
     )
 
 
 def _check_strategy(strategy: str, *, clustered: bool) -> None:
-    if strategy in LATER_STRATEGIES:
+    if strategy == CUSTOM:
         raise ConfigError(
-            f"TFGPU_STRATEGY={strategy} is not run by this version of the trainer",
+            "TFGPU_STRATEGY=Custom is not run by this version of the trainer",
             "remove spec.trainer and run your own script, or use MultiWorkerMirrored",
         )
     if strategy not in STRATEGIES:
         raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, STRATEGIES))
-    if strategy == MULTI_WORKER_MIRRORED and not clustered:
-        raise ConfigError(
-            "TFGPU_STRATEGY=MultiWorkerMirrored without TF_CONFIG", "set TF_CONFIG, or use Mirrored or OneDevice"
-        )
+    if strategy in (MULTI_WORKER_MIRRORED, PARAMETER_SERVER) and not clustered:
+        raise ConfigError(f"TFGPU_STRATEGY={strategy} without TF_CONFIG", "set TF_CONFIG, or use Mirrored or OneDevice")
 
 
 def _tf_config(text: str) -> tuple[dict[str, list[str]], str, int]:
@@ -120,11 +139,16 @@ def _tf_config(text: str) -> tuple[dict[str, list[str]], str, int]:
         return {}, "worker", 0
     try:
         config = json.loads(text)
-        cluster = {role: list(addresses) for role, addresses in config.get("cluster", {}).items()}
+        cluster = {role: _addresses(tasks) for role, tasks in config.get("cluster", {}).items()}
         task = config.get("task", {})
         return cluster, str(task.get("type", "worker")), int(task.get("index", 0))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"TF_CONFIG cannot be read: {error}") from error
+
+
+def _addresses(tasks: Any) -> list[str]:
+    """Of a list, or of the tasks by index that a worker of ParameterServer is told of."""
+    return list(tasks.values() if isinstance(tasks, Mapping) else tasks)
 
 
 def _integer(env: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:

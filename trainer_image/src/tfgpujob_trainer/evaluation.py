@@ -32,16 +32,7 @@ class Evaluator:
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
         metrics.reset(self.strategy, self.model)
-        size = max(self.schedule.replicas, self.schedule.global_batch_size // self.schedule.accumulate)
-        schedule = replace(
-            self.schedule,
-            rows=data.rows,
-            global_batch_size=size,
-            shuffle=False,
-            remainder="carry",
-            accumulate=1,
-            epochs=1,
-        )
+        schedule = evaluation_schedule(self.schedule, data.rows)
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
         loss: LossSums = ()
         states: list[Any] = []
@@ -55,6 +46,19 @@ class Evaluator:
         values = metrics.results(self.model, states)
         metrics.reset(self.strategy, self.model)
         return {"loss": mean_loss(loss) + self.steps.regularisation(), **values}
+
+
+def evaluation_schedule(training: Schedule, rows: int) -> Schedule:
+    """The batches of an evaluation: all rows once, in their order, as many at a time as in a training step."""
+    return replace(
+        training,
+        rows=rows,
+        global_batch_size=max(training.replicas, training.global_batch_size // training.accumulate),
+        shuffle=False,
+        remainder="carry",
+        accumulate=1,
+        epochs=1,
+    )
 
 
 def add_loss(total: LossSums, groups: list[Any]) -> LossSums:

@@ -83,6 +83,13 @@ class StoppedError(TrainerError):
     cause = "Stopped"
 
 
+class PeerLostError(TrainerError):
+    """Another task does not answer. Its node may be lost: then its connections stay open and silent."""
+
+    code = ExitCode.PEER_FAILURE
+    cause = "PeerFailure"
+
+
 class NotFiniteError(TrainerError):
     """The loss became NaN or infinite."""
 

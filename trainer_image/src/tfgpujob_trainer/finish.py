@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from tfgpujob_trainer.progress import describe, say
 from tfgpujob_trainer.values import local_value
 
 
-def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
-    """Evaluate the `test` split, export the model, mark the run as complete; returns the summary."""
+def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
     # With use_ema the averages become the weights, as at the end of Keras' fit().
     with run.built.strategy.scope():
         lifted.optimizer.finalize_variable_values(run.built.model.trainable_variables)
@@ -33,6 +34,7 @@ def finish(run: Run, lifted: Lifted, position: Position) -> dict[str, Any]:
         "steps": position.step,
         "epochs": position.epoch,
         "examples": position.examples,
+        **(more or {}),
         "examplesPerSecond": run.progress.total.rate,
         "inputWait": run.progress.total.input_wait,
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},

@@ -20,6 +20,9 @@ EXPORTING = "exporting"
 WAITING = "waiting"
 """An evaluator between two checkpoints, for as long as the training takes."""
 
+SERVING = "serving"
+"""A worker or parameter server under ParameterServer: it does what the chief asks of it, for as long as that takes."""
+
 FD_VARIABLE = "TFGPU_TRAINER_HEARTBEAT_FD"
 
 

@@ -119,6 +119,13 @@ def lift(model: keras.Model, strategy: str, accumulate: int | None = None) -> Li
     original = {name: getattr(optimizer, name) for name in _LIFTED}
     clips = [Clip(name, float(original[name])) for name in _CLIPS if original[name]]
     compiled = original["gradient_accumulation_steps"]
+    for technique, who, wanted in (
+        ("gradient accumulation", "gradient accumulation", (accumulate or compiled or 1) > 1),
+        ("mixed_float16", "mixed_float16 with its loss scale", scaler is not None),
+        ("moving averages of the weights (EMA)", "use_ema=True", optimizer.use_ema),
+    ):
+        if wanted:
+            require(technique, strategy, who)
     if compiled and accumulate and compiled != accumulate:
         raise ConfigError(
             f"the optimizer says gradient_accumulation_steps={compiled}, trainer.accumulate is {accumulate}",

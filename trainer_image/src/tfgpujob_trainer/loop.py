@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -15,13 +16,15 @@ from tfgpujob_trainer import heartbeat, metrics
 from tfgpujob_trainer.built import Built
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Feed, GlobalBatch
-from tfgpujob_trainer.evaluation import Evaluator, LossSums, add_loss, mean_loss
+from tfgpujob_trainer.evaluation import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.exits import NotFiniteError, StoppedError
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, describe, say
 from tfgpujob_trainer.resume import Resume
+from tfgpujob_trainer.sources import Source
+from tfgpujob_trainer.step import Steps
 
 _MAX_SKIPPED = 50
 """Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
@@ -73,7 +76,7 @@ class Run:
     config: TrainerConfig
     built: Built
     total_steps: int
-    evaluate: Evaluator
+    evaluate: Callable[[Source], dict[str, float]]
     peers: Peers
     resume: Resume
     heart: Heartbeat
@@ -91,7 +94,9 @@ def train(run: Run) -> Position:
 
     Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError.
     """
-    position = _restore(run)
+    position = restore(run)
+    if run.metric_states:
+        metrics.restore(run.built.strategy, run.built.model, run.metric_states)
     start = (position.epoch, position.index)
     feed = Feed(
         run.built.data,
@@ -104,7 +109,7 @@ def train(run: Run) -> Position:
     try:
         while position.step < run.total_steps:
             position = _one_step(run, feed, position)
-        _saved(run, position)
+        saved(run, position)
     except BaseException:
         # A checkpoint of a step before the trouble is a good one.
         with contextlib.suppress(Exception):
@@ -122,7 +127,9 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.heart.scoreboard.update(waitsForInput=True)
     batch = feed.next()
     run.heart.scoreboard.update(waitsForInput=False)
-    result = run.built.steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches)
+    steps = run.built.steps
+    assert isinstance(steps, Steps)
+    result = steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches)
     stop, not_finite = float(result.stop), result.not_finite.numpy()
     run.progress.add(batch.rows, time.monotonic() - began, feed.waited - waited)
     position = position.after(batch, run.built.schedule.steps_per_epoch)
@@ -137,20 +144,19 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.metric_states = result.metrics
     epoch_ended = position.index == 0
     if epoch_ended or run.progress.due or position.step == run.total_steps:
-        _report(run, batch, position, may_evaluate=not stop)
+        report(run, batch, position, may_evaluate=not stop)
     if stop:
-        _save(run, position)
-        _saved(run, position)
-        raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
-    if _save_due(run, position, epoch_ended=epoch_ended):
-        _save(run, position)
+        save_and_stop(run, position)
+    if save_due(run, position, epoch_ended=epoch_ended):
+        save(run, position)
     if epoch_ended:
         metrics.reset(run.built.strategy, run.built.model)
         position = replace(position, loss=())
     return position
 
 
-def _report(run: Run, batch: GlobalBatch, position: Position, *, may_evaluate: bool) -> None:
+def report(run: Run, batch: GlobalBatch, position: Position, *, may_evaluate: bool) -> None:
+    """Print how it goes and, at the end of an epoch, evaluate if that is due."""
     loss = mean_loss(position.loss) + run.built.steps.regularisation()
     values = {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
     run.last_epoch = values
@@ -167,20 +173,21 @@ def _report(run: Run, batch: GlobalBatch, position: Position, *, may_evaluate: b
     run.progress.epoch_line(epoch=epoch, values=values, more=more)
 
 
-def _restore(run: Run) -> Position:
+def restore(run: Run) -> Position:
+    """Bring back the newest checkpoint: the variables, the sums of the metrics, and the position."""
     restored = run.resume.restore(run.peers)
     if restored is None:
         return Position()
     state, metric_states = restored
     run.metric_states, run.last_epoch = metric_states, state["lastEpoch"]
-    metrics.restore(run.built.strategy, run.built.model, metric_states)
     loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
     position = Position(**{**state["position"], "loss": loss})
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
     return position
 
 
-def _save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
+def save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
+    """Whether a checkpoint is made here."""
     settings = run.config.checkpoint
     epochs = settings.epochs_between()
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
@@ -188,7 +195,8 @@ def _save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
     return by_step or by_epoch or position.step == run.total_steps
 
 
-def _save(run: Run, position: Position) -> None:
+def save(run: Run, position: Position) -> None:
+    """Copy everything and have it written while training goes on."""
     run.heart.beat(heartbeat.SAVING, position.step)
     at_epoch_start = position.index == 0
     state = {
@@ -201,12 +209,19 @@ def _save(run: Run, position: Position) -> None:
         "loss": [] if at_epoch_start else position.loss,
         "lastEpoch": run.last_epoch,
     }
-    states = [np.zeros(v.shape) if at_epoch_start else v.numpy() for v in run.metric_states]
+    states = [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
     run.resume.save(run.peers, position.step, state, states)
     run.heart.beat(heartbeat.TRAINING, position.step)
 
 
-def _saved(run: Run, position: Position) -> None:
+def save_and_stop(run: Run, position: Position) -> NoReturn:
+    """The end by SIGTERM."""
+    save(run, position)
+    saved(run, position)
+    raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
+
+
+def saved(run: Run, position: Position) -> None:
     """Wait, on every worker, until the last save is published."""
     run.heart.beat(heartbeat.SAVING, position.step)
     run.resume.wait()

@@ -11,6 +11,7 @@ from pathlib import Path
 from tfgpujob_trainer import config, entrypoint, environment
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
+from tfgpujob_trainer.parameter_server import limits
 from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
 
 
@@ -22,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = config.load(options.config, options.set)
         env = environment.read(os.environ)
+        if env.is_asynchronous:
+            limits.check(settings, env)
         entrypoint.locate(settings.entrypoint, env.code_directory)
     except ConfigError as error:
         outcome = error.outcome()
@@ -36,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 summary=summary,
             )
             return _end(outcome, ())
-        supervisor = Supervisor(settings, arguments, has_peers=len(env.peers) > 1)
+        supervisor = Supervisor(settings, arguments, has_peers=env.has_peers)
         outcome = supervisor.run()
         last_lines = supervisor.last_lines
     return _end(outcome, last_lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.heartbeat import Heartbeat
@@ -51,6 +52,28 @@ def other_split(
             "return the same types and shapes for every split",
         )
     return found
+
+
+def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:
+    """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas."""
+    for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", settings.global_batch_size)):
+        if rows < replicas:
+            raise ConfigError(f"{name} {rows} for {replicas} replicas", "each replica needs at least one row a step")
+    size = settings.global_batch_size
+    if size < replicas * accumulate:
+        raise ConfigError(
+            f"trainer.globalBatchSize is {size} for {replicas} replicas × {accumulate} micro-batches",
+            "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
+        )
+    return Schedule(
+        rows=data.rows,
+        global_batch_size=settings.global_batch_size,
+        replicas=replicas,
+        seed=settings.seed,
+        remainder=settings.remainder,
+        accumulate=accumulate,
+        permute=data.permute,
+    )
 
 
 def agree_on_data(data: Source, peers: Peers) -> None:

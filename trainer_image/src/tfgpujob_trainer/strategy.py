@@ -11,7 +11,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.environment import CUSTOM, MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, Environment
+from tfgpujob_trainer.environment import (
+    CUSTOM,
+    MIRRORED,
+    MULTI_WORKER_MIRRORED,
+    ONE_DEVICE,
+    PARAMETER_SERVER,
+    Environment,
+)
 from tfgpujob_trainer.exits import ConfigError
 
 Say = Callable[[str], None]
@@ -90,13 +97,17 @@ def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: 
     if env.strategy == MULTI_WORKER_MIRRORED:
         options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=collective_timeout_seconds)
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    if env.is_asynchronous:
+        return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
     if env.strategy == MIRRORED:
         return tf.distribute.MirroredStrategy(list(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
 def kind(strategy: tf.distribute.Strategy) -> str:
-    """The strategy's name in SUPPORT; with a single replica every strategy computes as OneDevice does."""
+    """The strategy's name in SUPPORT; with a single replica every synchronous one computes as OneDevice does."""
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return PARAMETER_SERVER
     if strategy.num_replicas_in_sync == 1:
         return ONE_DEVICE
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)

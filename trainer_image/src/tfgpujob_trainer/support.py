@@ -1,7 +1,8 @@
 """What is done exactly, what per worker, and what is refused: technique by strategy, in one table.
 
 It drives the trainer's refusals and notes, the page in the documentation, and which tests are run.
-Exact means: the weights are those of plain Keras on one device with the same global batches.
+Exact means: the weights are those of plain Keras on one device with the same global batches. Asynchronous means:
+so is each step by itself, but its gradient may be of weights that are some steps old.
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tfgpujob_trainer.environment import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, STRATEGIES
+from tfgpujob_trainer.environment import (
+    MIRRORED,
+    MULTI_WORKER_MIRRORED,
+    ONE_DEVICE,
+    PARAMETER_SERVER,
+    STRATEGIES,
+)
 from tfgpujob_trainer.exits import ConfigError
 
 
@@ -17,49 +24,53 @@ from tfgpujob_trainer.exits import ConfigError
 class Verdict:
     """How a technique fares under a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
 
-    kind: Literal["exact", "per worker", "refused"]
+    kind: Literal["exact", "asynchronous", "per worker", "refused"]
     reason: str = ""
     fix: str = ""
 
 
 EXACT = Verdict("exact")
+ASYNCHRONOUS = Verdict("asynchronous")
+_IN_STEP = "is only done where all workers take their steps together, not under ParameterServer"
+_NEEDS_STEP = Verdict("refused", _IN_STEP, "remove it, or use MultiWorkerMirrored")
 _SCRIPT = "run it as your own script: remove spec.trainer"
 _MICRO = Verdict("per worker", "batch statistics are each micro-batch's own", "drop trainer.accumulate for exactness")
 
 
-def _everywhere(verdict: Verdict) -> dict[str, Verdict]:
-    return dict.fromkeys(STRATEGIES, verdict)
+def _everywhere(verdict: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
+    return {**dict.fromkeys(STRATEGIES, verdict), PARAMETER_SERVER: on_servers}
 
 
-def _alone_and_together(alone: Verdict, together: Verdict) -> dict[str, Verdict]:
-    return {ONE_DEVICE: alone, MIRRORED: together, MULTI_WORKER_MIRRORED: together}
+def _alone_and_together(alone: Verdict, together: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
+    return {ONE_DEVICE: alone, MIRRORED: together, MULTI_WORKER_MIRRORED: together, PARAMETER_SERVER: on_servers}
 
 
 def _refused(reason: str, fix: str) -> dict[str, Verdict]:
-    return _everywhere(Verdict("refused", reason, fix))
+    refused = Verdict("refused", reason, fix)
+    return _everywhere(refused, refused)
 
 
 SUPPORT: dict[str, dict[str, Verdict]] = {
-    "global_clipnorm": _everywhere(EXACT),
-    "clipnorm": _everywhere(EXACT),
-    "clipvalue": _everywhere(EXACT),
-    "learning-rate schedule": _everywhere(EXACT),
-    "learning-rate warm-up": _everywhere(EXACT),
-    "weight decay with exclusion": _everywhere(EXACT),
+    "global_clipnorm": _everywhere(EXACT, ASYNCHRONOUS),
+    "clipnorm": _everywhere(EXACT, ASYNCHRONOUS),
+    "clipvalue": _everywhere(EXACT, ASYNCHRONOUS),
+    "learning-rate schedule": _everywhere(EXACT, ASYNCHRONOUS),
+    "learning-rate warm-up": _everywhere(EXACT, ASYNCHRONOUS),
+    "weight decay with exclusion": _everywhere(EXACT, ASYNCHRONOUS),
     "moving averages of the weights (EMA)": _everywhere(EXACT),
     "gradient accumulation": _everywhere(EXACT),
-    "mixed_bfloat16": _everywhere(EXACT),
+    "mixed_bfloat16": _everywhere(EXACT, ASYNCHRONOUS),
     "mixed_float16": _everywhere(EXACT),
-    "sample weights": _everywhere(EXACT),
-    "mean_with_sample_weight": _everywhere(EXACT),
-    "masks": _everywhere(EXACT),
-    "several outputs": _everywhere(EXACT),
-    "weight and activity regularisers": _everywhere(EXACT),
-    "a summed loss": _everywhere(EXACT),
-    "a loss of one number": _everywhere(EXACT),
-    "own compute_loss": _everywhere(EXACT),
-    "frozen layers": _everywhere(EXACT),
-    "sparse gradients of embeddings": _everywhere(EXACT),
+    "sample weights": _everywhere(EXACT, ASYNCHRONOUS),
+    "mean_with_sample_weight": _everywhere(EXACT, ASYNCHRONOUS),
+    "masks": _everywhere(EXACT, ASYNCHRONOUS),
+    "several outputs": _everywhere(EXACT, ASYNCHRONOUS),
+    "weight and activity regularisers": _everywhere(EXACT, ASYNCHRONOUS),
+    "a summed loss": _everywhere(EXACT, ASYNCHRONOUS),
+    "a loss of one number": _everywhere(EXACT, ASYNCHRONOUS),
+    "own compute_loss": _everywhere(EXACT, ASYNCHRONOUS),
+    "frozen layers": _everywhere(EXACT, ASYNCHRONOUS),
+    "sparse gradients of embeddings": _everywhere(EXACT, ASYNCHRONOUS),
     "synchronized BatchNormalization": _everywhere(EXACT),
     "BatchNormalization": _alone_and_together(
         EXACT,
@@ -68,6 +79,7 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
             "batch statistics are each replica's own",
             "BatchNormalization(synchronized=True) makes them those of the global batch",
         ),
+        Verdict("per worker", "of two workers that update the moving statistics at once, one may overwrite the other"),
     ),
     "BatchNormalization with accumulation": _everywhere(_MICRO),
     "synchronized BatchNormalization with accumulation": _alone_and_together(
@@ -78,7 +90,11 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
             "remove trainer.accumulate, or synchronized=True",
         ),
     ),
-    "Dropout": _alone_and_together(EXACT, Verdict("per worker", "every replica draws the same masks for its own rows")),
+    "Dropout": _alone_and_together(
+        EXACT,
+        Verdict("per worker", "every replica draws the same masks for its own rows"),
+        Verdict("per worker", "two workers at once may draw the same masks"),
+    ),
     "own train_step": _refused("overrides train_step", _SCRIPT),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
@@ -95,7 +111,7 @@ def require(technique: str, strategy: str, who: str) -> list[str]:
     verdict = SUPPORT[technique][strategy]
     if verdict.kind == "refused":
         raise ConfigError(f"{who} {verdict.reason}", verdict.fix)
-    if verdict.kind == "exact":
+    if not verdict.reason:
         return []
     return [f"{who}: {verdict.reason}{f'; {verdict.fix}' if verdict.fix else ''}"]
 

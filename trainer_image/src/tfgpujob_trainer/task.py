@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -24,11 +24,10 @@ from tfgpujob_trainer.built import Built
 from tfgpujob_trainer.checkpoint import Owner, Store, store_at, variables_to_save
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
-from tfgpujob_trainer.endpoint import serve
+from tfgpujob_trainer.endpoint import serve as serve_progress
 from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.environment import Environment
+from tfgpujob_trainer.environment import PARAMETER_SERVER, Environment
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify
 from tfgpujob_trainer.finish import finish
 from tfgpujob_trainer.follow import follow
@@ -39,14 +38,19 @@ from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.main import parser
 from tfgpujob_trainer.objectstore import object_store
+from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
+from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
+from tfgpujob_trainer.parameter_server.loop import train_on_workers
+from tfgpujob_trainer.parameter_server.rows import batch_policy
+from tfgpujob_trainer.parameter_server.serve import serve
+from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.predict import predict
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
 from tfgpujob_trainer.resume import Resume
 from tfgpujob_trainer.scalars import Scalars
-from tfgpujob_trainer.sources import Source
-from tfgpujob_trainer.splits import agree_on_data, other_split, read
+from tfgpujob_trainer.splits import agree_on_data, make_schedule, other_split, read
 from tfgpujob_trainer.step import Steps, batch_spec, build
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -64,9 +68,16 @@ def main(arguments: Sequence[str]) -> None:
     try:
         outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heart)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
-        outcome = classify(error, has_peers=len(env.peers) > 1)
+        outcome = classify(error, has_peers=env.has_peers)
         if outcome.code == ExitCode.FAILED:
             traceback.print_exc()
+        # Here, while the exception keeps the variables: deleting one would ask a parameter server that may be lost.
+        end(outcome, heart)
+    end(outcome, heart)
+
+
+def end(outcome: Outcome, heart: Heartbeat) -> NoReturn:
+    """Report the end, and end."""
     heart.ended(outcome)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -78,10 +89,12 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    if env.is_asynchronous and not env.is_chief:
+        serve(settings, env, heart)
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
-        serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
-    strategy.resolve_peers(env.peers, say)
+        serve_progress(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
+    strategy.resolve_peers((*env.peers, *env.workers, *env.servers), say)
     strategy_ = strategy.build(env, devices, settings.watchdog.step_seconds)
     stop = StopFlag()
     stop.listen()
@@ -91,10 +104,11 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
         built = build_model(settings, env, strategy_, module, heart)
         if env.is_evaluator:
             return follow(settings, built, heart, stop)
-        run = assemble(settings, env, built, heart=heart, stop=stop)
+        dispatcher = Dispatcher.of(strategy_, env, settings) if env.is_asynchronous else None
+        run = assemble(settings, env, built, heart=heart, stop=stop, dispatcher=dispatcher)
     try:
-        position = train(run)
-        summary = finish(run, built.lifted, position)
+        position, more = (train(run), {}) if dispatcher is None else train_on_workers(run, dispatcher, env)
+        summary = finish(run, built.lifted, position, more)
         done = f"done after {position.step} steps"
         outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=summary)
     except StoppedError as error:
@@ -115,15 +129,26 @@ def build_model(
 ) -> Built:
     """Build model, data and steps; raises ConfigError for whatever does not fit together."""
     data = read(settings, module, "train", module.data("train"), heart)
-    head = data.head(2)
+    kind, head = strategy.kind(strategy_), data.head(2)
+    policy = data.policy if kind != PARAMETER_SERVER else batch_policy(data)
     model = module.model()
-    lifted = lift(model, strategy.kind(strategy_), settings.accumulate)
+    lifted = lift(model, kind, settings.accumulate)
     check_precision(settings, model)
-    build(model, head, strategy.kind(strategy_))
-    steps = Steps(strategy_, model, lifted, batch_spec(head))
+    build(model, head, kind)
+    steps: Steps | ServerSteps
+    if kind == PARAMETER_SERVER:
+        steps = ServerSteps(strategy_, model, lifted, batch_spec(head), data.fingerprint())
+    else:
+        steps = Steps(strategy_, model, lifted, batch_spec(head))
     schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
-    policy = f"shard policy {data.policy}"
-    for line in (describe_batch(schedule, env), policy, *data.notes, *lifted.notes, *steps.notes, *schedule.notes):
+    for line in (
+        describe_batch(schedule, env),
+        f"shard policy {policy}",
+        *data.notes,
+        *lifted.notes,
+        *steps.notes,
+        *schedule.notes,
+    ):
         say(line)
     wants_validation = settings.evaluate.every_epochs is not None or env.is_evaluator
     return Built(
@@ -140,8 +165,17 @@ def build_model(
     )
 
 
-def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: Heartbeat, stop: StopFlag) -> Run:
-    """Everything that training needs, with the checkpoints opened."""
+def assemble(
+    settings: TrainerConfig,
+    env: Environment,
+    built: Built,
+    *,
+    heart: Heartbeat,
+    stop: StopFlag,
+    dispatcher: Dispatcher | None = None,
+) -> Run:
+    """Everything that training needs, with the checkpoints opened; `dispatcher` leads to the workers, if this is the
+    chief of a ParameterServer job."""
     peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
     agree_on_data(built.data, peers)
     total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
@@ -174,7 +208,7 @@ def assemble(settings: TrainerConfig, env: Environment, built: Built, *, heart: 
         config=settings,
         built=built,
         total_steps=total_steps,
-        evaluate=built.evaluator(heart),
+        evaluate=built.evaluator(heart) if dispatcher is None else ServerEvaluator(built, dispatcher, heart),
         peers=peers,
         resume=resume,
         heart=heart,
@@ -214,28 +248,6 @@ def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
         raise ConfigError(
             f"model() computes in {found}, trainer.precision is {settings.precision}", "say it in one place"
         )
-
-
-def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:
-    """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas."""
-    for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", settings.global_batch_size)):
-        if rows < replicas:
-            raise ConfigError(f"{name} {rows} for {replicas} replicas", "each replica needs at least one row a step")
-    size = settings.global_batch_size
-    if size < replicas * accumulate:
-        raise ConfigError(
-            f"trainer.globalBatchSize is {size} for {replicas} replicas × {accumulate} micro-batches",
-            "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
-        )
-    return Schedule(
-        rows=data.rows,
-        global_batch_size=settings.global_batch_size,
-        replicas=replicas,
-        seed=settings.seed,
-        remainder=settings.remainder,
-        accumulate=accumulate,
-        permute=data.permute,
-    )
 
 
 def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> Store:

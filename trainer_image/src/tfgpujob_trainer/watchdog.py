@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpujob_trainer.exits import ExitCode, Outcome
-from tfgpujob_trainer.heartbeat import STARTING, WAITING
+from tfgpujob_trainer.heartbeat import SERVING, STARTING, WAITING
 
 _GRACE = 1.2
 """A stalled peer's collective times out after stepSeconds, here and there. The process that is stuck
@@ -25,7 +25,7 @@ class Watchdog:
 
     def overdue(self, now: float) -> Outcome | None:
         """The end of a process that is silent for too long, else None."""
-        if self._phase == WAITING:
+        if self._phase in (WAITING, SERVING):
             return None
         silent = now - self._since
         if self._phase == STARTING:

@@ -155,7 +155,8 @@ class TrainerSpec(Model):
     """spec.trainer."""
 
     entrypoint: Annotated[str, Field(min_length=1, max_length=1024)]
-    """What defines model() and data(): a built-in (digits), a dotted module, or a file under /code (train.py)."""
+    """What defines model() and data(): a built-in (digits, wide_and_deep), a dotted module, or a file under /code
+    (train.py)."""
     params: Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})] = Field(default_factory=dict)
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
     mode: Annotated[Mode, Field(strict=False)] = Mode.TRAIN

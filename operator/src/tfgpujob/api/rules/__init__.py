@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpujob.api.rules import access, gpu, image, name, predict, release, roles, template, trainer
+from tfgpujob.api.rules import access, gpu, image, name, predict, release, roles, servers, template, trainer
 from tfgpujob.api.rules.rule import JobRule, NameRule
 
 NAME_RULES: tuple[NameRule, ...] = name.RULES
@@ -11,6 +11,7 @@ JOB_RULES: tuple[JobRule, ...] = (
     *gpu.RULES,
     *trainer.RULES,
     *predict.RULES,
+    *servers.RULES,
     *image.RULES,
     *template.RULES,
     *access.RULES,

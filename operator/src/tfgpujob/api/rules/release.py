@@ -11,7 +11,12 @@ from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.names import Strategy
 
-_TRAINER_RUNS = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED)
+_TRAINER_RUNS = (
+    Strategy.ONE_DEVICE,
+    Strategy.MIRRORED,
+    Strategy.MULTI_WORKER_MIRRORED,
+    Strategy.PARAMETER_SERVER,
+)
 _CHOICE = f"{', '.join(_TRAINER_RUNS[:-1])} or {_TRAINER_RUNS[-1]}"
 
 

@@ -1,0 +1,195 @@
+"""ParameterServer with real processes: no update is lost, and whoever dies comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.trainer.harness import Task, launcher, trainer_config, until
+from tests.trainer.reference import plain_keras_weights
+from tests.trainer.servers import ServerJob
+
+from tfgpujob_trainer.checkpoint import newest
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("tasks")) as started:
+        yield started
+
+
+def wide_and_deep(output: Path, **fields):
+    return {
+        "entrypoint": "wide_and_deep",
+        "globalBatchSize": 128,
+        "logEverySeconds": 1,
+        "output": {"directory": str(output)},
+        **fields,
+    }
+
+
+def iterations(output: Path) -> int:
+    """The optimizer's own count in the newest checkpoint: what the parameter server added up."""
+    saved = newest(output, print)
+    assert saved is not None
+    (name,) = [name for name in saved.arrays() if name.startswith("optimizer/") and name.endswith("/iteration")]
+    return int(saved.arrays()[name])
+
+
+def step_of(task: Task) -> int:
+    lines = task.progress()
+    return lines[-1]["step"] if lines else 0
+
+
+def test_one_worker_equals_plain_keras(launch):
+    output = launch.directory / "exact"
+    job = ServerJob(launch, trainer_config(output), workers=1)
+    assert job.chief.wait() == 0, job.logs()
+    found = keras.saving.load_model(output / "model.keras").get_weights()
+    expected = plain_keras_weights(epochs=5)
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
+    assert "global_clipnorm=0.1" in job.chief.log
+    job.end()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_every_step_counts_once_and_the_model_learns(launch, workers):
+    output = launch.directory / f"workers{workers}"
+    config = wide_and_deep(output, epochs=8, evaluate={"everyEpochs": 4}, export={"savedModel": True})
+    job = ServerJob(launch, config, workers=workers, servers=2)
+    assert job.chief.wait() == 0, job.logs()
+    summary = job.chief.ended["summary"]
+    assert summary["steps"] == iterations(output) == 8 * 313
+    assert (summary["examples"], summary["repeatedSteps"]) == (8 * 40000, 0)
+    assert summary["splits"]["test"]["accuracy"] > 0.68  # of the most frequent answer: 0.51
+    assert summary["splits"]["train"]["accuracy"] > 0.7
+    assert all("asks for a first batch" in job.tasks[f"worker-{i}"].log for i in range(workers))
+
+    x, _ = job_data("test")
+    some = {name: values[:5] for name, values in x.items()}
+    model = keras.saving.load_model(output / "model.keras")
+    served = tf.saved_model.load(output / "saved_model")
+    assert np.allclose(served.serve(some), model(some), atol=1e-6)
+    worker = job.tasks["worker-0"]
+    worker.process.terminate()
+    assert worker.wait() == 143
+    job.end()
+
+
+def job_data(split):
+    from tfgpujob_trainer.builtin import wide_and_deep as module  # noqa: PLC0415 (this test's own)
+
+    x, y = module.data(split, rows=800)
+    return {name: np.asarray(v, "float32") if v.dtype.kind == "f" else v for name, v in x.items()}, y
+
+
+def seconds_until(condition: Callable[[], bool], job: ServerJob) -> float:
+    began = time.monotonic()
+    until(lambda: condition() or job.chief.process.poll() is not None)
+    assert condition(), job.logs()
+    return time.monotonic() - began
+
+
+def test_whoever_dies_comes_back(launch):
+    """kill -9 of each role in turn; who starts again is what the operator's core/scope.py says."""
+    output = launch.directory / "killed"
+    job = ServerJob(launch, wide_and_deep(output, epochs=100_000), workers=2, servers=2)
+    seconds_until(lambda: step_of(job.chief) > 400, job)
+
+    job.kill("worker-1")
+    at = step_of(job.chief)
+    without = seconds_until(lambda: step_of(job.chief) > at + 50, job)
+    back = job.start("worker-1")
+    rejoined = without + seconds_until(lambda: "asks for a first batch" in back.log, job)
+
+    job.kill("chief-0")
+    job.start("chief-0")
+    restored = seconds_until(lambda: step_of(job.chief) > 0, job)
+    assert "resuming after step" in job.chief.log
+    seconds_until(lambda: step_of(job.chief) > at + 400, job)
+
+    job.kill("ps-0")
+    assert job.chief.wait() == 160, job.logs()
+    assert job.chief.ended["message"] == "a parameter server was lost, and its variables with it"
+    job.start("ps-0")
+    job.start("chief-0")
+    replaced = seconds_until(lambda: step_of(job.chief) > 0, job)
+    assert "resuming after step" in job.chief.log
+
+    job.chief.process.terminate()
+    assert job.chief.wait() == 143, job.logs()
+    saved = newest(output, print)
+    assert saved is not None
+    position = saved.state["position"]
+    assert f"stopped by SIGTERM after step {position['step']}, saved" in job.chief.log
+    # At least once: a step whose worker died after its update was taken again, and is counted.
+    assert 0 <= iterations(output) - position["step"] <= 8
+    print(f"recovery in seconds: worker {rejoined:.1f}, chief {restored:.1f}, ps {replaced:.1f}")
+    job.end()
+
+
+def test_a_worker_that_falls_silent_ends_the_chief_by_its_deadline(launch):
+    """As when its node is lost: no connection is closed. The operator then starts the worker and the chief again."""
+    watchdog = {"stepSeconds": 4, "startupSeconds": 60}
+    config = wide_and_deep(launch.directory / "silent", epochs=100_000, watchdog=watchdog)
+    job = ServerJob(launch, config, workers=2)
+    seconds_until(lambda: step_of(job.chief) > 100, job)
+    silent = job.tasks["worker-1"].process.pid
+    children = [int(pid) for pid in Path(f"/proc/{silent}/task/{silent}/children").read_text().split()]
+    for pid in [silent, *children]:
+        os.kill(pid, signal.SIGSTOP)
+    assert job.chief.wait() == 160, job.logs()
+    assert "did not come back from any worker for 4 s" in job.chief.ended["message"]
+    job.kill("worker-1")
+    job.start("worker-1")
+    job.start("chief-0")
+    seconds_until(lambda: step_of(job.chief) > 0, job)
+    job.end()
+
+
+def test_an_evaluator_follows_and_a_worker_that_never_comes_is_a_start_up_deadline(launch):
+    output = launch.directory / "late"
+    config = wide_and_deep(output, epochs=1, watchdog={"startupSeconds": 12})
+    job = ServerJob(launch, config, workers=1, absent=["worker-0"])
+    assert job.chief.wait() == 161, job.logs()
+    assert job.chief.ended["cause"] == "StartupDeadline"
+    job.start("worker-0")
+    job.start("chief-0")
+    assert job.chief.wait() == 0, job.logs()
+    evaluator = launch.start(config, env={"TFGPU_STRATEGY": "ParameterServer", "TFGPU_REPLICA_TYPE": "evaluator"})
+    assert evaluator.wait() == 0, evaluator.log
+    assert "evaluated up to step 313" in evaluator.log
+    job.end()
+
+
+def test_a_worker_whose_data_differs_says_so_and_ends_with_2(launch):
+    output = launch.directory / "differs"
+    job = ServerJob(launch, wide_and_deep(output, epochs=1), workers=1, absent=["worker-0"])
+    job.config = wide_and_deep(output, epochs=1, params={"rows": 1000})
+    worker = job.start("worker-0")
+    assert worker.wait() == 2, job.logs()
+    assert worker.ended["message"] == "data('train') gives other rows here than on the chief"
+    job.end()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"accumulate": 2}, "trainer.accumulate is not taken under ParameterServer"),
+        ({"precision": "mixed_float16"}, "trainer.precision mixed_float16 is not taken"),
+        ({"deterministic": True}, "trainer.deterministic is not taken"),
+        ({"profile": {"steps": [1, 2]}}, "trainer.profile is not taken"),
+    ],
+)
+def test_what_needs_steps_taken_together_is_refused_at_once(launch, fields, message):
+    env = {"TF_CONFIG": '{"cluster": {"ps": {"0": "127.0.0.1:1"}}, "task": {"type": "ps", "index": 0}}'}
+    task = launch.start(wide_and_deep(launch.directory / "refused", epochs=1, **fields), env=env)
+    assert task.wait() == 2
+    assert message in task.ended["message"]

@@ -1,0 +1,74 @@
+"""Hands batches to whichever worker is free, and takes their results back in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Overdue
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.environment import Environment
+from tfgpujob_trainer.exits import PeerLostError
+
+Place = tuple[int, int, int]
+"""Split, epoch and index of a batch."""
+
+_PER_WORKER = 4
+"""Batches under way for each worker: enough that none is idle while another is slow. It bounds how old the weights
+of a gradient may be, and how much is computed for nothing when the chief is lost."""
+
+
+class Dispatcher:
+    """The workers, as the chief sees them.
+
+    A batch whose worker is lost is given to another one by TensorFlow, so it is computed at least once. A worker whose
+    node is lost does not answer and closes no connection: TensorFlow would wait for a quarter of an hour. Here the
+    oldest batch has a deadline.
+    """
+
+    def __init__(self, strategy: tf.distribute.ParameterServerStrategy, *, workers: int, deadline: float) -> None:
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.workers, self._in_flight, self._deadline = workers, workers * _PER_WORKER, deadline
+        self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="fetch")
+        self._answered = False
+
+    @classmethod
+    def of(
+        cls, strategy: tf.distribute.ParameterServerStrategy, env: Environment, settings: TrainerConfig
+    ) -> Dispatcher:
+        """The workers of this cluster."""
+        return cls(strategy, workers=len(env.workers), deadline=settings.watchdog.step_seconds)
+
+    def run(self, function: Callable[..., Any], places: Iterable[Place]) -> Iterator[tuple[Place, np.ndarray]]:
+        """`function` of every place, each result once, in the order of the places.
+
+        When this is exhausted, nothing is under way. Raises PeerLostError if the oldest result does not come in time
+        (the very first has no deadline here: start-up has its own).
+        """
+        waiting: deque[tuple[Place, Future[np.ndarray]]] = deque()
+        for place in places:
+            remote = self._coordinator.schedule(function, args=tuple(map(tf.constant, place)))
+            waiting.append((place, self._fetcher.submit(remote.fetch)))
+            if len(waiting) == self._in_flight:
+                yield self._oldest(waiting)
+        while waiting:
+            yield self._oldest(waiting)
+
+    def _oldest(self, waiting: deque[tuple[Place, Future[np.ndarray]]]) -> tuple[Place, np.ndarray]:
+        place, future = waiting.popleft()
+        try:
+            result = future.result(self._deadline if self._answered else None)
+        except Overdue:
+            _, epoch, index = place
+            raise PeerLostError(
+                f"batch {index} of epoch {epoch + 1} did not come back from any worker for {self._deadline:g} s",
+                "a worker's or a parameter server's node may be lost; raise trainer.watchdog.stepSeconds if a step "
+                "may take this long",
+            ) from None
+        self._answered = True
+        return place, result

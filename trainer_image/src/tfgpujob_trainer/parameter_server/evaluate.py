@@ -1,0 +1,37 @@
+"""Exact evaluation on the workers: each row counts once, whoever computes it, and however often."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tfgpujob_trainer import heartbeat, metrics
+from tfgpujob_trainer.built import Built
+from tfgpujob_trainer.evaluation import LossSums, add_loss, evaluation_schedule, mean_loss
+from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
+from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
+from tfgpujob_trainer.parameter_server.step import ServerSteps
+from tfgpujob_trainer.sources import Source
+
+
+class ServerEvaluator:
+    """Evaluates the model at rest."""
+
+    def __init__(self, built: Built, dispatcher: Dispatcher, heart: Heartbeat) -> None:
+        assert isinstance(built.steps, ServerSteps)
+        self._built, self._steps, self._dispatcher, self._heart = built, built.steps, dispatcher, heart
+
+    def __call__(self, data: Source) -> dict[str, float]:
+        """`loss` and the metrics over all rows of the validation or the test split."""
+        number = VALIDATION if data is self._built.validation else TEST
+        batches = evaluation_schedule(self._built.schedule, data.rows).steps_per_epoch
+        loss: LossSums = ()
+        states: list[np.ndarray] = []
+        places = ((number, 0, index) for index in range(batches))
+        for _, vector in self._dispatcher.run(self._steps.evaluate, places):
+            sums = self._steps.sums(vector)
+            loss = add_loss(loss, sums.groups)
+            states = [a + b for a, b in zip(states, sums.metrics, strict=True)] if states else sums.metrics
+            self._heart.beat(heartbeat.EVALUATING)
+        values = metrics.results(self._built.model, states)
+        return {"loss": mean_loss(loss) + self._steps.regularisation(), **values}

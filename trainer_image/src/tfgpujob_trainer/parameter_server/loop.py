@@ -1,0 +1,134 @@
+"""The chief's training loop: stretches of steps that workers take as they can, and rest between two of them.
+
+At rest means that every batch that was handed out has come back. Only then is a checkpoint made or the model
+evaluated, so both are of one state, and a checkpoint's position says exactly which batches are in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer import heartbeat
+from tfgpujob_trainer.checkpoint import variables_to_save
+from tfgpujob_trainer.data import GlobalBatch
+from tfgpujob_trainer.environment import Environment
+from tfgpujob_trainer.evaluation import add_loss
+from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
+from tfgpujob_trainer.loop import Position, Run, report, restore, save, save_and_stop, save_due, saved
+from tfgpujob_trainer.parameter_server.dispatch import Dispatcher, Place
+from tfgpujob_trainer.parameter_server.placement import describe_placement
+from tfgpujob_trainer.parameter_server.reach import reach_everyone
+from tfgpujob_trainer.parameter_server.rows import TRAIN
+from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
+from tfgpujob_trainer.progress import say
+from tfgpujob_trainer.values import local_value
+
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+
+
+def train_on_workers(run: Run, dispatcher: Dispatcher, env: Environment) -> tuple[Position, dict[str, int]]:
+    """Train to the last step; where that is, and what the summary says besides. See Chief.train."""
+    variables = variables_to_save(run.built.model)
+    say(describe_placement(variables))
+    reach_everyone(variables, env)
+    chief = Chief(run, dispatcher)
+    position = chief.train()
+    return position, {"repeatedSteps": chief.repeated}
+
+
+class Chief:
+    """Trains one Run on the workers behind a Dispatcher.
+
+    `repeated` steps have counted twice in the optimizer: their worker was lost between the update and its answer, and
+    another worker took them again. A step of which a lost worker did only a part is not among them.
+    """
+
+    def __init__(self, run: Run, dispatcher: Dispatcher) -> None:
+        assert isinstance(run.built.steps, ServerSteps)
+        self._run, self._steps, self._dispatcher = run, run.built.steps, dispatcher
+        self.repeated = 0
+
+    def train(self) -> Position:
+        """Train from the last checkpoint, or the beginning, to the last step.
+
+        Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError, PeerLostError.
+        """
+        position = restore(self._run)
+        self._count_repeated(position)
+        try:
+            while position.step < self._run.total_steps:
+                position = self._rest(*self._stretch(position))
+            saved(self._run, position)
+        except BaseException as error:
+            # A checkpoint of a step before the trouble is a good one.
+            with contextlib.suppress(Exception):
+                self._run.resume.wait()
+            if isinstance(error, _LOST):
+                # A worker's loss does not come this far: its batch goes to another one.
+                raise PeerLostError(
+                    "a parameter server was lost, and its variables with it",
+                    "it and the chief start again, from the last checkpoint",
+                ) from error
+            raise
+        return position
+
+    def _stretch(self, position: Position) -> tuple[GlobalBatch, Position]:
+        """Train up to the next rest; the last batch, and the position after it."""
+        run, schedule = self._run, self._run.built.schedule
+        since = time.monotonic()
+        for (_, epoch, index), vector in self._dispatcher.run(self._steps.train, self._places(position)):
+            place, sums = schedule.bounds(index), self._steps.sums(vector)
+            batch = GlobalBatch(epoch, index, place.stop - place.start, 1, ())
+            position = self._add(position.after(batch, schedule.steps_per_epoch), sums)
+            seconds, since = time.monotonic() - since, time.monotonic()
+            run.progress.add(batch.rows, seconds, min(seconds, sums.read_seconds / self._dispatcher.workers))
+            run.heart.beat(heartbeat.TRAINING, position.step)
+            if position.index and run.progress.due:
+                report(run, batch, position, may_evaluate=False)
+        return batch, position
+
+    def _places(self, position: Position) -> Iterator[Place]:
+        """The batches of a stretch, at least one; it ends with the epoch, at a save, and when a stop is asked for."""
+        run, every = self._run, self._run.config.checkpoint.every_steps
+        for step, index in enumerate(range(position.index, run.built.schedule.steps_per_epoch), position.step + 1):
+            yield TRAIN, position.epoch, index
+            if step == run.total_steps or (every and step % every == 0) or run.stop.set:
+                return
+
+    def _add(self, position: Position, sums: Sums) -> Position:
+        """Count what a step computed."""
+        if not np.isfinite([numerator for numerator, _ in sums.groups]).all():
+            raise NotFiniteError(
+                f"the loss of step {position.step} is NaN or infinite",
+                "lower the learning rate, clip the gradients, or look for bad values in the data",
+            )
+        states = self._run.metric_states or [np.zeros_like(state) for state in sums.metrics]
+        self._run.metric_states = [old + new for old, new in zip(states, sums.metrics, strict=True)]
+        return replace(position, loss=add_loss(position.loss, sums.groups))
+
+    def _rest(self, batch: GlobalBatch, position: Position) -> Position:
+        """Report, evaluate and save, whatever is due here."""
+        run, epoch_ended = self._run, position.index == 0
+        self._count_repeated(position)
+        if epoch_ended or position.step == run.total_steps:
+            report(run, batch, position, may_evaluate=not run.stop.set)
+        if run.stop.set and position.step < run.total_steps:
+            save_and_stop(run, position)
+        if save_due(run, position, epoch_ended=epoch_ended):
+            save(run, position)
+        if epoch_ended:
+            run.metric_states = []
+            position = replace(position, loss=())
+        return position
+
+    def _count_repeated(self, position: Position) -> None:
+        found = int(local_value(self._run.built.lifted.optimizer.iterations)) - position.step
+        if found != self.repeated:
+            say(f"{found - self.repeated} steps were taken twice, since a worker was lost while it took them")
+            self.repeated = found

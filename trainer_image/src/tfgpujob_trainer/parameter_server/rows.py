@@ -1,0 +1,96 @@
+"""The rows of a batch, read by the worker that computes it.
+
+A step's graph runs on a worker and holds a call of a Python function by its name. The worker has a function of that
+name; the chief sends only split, epoch and index. So data does not pass through the chief, and a batch that is
+computed again, on whichever worker, has the very same rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import script_ops
+
+from tfgpujob_trainer.data import Schedule, take
+from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.sources import Indexed, Source
+from tfgpujob_trainer.sources.base import leaves
+
+TRAIN, VALIDATION, TEST = range(3)
+
+_NAME = "tfgpu_rows"
+_offered: list[Callable[..., list[np.ndarray]]] = []
+"""Keeps alive what the registry only has a weak reference to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One split and which of its rows make up a batch."""
+
+    data: Indexed
+    schedule: Schedule
+
+
+class Rows:
+    """A worker's splits. Several threads may ask."""
+
+    def __init__(self, splits: Mapping[int, Split]) -> None:
+        self._splits = splits
+        self._fingerprint = splits[TRAIN].data.fingerprint()
+        self._order = lru_cache(maxsize=4)(lambda split, epoch: splits[split].schedule.order(epoch))
+
+    def __call__(self, split: Any, epoch: Any, index: Any, fingerprint: Any) -> list[np.ndarray]:
+        """Every array of batch `index`, then the seconds that reading it took; raises ConfigError if the chief's
+        training rows are others than those here."""
+        began = time.monotonic()
+        if bytes(fingerprint).decode() != self._fingerprint:
+            raise ConfigError(
+                "data('train') gives other rows here than on the chief",
+                "let it give the same rows everywhere: sort files, seed every random generator",
+            )
+        found = self._splits[int(split)]
+        numbers = self._order(int(split), int(epoch))[found.schedule.bounds(int(index))]
+        rows = take(found.data, found.schedule, int(epoch), numbers)
+        return [*map(np.asarray, leaves(rows)), np.asarray(time.monotonic() - began)]
+
+
+def offer(rows: Callable[..., list[np.ndarray]]) -> None:
+    """Let the steps that run in this process ask `rows`."""
+    # The registry of tf.numpy_function, which only knows names of its own making. Private: TensorFlow is pinned.
+    script_ops._py_funcs._funcs[_NAME] = rows  # noqa: SLF001
+    _offered.append(rows)
+
+
+def ask(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) -> tuple[Any, Any]:
+    """In a step's graph: the batch as `spec` describes it, and the seconds it took to read."""
+    specs = tf.nest.flatten(spec)
+    with tf.device("/cpu:0"):
+        *arrays, seconds = tf.raw_ops.PyFunc(
+            input=[split, epoch, index, tf.constant(fingerprint)],
+            token=_NAME,
+            Tout=[*(s.dtype for s in specs), tf.float64],
+        )
+        shaped = [tf.ensure_shape(a, s.shape) for a, s in zip(arrays, specs, strict=True)]
+    return tf.nest.pack_sequence_as(spec, shaped), tf.ensure_shape(seconds, [])
+
+
+def batch_policy(data: Source) -> str:
+    """How workers share the training rows."""
+    indexed(data, "train")
+    return "by batch: a worker reads the rows of the batch that it is given"
+
+
+def indexed(data: Source, split: str) -> Indexed:
+    """`data`, if its batches have numbers; raises ConfigError if its rows only come one after another."""
+    if isinstance(data, Indexed):
+        return data
+    raise ConfigError(
+        f"data({split!r}) returned rows without an index; under ParameterServer a worker reads a batch by its number",
+        "set trainer.data.cache, or return arrays or a declared source such as tfrecord",
+    )

@@ -1,0 +1,102 @@
+"""A worker or a parameter server: it answers the chief until it is told to stop. It never ends by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tfgpujob_trainer import entrypoint, heartbeat
+from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.entrypoint import Entrypoint
+from tfgpujob_trainer.environment import Environment
+from tfgpujob_trainer.evaluation import evaluation_schedule
+from tfgpujob_trainer.exits import ExitCode, StoppedError, classify
+from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loop import StopFlag
+from tfgpujob_trainer.parameter_server import rows
+from tfgpujob_trainer.progress import say
+from tfgpujob_trainer.splits import make_schedule, other_split, read
+
+_POLL_SECONDS = 0.2
+
+
+def serve(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> NoReturn:
+    """Serve until SIGTERM, then raise StoppedError."""
+    stop = StopFlag()
+    if env.role == "worker":
+        module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+        found = read_splits(settings, module, heart)
+        rows.offer(_Guarded(found, heart))
+    address = start_server(json.loads(os.environ["TF_CONFIG"]))
+    # Only now: TensorFlow replaces the handler of SIGTERM when a server starts.
+    stop.listen()
+    heart.stoppable()
+    heart.beat(heartbeat.SERVING)
+    say(f"{env.name} serves at {address}")
+    while not stop.set:
+        time.sleep(_POLL_SECONDS)
+    raise StoppedError(f"{env.name} was stopped by SIGTERM")
+
+
+def start_server(tf_config: Mapping[str, Any]) -> str:
+    """Start TensorFlow's server of this task, with the devices as they are set up; returns its address."""
+    task, cluster = tf_config["task"], {}
+    for role, tasks in tf_config["cluster"].items():
+        cluster[role] = {int(i): a for i, a in tasks.items()} if isinstance(tasks, Mapping) else tasks
+    spec = tf.train.ClusterSpec(cluster)
+    tf.distribute.Server(
+        spec,
+        job_name=task["type"],
+        task_index=task["index"],
+        protocol="grpc",
+        config=context.context().config,
+    )
+    return spec.task_address(task["type"], task["index"])
+
+
+def read_splits(settings: TrainerConfig, module: Entrypoint, heart: Heartbeat) -> rows.Rows:
+    """All splits that a step or an evaluation may ask for."""
+    data = read(settings, module, "train", module.data("train"), heart)
+    schedule = make_schedule(settings, data, replicas=1, accumulate=1)
+    splits = {rows.TRAIN: rows.Split(rows.indexed(data, "train"), schedule)}
+    wanted = {rows.TEST: "test"}
+    if settings.evaluate.every_epochs is not None:
+        wanted[rows.VALIDATION] = "validation"
+    for number, name in wanted.items():
+        other = other_split(settings, module, name, data, heart)
+        if other is not None:
+            splits[number] = rows.Split(rows.indexed(other, name), evaluation_schedule(schedule, other.rows))
+    return rows.Rows(splits)
+
+
+class _Guarded:
+    """Rows whose errors end this process, with their own exit code and explanation: the chief would only see a step
+    that failed, and give it to the next worker."""
+
+    def __init__(self, found: rows.Rows, heart: Heartbeat) -> None:
+        self._rows, self._heart = found, heart
+        self._asked = False
+
+    def __call__(self, *place: Any) -> list[np.ndarray]:
+        if not self._asked:
+            self._asked = True
+            say("the chief asks for a first batch")
+        try:
+            return self._rows(*place)
+        except BaseException as error:  # noqa: BLE001 (every end is mapped)
+            outcome = classify(error, has_peers=False)
+            if outcome.code == ExitCode.FAILED:
+                traceback.print_exc()
+            self._heart.ended(outcome)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(int(outcome.code))

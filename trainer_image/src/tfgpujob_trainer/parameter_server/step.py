@@ -1,0 +1,144 @@
+"""One step as a worker computes it, and one batch of an evaluation.
+
+A step reads the variables from the parameter servers, takes the gradient of one whole batch, and has the optimizer
+apply it where the variables are. The gradient of an embedding goes there as the rows that it touches. All that the
+chief hears of a step is one small vector.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.lift import Lifted
+from tfgpujob_trainer.loss import Batch, LossParts, grouped
+from tfgpujob_trainer.metrics import metric_variables
+from tfgpujob_trainer.parameter_server.rows import ask
+from tfgpujob_trainer.step import unpack
+from tfgpujob_trainer.support import require
+
+_NOTE = "asynchronous: each step is one global batch on one worker, and workers do not wait for each other"
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What a batch adds: (numerator, normaliser) of each part of the loss, the state of the metrics, and the seconds
+    that its worker waited for its rows."""
+
+    groups: list[tuple[float, float | None]]
+    metrics: list[np.ndarray]
+    read_seconds: float
+
+
+class ServerSteps:
+    """Training and evaluation steps of a model whose variables are on parameter servers.
+
+    `train` and `evaluate` take (split, epoch, index) and give the vector that `sums` reads.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.ParameterServerStrategy,
+        model: keras.Model,
+        lifted: Lifted,
+        spec: Any,
+        fingerprint: str,
+    ) -> None:
+        self._strategy, self._model, self._lifted = strategy, model, lifted
+        self._spec, self._fingerprint = spec, fingerprint
+        self._loss = LossParts(model)
+        self._metrics = metric_variables(model)
+        self._has_normaliser: list[bool] = []
+        self.notes = [_NOTE, *self._loss.notes, *_layer_notes(model)]
+        self.train = self._compile(self._train_batch)
+        self.evaluate = self._compile(self._evaluate_batch)
+        count_every_step(lifted.optimizer)
+
+    def regularisation(self) -> float:
+        """The weight regularisers' part of the loss, now."""
+        return float(self._loss.regularisation()) if self._loss.regularised else 0.0
+
+    def sums(self, vector: np.ndarray) -> Sums:
+        """What a batch's vector says."""
+        numbers = iter(vector)
+        seconds = float(next(numbers))
+        groups = [(float(next(numbers)), float(next(numbers)) if has else None) for has in self._has_normaliser]
+        states = [
+            np.array([next(numbers) for _ in range(math.prod(v.shape))]).reshape(v.shape).astype(v.dtype)
+            for v in self._metrics
+        ]
+        return Sums(groups, states, seconds)
+
+    def _compile(self, function: Any) -> Any:
+        numbers = [tf.TensorSpec([], tf.int32)] * 3
+
+        @tf.function(autograph=False, input_signature=numbers)
+        def step(split: Any, epoch: Any, index: Any) -> Any:
+            return self._strategy.run(function, args=(split, epoch, index))
+
+        return step
+
+    def _train_batch(self, split: Any, epoch: Any, index: Any) -> Any:
+        batch, seconds = self._read(split, epoch, index)
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            y_pred = self._model(batch[0], training=True)
+            groups = list(grouped(self._loss(batch, y_pred, training=True)).values())
+            loss = tf.add_n([n if d is None else tf.math.divide_no_nan(n, tf.cast(d, n.dtype)) for n, d in groups])
+            if self._loss.regularised:
+                loss += tf.cast(self._loss.regularisation(), loss.dtype)
+        gradients = tape.gradient(loss, variables)
+        if self._lifted.clip is not None:
+            gradients = self._lifted.clip(gradients)
+        self._lifted.optimizer.apply(gradients, variables)
+        return self._vector(batch, y_pred, groups, seconds)
+
+    def _evaluate_batch(self, split: Any, epoch: Any, index: Any) -> Any:
+        batch, seconds = self._read(split, epoch, index)
+        y_pred = self._model(batch[0], training=False)
+        groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
+        return self._vector(batch, y_pred, groups, seconds)
+
+    def _read(self, split: Any, epoch: Any, index: Any) -> tuple[Batch, Any]:
+        batch, seconds = ask(split, epoch, index, self._fingerprint, self._spec)
+        return unpack(batch), seconds
+
+    def _vector(self, batch: Batch, y_pred: Any, groups: list[Any], seconds: Any) -> Any:
+        self._has_normaliser = [d is not None for _, d in groups]
+        sums = [number for group in groups for number in group if number is not None]
+        numbers = [seconds, *sums, *self._count(batch, y_pred)]
+        return tf.concat([tf.reshape(tf.cast(number, tf.float64), [-1]) for number in numbers], axis=0)
+
+    def _count(self, batch: Batch, y_pred: Any) -> list[Any]:
+        """What this batch adds to the metrics, from zero: workers that all wrote to one state would lose rows."""
+        fresh = [(v, tf.zeros(v.shape, v.dtype)) for v in self._metrics]
+        with keras.StatelessScope(state_mapping=fresh) as scope:
+            self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
+        return [scope.get_current_value(v) for v in self._metrics]
+
+
+def count_every_step(optimizer: keras.optimizers.Optimizer) -> None:
+    """Make the optimizer's step counter exact.
+
+    Keras adds by reading and writing back, so of two workers at once one is lost (of 200 steps 152 were counted), which
+    bends Adam and every schedule. The variable's own addition happens on the parameter server.
+    """
+    counter = optimizer.iterations
+    counter.assign_add = lambda value: counter.value.assign_add(tf.cast(value, counter.dtype))
+
+
+def _layer_notes(model: keras.Model) -> list[str]:
+    """What to say about layers with a state of their own; raises ConfigError for what would fail."""
+    notes: list[str] = []
+    for layer in model._flatten_layers():  # noqa: SLF001
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+            prefix = "synchronized " if layer.synchronized else ""
+            notes += require(f"{prefix}BatchNormalization", "ParameterServer", layer.name)
+        if isinstance(layer, keras.layers.Dropout):
+            notes += require("Dropout", "ParameterServer", layer.name)
+    return notes
