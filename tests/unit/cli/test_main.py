@@ -10,7 +10,8 @@ import pytest
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
-from tfgpujob.cli.output import Format, Progress, coloured, data, duration, size, table
+from tfgpujob.cli.output import Format, Progress, coloured, data, size, table
+from tfgpujob.units import duration
 
 
 def test_every_verb_that_is_listed_loads_and_has_help() -> None:

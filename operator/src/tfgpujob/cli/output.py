@@ -54,15 +54,6 @@ def _padded(cell: str, width: int) -> str:
     return cell + " " * (width - len(click.unstyle(cell)))
 
 
-def duration(seconds: float) -> str:
-    """Two units at most: 42s, 3m05s, 2h10m, 4d03h."""
-    whole = int(seconds)
-    for unit, size, below, step in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // step:02d}{below}"
-    return f"{whole}s"
-
-
 def size(count: float) -> str:
     """Bytes in the largest unit that keeps three digits: 512 KiB, 1.5 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

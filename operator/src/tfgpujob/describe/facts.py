@@ -1,0 +1,82 @@
+"""What is known of a job, read once from the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.core.records import trim_pod
+from tfgpujob.core.snapshot import Object, Pod
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    job: Object
+    pods: tuple[Pod, ...]
+    """In the order chief, worker, ps, evaluator, and of their indexes."""
+    events: tuple[Object, ...]
+    nodes: tuple[Object, ...] | None
+    """None where one may not see them."""
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        return str(self.job["metadata"]["name"])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        found = self.job.get("spec")
+        return found if isinstance(found, Mapping) else _EMPTY
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.job.get("status") or _EMPTY
+        return found
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """The condition, or an empty mapping."""
+        for condition in self.status.get("conditions") or ():
+            if condition["type"] == kind:
+                found: Mapping[str, Any] = condition
+                return found
+        return _EMPTY
+
+    def is_true(self, kind: str) -> bool:
+        return bool(self.condition(kind).get("status") == "True")
+
+    def lost_nodes(self) -> frozenset[str]:
+        """Nodes of the job's pods that are gone or not ready."""
+        if self.nodes is None:
+            return frozenset()
+        ready = {node["metadata"]["name"] for node in self.nodes if _is_ready(node)}
+        return frozenset(pod.node for pod in self.pods if pod.node) - ready
+
+
+def gather(
+    job: Object, pods: Sequence[Object], events: Sequence[Object], nodes: Sequence[Object] | None, now: datetime
+) -> Facts:
+    """`pods` are all pods with the job's label."""
+    roles = [str(role) for role in names.Role]
+    uid = job["metadata"].get("uid")
+    trimmed = [pod for pod in map(trim_pod, pods) if pod.owner_uid == uid and pod.role in roles]
+    trimmed.sort(key=lambda pod: (roles.index(pod.role), pod.index))
+    about = [event for event in events if (event.get("involvedObject") or {}).get("uid") == uid]
+    return Facts(job, tuple(trimmed), tuple(about), None if nodes is None else tuple(nodes), now)
+
+
+def moment(text: str | None) -> datetime | None:
+    """A Kubernetes timestamp; None for anything else."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or _EMPTY).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

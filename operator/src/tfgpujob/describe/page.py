@@ -1,0 +1,137 @@
+"""The page: the verdict first, then the facts behind it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from tfgpujob.core.snapshot import Object, Pod
+from tfgpujob.describe.facts import Facts, gather
+from tfgpujob.describe.timeline import timeline
+from tfgpujob.describe.verdict import judge
+from tfgpujob.units import duration
+
+WIDTH = 110
+MAX_LINES = 8
+"""Of a failure's message: the page's first screen has to hold what to do about it too."""
+_LABEL = 12
+
+
+def describe(
+    job: Object, pods: Sequence[Object], events: Sequence[Object], nodes: Sequence[Object] | None, now: datetime
+) -> str:
+    """`pods` and `events` of the job's namespace; `nodes` None where one may not see them."""
+    facts = gather(job, pods, events, nodes, now)
+    sections = ("\n".join(_verdict(facts)), "\n".join(_summary(facts)), _pods(facts), _conditions(facts), _past(facts))
+    return "\n\n".join(section for section in sections if section)
+
+
+def _verdict(facts: Facts) -> Iterator[str]:
+    verdict = judge(facts)
+    metadata = facts.job["metadata"]
+    ready = f", {facts.status['ready']} ready" if facts.status.get("ready") else ""
+    yield f"{metadata.get('namespace', 'default')}/{facts.name}: {verdict.state}{ready}"
+    lines = verdict.why.splitlines()
+    shown = lines if len(lines) <= MAX_LINES else [lines[0], "…", *lines[2 - MAX_LINES :]]
+    yield from _labelled("Why", [piece for line in shown for piece in _wrapped(line)])
+    yield from _labelled("Next", [piece for step in verdict.steps for piece in _wrapped(step)])
+
+
+def _summary(facts: Facts) -> Iterator[str]:
+    status, spec = facts.status, facts.spec
+    counts = (status.get("plan") or {}).get("counts") or {}
+    replicas = ", ".join(f"{role} × {count}" for role, count in counts.items())
+    yield from _labelled("Strategy", [": ".join(part for part in (str(spec.get("strategy", "")), replicas) if part)])
+    spent = [f"attempt {status.get('attempt', 0)}"]
+    limit = (spec.get("runPolicy") or {}).get("backoffLimit", 6)
+    spent.append(f"{status.get('restarts', 0)} of {limit} restarts spent")
+    if status.get("disruptions"):
+        spent.append(f"{status['disruptions']} disruptions, which cost nothing")
+    yield from _labelled("Attempts", [", ".join(spent)])
+    yield from _labelled("Progress", [progress_line(status.get("progress") or {})])
+    checkpoint = status.get("lastCheckpoint") or {}
+    if checkpoint:
+        text = f"step {checkpoint.get('step', '?')} in {checkpoint.get('directory', '?')}"
+        yield from _labelled("Checkpoint", [text])
+    retry = (status.get("retry") or {}).get("notBefore")
+    yield from _labelled("Next try", [f"not before {retry}" if retry else ""])
+
+
+def progress_line(progress: Any) -> str:
+    """status.progress in one line; empty when nothing was told."""
+    parts = []
+    if progress.get("epoch") is not None:
+        parts.append(f"epoch {_of(progress, 'epoch', 'totalEpochs')}")
+    if progress.get("step") is not None:
+        share = f" ({progress['percent']} %)" if progress.get("percent") is not None else ""
+        parts.append(f"step {_of(progress, 'step', 'totalSteps')}{share}")
+    if progress.get("loss") is not None:
+        parts.append(f"loss {progress['loss']}")
+    if progress.get("examplesPerSecond") is not None:
+        parts.append(f"{progress['examplesPerSecond']} examples/s")
+    if progress.get("remainingSeconds") is not None:
+        parts.append(f"about {duration(progress['remainingSeconds'])} left")
+    return ", ".join(parts)
+
+
+def _of(progress: Any, done: str, total: str) -> str:
+    whole = progress.get(total)
+    return f"{progress[done]}/{whole}" if whole is not None else str(progress[done])
+
+
+def _pods(facts: Facts) -> str:
+    if not facts.pods:
+        return "Pods        none"
+    rows = [(pod.name, _state(pod, facts), pod.node or "no node", f"attempt {pod.attempt}") for pod in facts.pods]
+    return "\n".join(["Pods", *_columns(rows)])
+
+
+def _state(pod: Pod, facts: Facts) -> str:
+    if pod.termination is not None:
+        return f"ended with {pod.termination.exit_code} {pod.termination.reason}".rstrip()
+    if pod.deleting:
+        return "stopping"
+    if pod.node in facts.lost_nodes():
+        return "on a lost node"
+    if pod.waiting_reason:
+        return pod.waiting_reason
+    if pod.status_reason:
+        return pod.status_reason
+    return "ready" if pod.ready else pod.phase
+
+
+def _conditions(facts: Facts) -> str:
+    found = facts.status.get("conditions") or ()
+    rows = [(c["type"], c["status"], c["reason"], _ago(facts, c["lastTransitionTime"])) for c in found]
+    return "\n".join(["Conditions", *_columns(rows)]) if rows else ""
+
+
+def _past(facts: Facts) -> str:
+    lines = [
+        f"  {at.strftime('%H:%M:%S')}  {textwrap.shorten(text, WIDTH - _LABEL, placeholder=' …')}"
+        for at, text in timeline(facts)
+    ]
+    return "\n".join(["Timeline (UTC)", *lines])
+
+
+def _ago(facts: Facts, when: str) -> str:
+    return f"for {duration((facts.now - datetime.fromisoformat(when)).total_seconds())}"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _labelled(label: str, lines: Sequence[str]) -> Iterator[str]:
+    shown = [line for line in lines if line]
+    for i, line in enumerate(shown):
+        yield f"{label if i == 0 else '':<{_LABEL}}{line}"
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]

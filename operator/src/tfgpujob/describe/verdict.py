@@ -1,0 +1,207 @@
+"""The first thing that a person reads: what state the job is in, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tfgpujob.core.diagnosis import ACTIONS, Diagnosis, advice
+from tfgpujob.core.ownership import is_ours
+from tfgpujob.core.snapshot import Pod
+from tfgpujob.describe.facts import Facts
+from tfgpujob.names import Condition, Reason
+
+_LOG_CAUSES: Final = frozenset(
+    {
+        Diagnosis.EXCEPTION,
+        Diagnosis.LOSS_NOT_FINITE,
+        Diagnosis.OUT_OF_MEMORY,
+        Diagnosis.HANG,
+        Diagnosis.CRASH,
+        Diagnosis.PEER_FAILURE,
+        Diagnosis.KILLED,
+    }
+)
+"""Failures of which the replica's log says more."""
+
+_OBSTACLES: Final = frozenset({Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN, Reason.START_DEADLINE_EXCEEDED})
+"""Reasons for which pods can't be created; others only say that it is not their turn yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    state: str
+    """One word, or two."""
+    why: str
+    """The cause, in the words of whoever knows it best. May have several lines."""
+    steps: tuple[str, ...] = ()
+    """What to do next; commands among them begin with `tfgpu` or `kubectl`."""
+
+
+def judge(facts: Facts) -> Verdict:
+    """The first of the judges that has something to say; the last always has."""
+    judges: tuple[Callable[[Facts], Verdict | None], ...] = (
+        _deleted,
+        _unseen,
+        _refused,
+        _ended,
+        _suspended,
+        _not_created,
+        _restarting,
+        _on_a_lost_node,
+        _not_ready,
+        _held_up,
+    )
+    for one in judges:
+        verdict = one(facts)
+        if verdict is not None:
+            return verdict
+    return Verdict(_phase(facts), facts.condition(Condition.RUNNING).get("message", ""), (_logs(facts, "-f"),))
+
+
+def _deleted(facts: Facts) -> Verdict | None:
+    if "deletionTimestamp" not in facts.job["metadata"]:
+        return None
+    return Verdict("Deleting", f"It is being deleted; {len(facts.pods)} of its pods are still there.")
+
+
+def _unseen(facts: Facts) -> Verdict | None:
+    if not is_ours(facts.job):
+        manager = facts.spec["runPolicy"]["managedBy"]
+        text = f"spec.runPolicy.managedBy leaves it to {manager}: the tfgpu operator does not touch it."
+        return Verdict(_phase(facts), text, (f"Look at what {manager} says, or remove managedBy.",))
+    if facts.status.get("conditions"):
+        return None
+    return Verdict(
+        "Not seen",
+        "The operator has not looked at it yet.",
+        (
+            "If this lasts, the operator is not running, or does not watch this namespace.",
+            "kubectl get lease,deployment -A -l app.kubernetes.io/name=tfgpujob",
+        ),
+    )
+
+
+def _refused(facts: Facts) -> Verdict | None:
+    condition = facts.condition(Condition.ACCEPTED)
+    if condition.get("status") != "False" or facts.is_true(Condition.FINISHED):
+        return None
+    name, reason = facts.name, condition["reason"]
+    edit = ("Correct the file as it says, then: kubectl apply -f job.yaml",)
+    steps = {
+        Reason.INVALID_SPEC: edit,
+        Reason.TEMPLATE_REFUSED: edit,
+        Reason.NAME_TAKEN: ("Free the name, and the job goes on by itself; or submit it under another name.",),
+        Reason.IMMUTABLE_FIELD_CHANGED: (
+            "Take the change back, and the job goes on; what runs meanwhile is not touched.",
+            f"Or start with the change, from the last checkpoint: tfgpu restart {name}",
+        ),
+    }
+    running = " (its pods go on)" if any(pod.phase == "Running" for pod in facts.pods) else ""
+    return Verdict(f"Not accepted{running}", condition["message"], steps.get(reason, edit))
+
+
+def _ended(facts: Facts) -> Verdict | None:
+    if facts.is_true(Condition.SUCCEEDED):
+        return Verdict("Succeeded", facts.condition(Condition.SUCCEEDED)["message"], (_logs(facts),))
+    if not facts.is_true(Condition.FAILED):
+        return None
+    why, steps = _failure(facts)
+    message = facts.condition(Condition.FAILED)["message"]
+    again = f"When it is corrected: tfgpu restart {facts.name}"
+    return Verdict("Failed", why or message, (*(steps or (_logs(facts),)), again))
+
+
+def _suspended(facts: Facts) -> Verdict | None:
+    wanted = (facts.spec.get("runPolicy") or {}).get("suspend")
+    if not facts.is_true(Condition.SUSPENDED) and not wanted:
+        return None
+    state = "Suspended" if facts.is_true(Condition.SUSPENDED) else "Suspending"
+    text = facts.condition(Condition.SUSPENDED).get("message") or "spec.runPolicy.suspend is true."
+    return Verdict(state, text, (f"tfgpu resume {facts.name}",))
+
+
+def _not_created(facts: Facts) -> Verdict | None:
+    condition = facts.condition(Condition.CREATED)
+    if condition.get("status") != "False" or condition.get("reason") not in _OBSTACLES:
+        return None
+    return Verdict(f"Waiting ({condition['reason']})", condition["message"], _steps(advice(condition["reason"])))
+
+
+def _restarting(facts: Facts) -> Verdict | None:
+    if not facts.is_true(Condition.RESTARTING):
+        return None
+    why, steps = _failure(facts)
+    message = facts.condition(Condition.RESTARTING)["message"]
+    return Verdict("Restarting", f"{why}\n{message}" if why else message, steps)
+
+
+def _on_a_lost_node(facts: Facts) -> Verdict | None:
+    lost = facts.lost_nodes()
+    stuck = [pod for pod in facts.pods if pod.node in lost and pod.termination is None]
+    if not stuck:
+        return None
+    pods = ", ".join(pod.name for pod in stuck)
+    text = f"The node {stuck[0].node} is gone or not ready, and with it {pods}."
+    return Verdict(_phase(facts), text, _steps(ACTIONS[Diagnosis.NODE_LOST], f"kubectl describe node {stuck[0].node}"))
+
+
+def _not_ready(facts: Facts) -> Verdict | None:
+    waiting = [pod for pod in facts.pods if pod.waiting_reason]
+    if not waiting or facts.is_true(Condition.RUNNING):
+        return None
+    pod = waiting[0]
+    others = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
+    text = f"{pod.name}{others}: {pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
+    return Verdict(f"Waiting ({pod.waiting_reason})", text, _steps(advice(pod.waiting_reason), _room(facts, pod)))
+
+
+def _held_up(facts: Facts) -> Verdict | None:
+    for condition in (Condition.STALLED, Condition.DEGRADED):
+        if facts.is_true(condition):
+            found = facts.condition(condition)
+            return Verdict(f"{_phase(facts)}, {condition}", found["message"], (_logs(facts, "-f"),))
+    return None
+
+
+def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
+    """The cause and the next steps, from status.lastFailure; empty when there is none."""
+    last: dict[str, Any] = dict(facts.status.get("lastFailure") or {})
+    if not last:
+        return "", ()
+    who = f"{facts.name}-{last['role']}-{last['index']}" if "role" in last else facts.name
+    code = f", exit code {last['exitCode']}" if "exitCode" in last else ""
+    head = f"{who}: {last.get('cause') or last.get('reason', 'Failed')}{code}"
+    said = str(last.get("message") or "").strip()
+    steps = _steps(str(last.get("action") or ""))
+    # The pods of an attempt that is over are gone, and their logs with them.
+    kept = any((pod.role, pod.index) == (last.get("role"), last.get("index")) for pod in facts.pods)
+    if kept and last.get("cause") in _LOG_CAUSES:
+        steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
+    return f"{head}\n{said}" if said else head, steps
+
+
+def _room(facts: Facts, pod: Pod) -> str:
+    """For a pod that no node has room for: what GPUs the nodes have at all."""
+    if pod.waiting_reason != "Unschedulable" or not facts.nodes:
+        return ""
+    resource = str((facts.spec.get("gpu") or {}).get("resourceName") or "nvidia.com/gpu")
+    offers = []
+    for node in facts.nodes:
+        count = ((node.get("status") or {}).get("allocatable") or {}).get(resource)
+        if count is not None:
+            offers.append(f"{node['metadata']['name']} {count}")
+    return f"Nodes have this many {resource} in all: {', '.join(offers)}." if offers else f"No node has {resource}."
+
+
+def _steps(*texts: str) -> tuple[str, ...]:
+    return tuple(text for text in texts if text)
+
+
+def _logs(facts: Facts, flags: str = "") -> str:
+    return f"tfgpu logs {facts.name} {flags}".rstrip()
+
+
+def _phase(facts: Facts) -> str:
+    return str(facts.status.get("phase") or "Pending")

@@ -1,0 +1,12 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: 42s, 3m05s, 2h10m, 4d03h."""
+    whole = max(0, int(seconds))
+    for unit, size, below, step in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // step:02d}{below}"
+    return f"{whole}s"

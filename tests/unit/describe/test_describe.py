@@ -1,0 +1,109 @@
+"""Each broken job names its cause and the next step in the first lines; docs/describe.md shows them as they are."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.scenario import job
+from tests.unit.describe.broken import BROKEN, Broken, page
+
+from tfgpujob.describe import describe
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/describe.md"
+FIRST_SCREEN = 24
+NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
+HEAD = """# What is wrong with my job
+
+`tfgpu describe NAME` says it: what state the job is in, why, and what to do next, before anything else. Below are ten
+jobs that did not do what their authors wanted, each told to the real operator on the tests' cluster in memory
+(`tests/unit/describe/broken.py`); a test fails when a page is no longer what the tool prints. The
+[table of failures](failures.md) says what the operator does about each.
+"""
+
+
+def written() -> str:
+    sections = [f"## {broken.title}\n\n```text\n{page(broken)}\n```\n" for broken in BROKEN]
+    return "\n".join([HEAD, *sections])
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.title)
+def test_cause_and_next_step_are_on_the_first_screen(broken: Broken) -> None:
+    lines = page(broken).splitlines()[:FIRST_SCREEN]
+    following = next(i for i, line in enumerate(lines) if line.startswith("Next"))
+    assert broken.cause in " ".join(" ".join(lines[:following]).split())
+    assert broken.step in " ".join(" ".join(lines[following:]).split())
+
+
+def test_the_documentation_shows_what_is_printed() -> None:
+    if os.environ.get("TFGPU_GOLDEN") == "write":
+        PAGE.write_text(written())
+    assert PAGE.read_text() == written(), "run with TFGPU_GOLDEN=write"
+
+
+def told(status: dict[str, Any] | None = None, **fields: Any) -> str:
+    metadata = {"name": "digits", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    whole = {**job("digits", worker=1, **fields), "metadata": metadata, "status": status or {}}
+    return describe(whole, [], [], None, NOW)
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
+    at = "2026-01-01T00:30:00Z"
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
+
+
+def test_nobody_looks_after_the_job() -> None:
+    shown = told()
+    assert "Not seen" in shown
+    assert "the operator is not running" in shown
+
+
+def test_somebody_else_looks_after_the_job() -> None:
+    shown = told(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    assert "spec.runPolicy.managedBy leaves it to kueue.x-k8s.io/multikueue" in shown
+
+
+def test_a_job_in_good_health() -> None:
+    progress = {"epoch": 3, "totalEpochs": 20, "step": 120, "totalSteps": 800, "percent": 15, "loss": "0.31"}
+    shown = told(
+        {
+            "phase": "Running",
+            "ready": "1/1",
+            "attempt": 1,
+            "conditions": [condition("Running", "True", "AllReady", "All replicas are ready.")],
+            "progress": {**progress, "examplesPerSecond": "5120", "remainingSeconds": 250},
+            "lastCheckpoint": {"step": 100, "directory": "/output/checkpoints"},
+        }
+    )
+    assert shown.splitlines()[0] == "default/digits: Running, 1/1 ready"
+    assert "epoch 3/20, step 120/800 (15 %), loss 0.31, 5120 examples/s, about 4m10s left" in shown
+    assert "step 100 in /output/checkpoints" in shown
+    assert "tfgpu logs digits -f" in shown
+    assert "AllReady  for 30m00s" in shown
+
+
+def test_a_stall_is_told_before_that_it_runs() -> None:
+    conditions = [
+        condition("Running", "True", "AllReady", "All replicas are ready."),
+        condition("Stalled", "True", "NoProgress", "Nothing was done for more than 150 s."),
+    ]
+    shown = told({"phase": "Running", "conditions": conditions})
+    assert shown.splitlines()[0].startswith("default/digits: Running, Stalled")
+    assert "Nothing was done for more than 150 s." in shown
+
+
+def test_a_suspended_job_says_how_to_go_on() -> None:
+    shown = told({"phase": "Suspended", "conditions": [condition("Suspended", "True", "Suspended", "Stopped.")]})
+    assert "tfgpu resume digits" in shown
+
+
+def test_a_long_message_leaves_room_for_what_to_do() -> None:
+    failure = {"role": "worker", "index": 0, "exitCode": 1, "cause": "Exception", "action": "Correct the program."}
+    failure["message"] = "\n".join(f"line {i}" for i in range(40))
+    failed = [condition("Failed", "True", "ReplicaFailed", "x"), condition("Finished", "True", "Failed", "x")]
+    lines = told({"phase": "Failed", "conditions": failed, "lastFailure": failure}).splitlines()
+    assert any("line 39" in line for line in lines[:FIRST_SCREEN])
+    assert any("Correct the program." in line for line in lines[:FIRST_SCREEN])
