@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def operator(kube: Kube, target: Target, tmp_path_factory: pytest.TempPathFactor
         target.operator_image,
         target.trainer_image,
         tmp_path_factory.mktemp("operator"),
+        node=next(iter(target.cluster.nodes), ""),
         as_process=os.environ.get("IT_OPERATOR") == "process",
     )
     installation.install()
@@ -77,12 +79,18 @@ def audit(whole_audit: AuditLog) -> AuditLog:
     return whole_audit
 
 
-@pytest.fixture
-def workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
-    """Deleted in the background when the test is over."""
+@contextmanager
+def new_workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
+    """A namespace. Deleted in the background at the end."""
     namespace = f"it-{secrets.token_hex(4)}"
     kube.create("Namespace", "", {"metadata": {"name": namespace}})
     # Until then, no pod is let into the namespace, whoever makes it.
     eventually(lambda: kube.find("ServiceAccount", namespace, "default"), "the namespace has its ServiceAccount")
     yield Workspace(kube, namespace, target.operator_image, operator.log)
     kube.delete("Namespace", "", namespace)
+
+
+@pytest.fixture
+def workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
+    with new_workspace(kube, target, operator) as made:
+        yield made

@@ -37,6 +37,8 @@ class Installation:
     trainer_image: str
     folder: Path
     """For log files and the kubeconfig of the processes."""
+    node: str = ""
+    """Where the operator's pods run, so that another one can be stopped; empty: wherever there is room."""
     session: str = field(default_factory=lambda: secrets.token_hex(4))
     """Marks the operator's pods, so that an image that was built anew under the same tag is really started."""
     as_process: bool = False
@@ -46,7 +48,11 @@ class Installation:
     def install(self, **values: Any) -> None:
         """Installs or upgrades to exactly these values, and waits until the new pods are ready."""
         images = {"image": _image(self.operator_image), "trainerImage": _image(self.trainer_image)}
-        ours = {"replicas": 0 if self.as_process else 1, "podAnnotations": {"tests/session": self.session}}
+        ours = {
+            "replicas": 0 if self.as_process else 1,
+            "podAnnotations": {"tests/session": self.session},
+            "nodeSelector": {"kubernetes.io/hostname": self.node} if self.node else {},
+        }
         helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, **ours, **values})
 
     def upgrade(self, **values: Any) -> None:

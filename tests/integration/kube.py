@@ -17,12 +17,14 @@ Object = dict[str, Any]
 
 RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ConfigMap": ("/api/v1", "configmaps", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "Deployment": ("/apis/apps/v1", "deployments", True),
     "Event": ("/api/v1", "events", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "Namespace": ("/api/v1", "namespaces", False),
     "Node": ("/api/v1", "nodes", False),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims", True),
     "Pod": ("/api/v1", "pods", True),
     "ResourceQuota": ("/api/v1", "resourcequotas", True),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),

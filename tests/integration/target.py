@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster import release
-from localcluster.clusters import select
+from localcluster.clusters import Cluster, select
 from localcluster.layout import ClusterError
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
+    cluster: Cluster
     kubeconfig: Path
     operator_image: str
     """Also what most test pods run: every cluster here has it, and it has Python."""
@@ -30,11 +31,12 @@ class Target:
 
 
 def prepare() -> Target:
-    """A running cluster that has the images. Raises ClusterError."""
+    """A running cluster of two nodes that has the images. Raises ClusterError."""
     cluster = select()
-    cluster.ensure_up()
+    cluster.ensure_up(nodes=2)
     release.build_images(cluster)
     return Target(
+        cluster=cluster,
         kubeconfig=cluster.kubeconfig,
         operator_image=os.environ.get("TFGPU_OPERATOR_IMAGE") or release.operator_image(),
         trainer_image=os.environ.get("TFGPU_TRAINER_IMAGE") or release.trainer_image(),

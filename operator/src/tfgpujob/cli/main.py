@@ -16,6 +16,7 @@ from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.output import coloured
 
 VERBS: Final = {
+    "Without a cluster": ("run",),
     "Coming from TFJob": ("convert",),
     "This tool": ("completion",),
 }
@@ -56,7 +57,7 @@ def tfgpu() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit code."""
-    program = Path(sys.argv[0]).name.replace("kubectl-", "kubectl ")
+    program = "kubectl tfgpu" if Path(sys.argv[0]).name == "kubectl-tfgpu" else "tfgpu"
     try:
         code = tfgpu.main(arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.pruned import pruned_fields
 from tfgpujob.core.records import trim_pod, trim_service
 from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Pod, Refusal, Service
-from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.shell.ports import ApiError, Objects
 from tfgpujob.shell.store import Key, Store
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Answers:
 class Hands:
     """Creates and deletes objects of a job, and puts what the API server answers into the store at once."""
 
-    def __init__(self, cluster: Cluster, store: Store) -> None:
+    def __init__(self, cluster: Objects, store: Store) -> None:
         self._cluster = cluster
         self._store = store
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Event, Object
-from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.shell.ports import ApiError, Objects
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Herald:
     As with every Kubernetes controller, an event may be lost; what must not be is in the status.
     """
 
-    def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
+    def __init__(self, cluster: Objects, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._now = now
         self._untold: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(MOST_UNTOLD)

@@ -1,4 +1,5 @@
-"""The API server as the operator uses it. `kube.py` is the real one; the tests have one in memory.
+"""The API server as the operator uses it. `kube.py` is the real one; the tests have one in memory, and a job that
+runs without a cluster has processes on one machine (cli/local/).
 
 Every call is one request. Nothing is retried here: the queue retries whole reconciliations.
 """
@@ -56,16 +57,11 @@ class Credentials:
     token: str | None = None
 
 
-class Cluster(Protocol):
-    """Reads and writes of single objects, and chunked lists. Raises ApiError."""
+class Objects(Protocol):
+    """Reads and writes of single objects: all that bringing a job to what the core says takes. Raises ApiError."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """404 → ApiError(code=404)."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
-    ) -> ListPage:
-        """`namespace` None lists the whole cluster; a token that is too old raises ApiError(code=410)."""
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         """Pods are created with strict field validation where the server knows it."""
@@ -86,6 +82,15 @@ class Cluster(Protocol):
         """PUT on /status; metadata.resourceVersion is required, a stale one gives 409."""
 
     async def create_event(self, namespace: str, body: Object) -> None: ...
+
+
+class Cluster(Objects, Protocol):
+    """All that the operator asks of the API server: single objects, chunked lists and its Lease. Raises ApiError."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+    ) -> ListPage:
+        """`namespace` None lists the whole cluster; a token that is too old raises ApiError(code=410)."""
 
     async def get_lease(self, namespace: str, name: str) -> Object: ...
 

@@ -15,7 +15,7 @@ from tfgpujob.core.snapshot import Conclusion, Config, Event, Kind, Object, Outc
 from tfgpujob.shell.carry import Answers, Hands, at_once
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.shell.ports import ApiError, Objects
 from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.store import Key, Store
 
@@ -65,7 +65,7 @@ class Worker:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Objects,
         store: Store,
         queue: Queue,
         herald: Herald,

@@ -1,0 +1,79 @@
+"""What a person sees of a local run: the leading replica's words, what restarts, and a line of progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from tfgpujob.cli.output import Progress, coloured
+from tfgpujob.units import duration
+
+_COLOURS: Final = ("cyan", "magenta", "green", "blue", "yellow")
+_TRAINER: Final = "tfgpu-train: "
+_PROGRESS: Final = '{"tfgpu": "progress"'
+_BAR: Final = 20
+
+
+class Screen:
+    """`replicas` in the order of the plan; `lead` is whose words stand for all, as all train the same model.
+
+    `everything` shows each line of each replica: always so for a user's own command, whose lines we can't tell apart.
+    """
+
+    def __init__(self, replicas: Sequence[str], lead: str, *, everything: bool) -> None:
+        self._lead, self._everything = lead, everything
+        self._width = max(map(len, replicas))
+        self._colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(replicas)}
+        self._progress = Progress()
+        self._line = ""
+
+    def said(self, replica: str, line: str) -> None:
+        """A line of a replica's output. What is not shown is in its log."""
+        if line.startswith(_PROGRESS):
+            if replica == self._lead:
+                self._show_progress(line)
+        elif self._everything:
+            self._print(replica, line)
+        elif replica == self._lead and line.startswith(_TRAINER):
+            self._print(replica, line.removeprefix(_TRAINER))
+
+    def say(self, text: str, colour: str | None = None) -> None:
+        """A line of our own."""
+        self._write(coloured(text, colour) if colour else text)
+
+    def close(self) -> None:
+        """No more progress."""
+        self._line = ""
+        self._progress.clear()
+
+    def _print(self, replica: str, line: str) -> None:
+        self._write(f"{coloured(f'{replica:<{self._width}} |', self._colours[replica])} {line}")
+
+    def _write(self, line: str) -> None:
+        self._progress.clear()
+        click.echo(line)
+        sys.stdout.flush()
+        if self._line:
+            self._progress.show(self._line)
+
+    def _show_progress(self, line: str) -> None:
+        try:
+            self._line = progress_line(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            return
+        self._progress.show(self._line)
+
+
+def progress_line(record: Mapping[str, Any]) -> str:
+    """`[#####     ] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`."""
+    step, steps = int(record["step"]), int(record["steps"])
+    bar = "#" * (_BAR * step // max(1, steps))
+    left = duration((steps - step) * float(record["stepSeconds"]))
+    return (
+        f"[{bar:<{_BAR}}] step {step}/{steps}, epoch {record['epoch']}/{record['epochs']}, "
+        f"loss {float(record['loss']):.4f}, {float(record['examplesPerSecond']):.0f} examples/s, {left} to go"
+    )

@@ -1,0 +1,224 @@
+"""A job from its start to its end on this machine: the operator's worker, its signals, and what to say at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tfgpujob import names
+from tfgpujob.api import RunPolicy
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.local.cluster import LocalCluster
+from tfgpujob.cli.local.folder import Folder
+from tfgpujob.cli.local.plan import CONFIG
+from tfgpujob.cli.local.screen import Screen
+from tfgpujob.cli.local.translate import Here, launch
+from tfgpujob.core.draft import moment
+from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.names import Condition
+from tfgpujob.shell.events import Herald
+from tfgpujob.shell.logs import TextFormatter
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.queue import Queue
+from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.worker import Core, Worker
+from tfgpujob.units import duration
+
+_LEFTOVERS_SECONDS: Final = 10.0
+"""What still runs when the job is finished has nothing left to save."""
+_FIRST_REVISION: Final = "1"
+
+
+def new_job(job: Object, before: Object | None) -> Object:
+    """The job as an API server would give it: a new one, or the next generation of one that has not finished."""
+    metadata = {**job["metadata"], "uid": str(uuid.uuid4()), "generation": 1, "resourceVersion": _FIRST_REVISION}
+    if before is None or is_true(before, Condition.FINISHED):
+        return {**job, "metadata": metadata}
+    kept = before["metadata"]
+    metadata |= {"uid": kept["uid"], "generation": kept["generation"] + 1, "resourceVersion": kept["resourceVersion"]}
+    return {**job, "metadata": metadata, "status": before.get("status") or {}}
+
+
+class Session:
+    """Runs one job. `again` is the command that goes on with it."""
+
+    def __init__(self, job: Object, here: Here, screen: Screen, again: str) -> None:
+        self._folder: Folder = here.folder
+        self._screen, self._again = screen, again
+        self._key = Key(job["metadata"]["namespace"], job["metadata"]["name"])
+        self._store, self._queue = Store(), Queue(random.random)
+        self._something = asyncio.Event()
+        self._signals: list[signal.Signals] = []
+        self._cluster = LocalCluster(
+            job,
+            launch=lambda pod: launch(pod, here),
+            changed=self._changed,
+            gone=self._gone,
+            on_line=lambda pod, line: screen.said(replica_of(pod), line),
+            on_event=self._on_event,
+        )
+
+    async def run(self) -> Exit:
+        """To the end of the job, or until it is stopped and has saved. Raises CliError if it fails."""
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._log_to_file()
+        self._changed(Kind.JOB, self._cluster.job)
+        herald = Herald(self._cluster, _now)
+        core = Core(reconcile, conclude, CONFIG)
+        worker = Worker(self._cluster, self._store, self._queue, core=core, now=_now, herald=herald, metrics=Metrics())
+        working = [asyncio.create_task(work()) for work in (worker.run, herald.run)]
+        try:
+            await self._settled()
+        finally:
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
+            self._cluster.kill()
+            self._screen.close()
+        return self._end(time.monotonic() - began)
+
+    async def _settled(self) -> None:
+        """The job is finished or stopped, and no process is left."""
+        while not (finished := is_true(self._cluster.job, Condition.FINISHED)) and not self._has_stopped():
+            await self._next()
+        if finished:
+            for process in self._cluster.processes.values():
+                process.stop()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEFTOVERS_SECONDS):
+                    while self._cluster.processes:
+                        await self._next()
+
+    def _has_stopped(self) -> bool:
+        # A run that is resumed is Suspended too, until its first look.
+        stopping = self._signals and is_true(self._cluster.job, Condition.SUSPENDED)
+        return bool(stopping or len(self._signals) > 1) and not self._cluster.processes
+
+    async def _next(self) -> None:
+        self._something.clear()
+        await self._something.wait()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals.append(number)
+        self._something.set()
+        if len(self._signals) > 1:
+            self._cluster.kill()
+            return
+        self._screen.close()
+        self._screen.say("stopping: saving a checkpoint (^C again: end at once, without saving)", "yellow")
+        # What a person would do in a cluster, so the order in which replicas stop is the core's.
+        self._cluster.edit(lambda spec: spec.update(runPolicy={**spec.get("runPolicy", {}), "suspend": True}))
+
+    def _changed(self, kind: Kind, obj: Object) -> None:
+        if kind is Kind.JOB:
+            self._folder.keep(obj)
+        self._store.put(kind, obj)
+        self._wake()
+
+    def _on_event(self, event: Object) -> None:
+        """What the operator would tell as an event, if something is wrong; and when it starts again."""
+        if event["type"] == "Warning" and not is_true(self._cluster.job, Condition.FINISHED):
+            self._screen.say(f"{event['message']}{when_again(self._cluster.job, _now())}", "yellow")
+
+    def _gone(self, kind: Kind, obj: Object) -> None:
+        metadata = obj["metadata"]
+        self._store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
+        self._wake()
+
+    def _wake(self) -> None:
+        self._queue.add(self._key)
+        self._something.set()
+
+    def _log_to_file(self) -> None:
+        """What the worker does goes to logs/tfgpu.log."""
+        handler = logging.FileHandler(self._folder.logs / "tfgpu.log")
+        handler.setFormatter(TextFormatter())
+        logger = logging.getLogger("tfgpujob")
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        logger.addHandler(handler)
+
+    def _end(self, seconds: float) -> Exit:
+        job = self._cluster.job
+        if is_true(job, Condition.SUCCEEDED):
+            self._screen.say(f"{self._key.name} succeeded in {duration(seconds)}{self._result()}", "green")
+            return Exit.OK
+        if is_true(job, Condition.FAILED):
+            raise CliError(*self._failure(job), Exit.JOB_FAILED)
+        step = self._folder.last_step()
+        saved = "nothing is saved yet" if step is None else f"saved after step {step}"
+        self._screen.say(f"{self._key.name} is stopped, {saved}; go on with: {self._again}")
+        return Exit.INTERRUPTED if self._signals[0] is signal.SIGINT else Exit.TERMINATED
+
+    def _failure(self, job: Object) -> tuple[str, str]:
+        failure = job["status"].get("lastFailure") or {}
+        said = str(failure.get("message", "")).partition("\n")[0]
+        problem = f"{self._key.name} failed: {message(job, Condition.FAILED)}{f' {said}' if said else ''}"
+        return (
+            problem,
+            f"{failure.get('action', '')} The logs are in {self._folder.shown()}/logs; {self._again} goes on",
+        )
+
+    def _result(self) -> str:
+        """Where the model is, and whether all replicas ended with the same weights, as the trainers' last words say."""
+        summaries = [summary for _, words in self._cluster.end_of.values() if (summary := _summary(words))]
+        if not summaries:
+            return ""
+        digests = {summary.get("weightsSha256") for summary in summaries}
+        equal = f", the weights of all {len(summaries)} are equal" if len(digests) == 1 and len(summaries) > 1 else ""
+        return f"{equal}; the model is {self._folder.shown()}/model.keras"
+
+
+def when_again(job: Object, now: datetime) -> str:
+    """` Restart 1 of 6, in 9s.`; empty when nothing waits."""
+    status, policy = job.get("status") or {}, job["spec"].get("runPolicy") or {}
+    at = (status.get("retry") or {}).get("notBefore")
+    limit = policy.get("backoffLimit", RunPolicy().backoff_limit)
+    return f" Restart {status['restarts']} of {limit}, in {duration((moment(at) - now).total_seconds())}." if at else ""
+
+
+def is_true(job: Object, condition: Condition) -> bool:
+    """Whether a condition of the job's status is True."""
+    return any(c["type"] == condition and c["status"] == "True" for c in _conditions(job))
+
+
+def message(job: Object, condition: Condition) -> str:
+    """A condition's message; empty if it is not there."""
+    return next((str(c["message"]) for c in _conditions(job) if c["type"] == condition), "")
+
+
+def replica_of(pod: Object) -> str:
+    """`worker-0`."""
+    labels = pod["metadata"]["labels"]
+    return f"{labels[names.LABEL_REPLICA_TYPE]}-{labels[names.LABEL_REPLICA_INDEX]}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _conditions(job: Object) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = (job.get("status") or {}).get("conditions") or []
+    return found
+
+
+def _summary(words: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(words)
+    except ValueError:
+        return {}
+    summary: Mapping[str, Any] = found.get("summary") or {} if isinstance(found, dict) else {}
+    return summary

@@ -1,0 +1,133 @@
+"""`tfgpu run`: a job as processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+
+import click
+
+from tfgpujob.cli import options
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.job_file import JobFile, read_job
+from tfgpujob.cli.local import plan as preflight
+from tfgpujob.cli.local.devices import share_out, visible_gpus
+from tfgpujob.cli.local.folder import Folder
+from tfgpujob.cli.local.ports import Ports
+from tfgpujob.cli.local.screen import Screen
+from tfgpujob.cli.local.session import Session, new_job
+from tfgpujob.cli.local.translate import Here
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.snapshot import Object
+from tfgpujob.core.tf_config import Address, tf_config
+from tfgpujob.names import Role
+
+_ROOT = Path("runs")
+
+
+@click.command()
+@options.job_file
+@click.argument("command_line", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--local", is_flag=True, help="On this machine, without a cluster.")
+@click.option("--resume", is_flag=True, help="Go on with the run in the folder, from its last checkpoint.")
+@click.option("--fresh", is_flag=True, help="Start anew; a run that is in the folder is renamed, not deleted.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of the run. [default: runs/NAME]")
+@click.option(
+    "--code",
+    type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
+    help="Folder of your modules, in place of /code. [default: where JOB.YAML is]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show every line of every replica.")
+def command(
+    file: str,
+    command_line: tuple[str, ...],
+    *,
+    local: bool,
+    resume: bool,
+    fresh: bool,
+    directory: Path | None,
+    code: Path | None,
+    verbose: bool,
+) -> int:
+    """Train on this machine, as the cluster would: same planner, TF_CONFIG, restart rules and trainer.
+
+    ^C saves a checkpoint and stops; --resume goes on, with the same result as if nothing had happened. A job without
+    spec.trainer runs the command of its template, or the one after --.
+    """
+    if not local:
+        raise CliError("run is for this machine", "add --local")
+    if resume and fresh:
+        raise CliError("--resume and --fresh are given together", "keep one of them")
+    job_file = read_job(file)
+    name = job_file.job["metadata"]["name"]
+    folder = Folder((directory or _ROOT / name).resolve())
+    beside = Path.cwd() if file == "-" else Path(file).resolve().parent
+    code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
+    plan = preflight.check(job_file, code_directory, command_line)
+    before = _open(folder, name, resume=resume, fresh=fresh)
+    here = Here(
+        folder=folder,
+        code=code_directory,
+        ports=Ports(),
+        devices=share_out(job_file.spec, plan, visible_gpus()),
+        replicas=len(plan.pods()),
+        command=command_line,
+    )
+    replicas = [f"{role}-{index}" for role, index in plan.pods()]
+    lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
+    screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None)
+    _introduce(screen, job_file, plan, here)
+    session_job = new_job(job_file.job, before)
+    try:
+        return int(asyncio.run(_run(session_job, here, screen, _again(file, directory, code, command_line))))
+    finally:
+        here.ports.close()
+
+
+async def _run(job: Object, here: Here, screen: Screen, again: str) -> Exit:
+    return await Session(job, here, screen, again).run()
+
+
+def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | None:
+    """The run to go on with, or None. Raises CliError rather than go on with one in silence."""
+    if resume and not folder.holds_a_run():
+        raise CliError(f"{folder.shown()} holds no run to resume", "leave --resume out, or name its folder with --dir")
+    if not resume and not fresh and folder.holds_a_run():
+        raise CliError(
+            f"{folder.shown()} holds an earlier run", "--resume goes on with it, --fresh starts anew and keeps it aside"
+        )
+    folder.open()
+    if fresh and folder.holds_a_run():
+        aside = folder.set_aside()
+        click.echo(f"the earlier run is now in {aside.name}")
+        folder.open()
+    before = folder.job()
+    if before is not None and before["metadata"]["name"] != name:
+        raise CliError(
+            f"{folder.shown()} holds a run of {before['metadata']['name']}", "name another folder with --dir"
+        )
+    return before
+
+
+def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here) -> None:
+    metadata = file.job["metadata"]
+    roles = ", ".join(f"{count} × {role}" for role, count in plan.counts.items())
+    screen.say(f"{metadata['name']}: {file.spec.strategy} on this machine, {roles}")
+    for line in preflight.ignored(file, here.folder.shown(), str(here.code)):
+        screen.say(f"  without effect here: {line}")
+    if here.devices.note:
+        screen.say(f"  {here.devices.note}")
+    address = Address(metadata["name"], metadata["namespace"])
+    for role in plan.counts:
+        if tf_config(file.spec.strategy, plan, address, role, 0) is not None:
+            tasks = [here.ports.local(task) for task in address.tasks(plan, role)]
+            screen.say(f"  {role} listens on {', '.join(tasks)}")
+    logs = ", ".join(f"{role}-{index}.log" for role, index in plan.pods())
+    screen.say(f"  results in {here.folder.shown()}, logs in {here.folder.shown()}/logs: {logs}")
+
+
+def _again(file: str, directory: Path | None, code: Path | None, command_line: tuple[str, ...]) -> str:
+    words = ["tfgpu", "run", file, "--local", "--resume"]
+    words += [word for flag, value in (("--dir", directory), ("--code", code)) if value for word in (flag, str(value))]
+    return shlex.join([*words, *(("--", *command_line) if command_line else ())])

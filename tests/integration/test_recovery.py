@@ -1,0 +1,261 @@
+"""Real training that loses a task, and pods that lose their node. All jobs run at the same time.
+
+The cluster has two nodes, and the second one goes as by a power cut. The operator stays on the first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from localcluster.layout import ClusterError
+from tests.integration.conftest import new_workspace
+from tests.integration.installed import Installation
+from tests.integration.kube import Kube, Object
+from tests.integration.target import Target
+from tests.integration.workspace import RUN_ON, Workspace
+
+MODULE = Path(__file__).with_name("slow_digits.py")
+STEPS = 120
+NOBODY, FIRST, SECOND = "nobody", "0", "1"
+FORCE_AFTER = 3
+"""spec.runPolicy.forceDeleteAfterSeconds of all jobs here; the default is 60."""
+
+
+@dataclass
+class Disaster:
+    """What ran when the second node went, and what the clock said."""
+
+    workspace: Workspace
+    stays: str
+    """The node that is left."""
+    goes: str
+    before: dict[str, dict[str, str]] = field(default_factory=dict)
+    """uids of the pods of each job when the node went."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """From the power cut until …"""
+
+
+@pytest.fixture(scope="module")
+def disaster(kube: Kube, target: Target, operator: Installation, request: pytest.FixtureRequest) -> Iterator[Disaster]:
+    """All jobs of this module, submitted together; two of them train, one is undisturbed."""
+    if len(target.cluster.nodes) < 2:
+        pytest.skip("this cluster has no second node")
+    with new_workspace(kube, target, operator) as workspace:
+        stays, goes = target.cluster.nodes[0], target.cluster.nodes[-1]
+        found = Disaster(workspace, stays, goes)
+        code = {"metadata": {"name": "code"}, "data": {"train.py": MODULE.read_text()}}
+        kube.create("ConfigMap", workspace.namespace, code)
+        for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND), ("moved", NOBODY)):
+            _claim(workspace, name)
+            workspace.submit(_training(name, victim, spread=name == "moved", stays=stays))
+        for job in (_custom(workspace, stays), _servers(workspace, stays), _deleted(workspace, goes)):
+            workspace.submit(job)
+        for name in ("alone", "servers", "deleted"):
+            workspace.wait_for(name, "Running", seconds=60)
+        workspace.eventually(lambda: _steps_done(workspace, "moved") > STEPS // 4, "it trains", seconds=120)
+        names = ("moved", "alone", "servers", "deleted")
+        found.before = {name: workspace.uids(name) for name in names}
+        assert goes in {pod["spec"]["nodeName"] for pod in workspace.pods("moved").values()}
+        cut = time.monotonic()
+        try:
+            target.cluster.stop_node(goes)
+        except ClusterError as error:
+            pytest.skip(error.problem)
+        try:
+            workspace.delete("deleted")
+            workspace.submit(_deleted(workspace, stays))
+            _clock(found, cut)
+            yield found
+        finally:
+            target.cluster.start_node(goes)
+            told = ", ".join(f"{what} after {seconds:.1f} s" for what, seconds in found.seconds.items())
+            with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+                print(f"\na node was lost: {told}")
+
+
+def _clock(found: Disaster, cut: float) -> None:
+    """Waits until the training goes on, and notes when which stage was reached."""
+    workspace = found.workspace
+    stages = {
+        "the operator says so": lambda: workspace.status("moved")["attempt"] == 2,
+        "the stuck pod is gone": lambda: found.before["moved"].items().isdisjoint(workspace.uids("moved").items()),
+        "all pods are ready": lambda: workspace.condition("moved", "Running").get("status") == "True",
+        "the training goes on": lambda: _steps_done(workspace, "moved") > 0,
+    }
+    for what, reached in stages.items():
+        workspace.eventually(reached, what, seconds=120)
+        found.seconds[what] = time.monotonic() - cut
+
+
+def _claim(workspace: Workspace, name: str) -> None:
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    workspace.kube.create("PersistentVolumeClaim", workspace.namespace, {"metadata": {"name": name}, "spec": spec})
+
+
+def _training(name: str, victim: str, *, spread: bool, stays: str) -> Object:
+    """Two real workers on the node that stays, or one on each."""
+    template = {
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "containers": [{"name": "tensorflow", "env": [{"name": "KILL_REPLICA", "value": victim}]}],
+            **(_apart(name) if spread else _on(stays)),
+        }
+    }
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "strategy": "MultiWorkerMirrored",
+            "replicaSpecs": {"worker": {"replicas": 2, "template": template}},
+            "gpu": {"perReplica": 0},
+            "runPolicy": {"backoffLimit": 1, "forceDeleteAfterSeconds": FORCE_AFTER},
+            "trainer": {
+                "entrypoint": "train.py",
+                "code": {"configMap": {"name": "code"}},
+                "globalBatchSize": 128,
+                "epochs": STEPS // 12,
+                "output": {"claim": name},
+                "checkpoint": {"everySteps": 10},
+            },
+        },
+    }
+
+
+def _on(node: str) -> Object:
+    return {"nodeSelector": {"kubernetes.io/hostname": node}}
+
+
+def _apart(name: str) -> Object:
+    """Workers on different nodes, as long as there are two."""
+    term = {
+        "labelSelector": {"matchLabels": {"tfgpu.dev/job-name": name, "tfgpu.dev/replica-type": "worker"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    return {"affinity": {"podAntiAffinity": preferred}}
+
+
+def _programs(workspace: Workspace, name: str, strategy: str, placed: Mapping[str, Object], **policy: Any) -> Object:
+    """A job of programs that run on; `placed` has the pod fields and numbers of each role."""
+    job = workspace.new_job(name, RUN_ON, strategy=strategy, roles={}, runPolicy=policy)
+    template = workspace.new_job(name, RUN_ON)["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    for role, fields in placed.items():
+        replicas = {"replicas": 2} if role == "worker" else {}
+        job["spec"]["replicaSpecs"][role] = {**replicas, "template": {"spec": {**template, **fields}}}
+    return job
+
+
+def _custom(workspace: Workspace, stays: str) -> Object:
+    placed = {"chief": _on(stays), "worker": _apart("alone")}
+    return _programs(workspace, "alone", "Custom", placed, restartScope="Replica", forceDeleteAfterSeconds=FORCE_AFTER)
+
+
+def _servers(workspace: Workspace, stays: str) -> Object:
+    placed = {"chief": _on(stays), "ps": _on(stays), "worker": _apart("servers")}
+    return _programs(workspace, "servers", "ParameterServer", placed, forceDeleteAfterSeconds=FORCE_AFTER)
+
+
+def _deleted(workspace: Workspace, node: str) -> Object:
+    return _programs(
+        workspace, "deleted", "MultiWorkerMirrored", {"worker": _on(node)}, forceDeleteAfterSeconds=FORCE_AFTER
+    )
+
+
+def _log(workspace: Workspace, name: str) -> str:
+    """What worker 0 has said; empty before its program has begun."""
+    pod = workspace.pods(name).get(f"{name}-worker-0", {"status": {}})
+    states = pod["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
+    if "waiting" in states[0]["state"] or "deletionTimestamp" in pod["metadata"]:
+        return ""
+    return workspace.kube.log(workspace.namespace, f"{name}-worker-0", "tensorflow")
+
+
+def _steps_done(workspace: Workspace, name: str) -> int:
+    """Of the pods that are there now, at the end of an epoch."""
+    epochs = re.findall(r"epoch (\d+)", _log(workspace, name))
+    return 12 * int(epochs[-1]) if epochs else 0
+
+
+def digests(workspace: Workspace, name: str) -> set[str]:
+    """Of the weights with which each worker has ended."""
+    messages = [pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+                for pod in workspace.pods(name).values()]  # fmt: skip
+    return {json.loads(message)["summary"]["weightsSha256"] for message in messages}
+
+
+@pytest.mark.parametrize(("name", "victim"), [("first", FIRST), ("second", SECOND)])
+def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, name: str, victim: str) -> None:
+    """kill -9 of either task, between two checkpoints: the gang resumes, and ends with an undisturbed run's weights."""
+    workspace = disaster.workspace
+    for job in (name, "undisturbed"):
+        assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
+    status = workspace.status(name)
+    assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (2, 1, 0)
+    failure = status["lastFailure"]
+    assert (failure["role"], failure["index"], failure["cause"]) == ("worker", int(victim), "Killed")
+    resumed = re.search(r"resuming after step (\d+)", _log(workspace, name))
+    assert resumed
+    assert int(resumed[1]) in {30, 40}
+    assert workspace.status("undisturbed")["attempt"] == 1
+    assert len(digests(workspace, "undisturbed")) == 1
+    assert digests(workspace, name) == digests(workspace, "undisturbed")
+
+
+def test_fault_node_lost(disaster: Disaster) -> None:
+    """Half of a real gang's node is gone: it goes on elsewhere from its checkpoint, and loses no bit and no budget."""
+    workspace = disaster.workspace
+    for job in ("moved", "undisturbed"):
+        assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
+    status = workspace.status("moved")
+    assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (2, 0, 1)
+    assert status["lastFailure"]["cause"] == "NodeLost"
+    assert {pod["spec"]["nodeName"] for pod in workspace.pods("moved").values()} == {disaster.stays}
+    assert re.search(r"resuming after step \d+", _log(workspace, "moved"))
+    assert digests(workspace, "moved") == digests(workspace, "undisturbed")
+
+
+def test_fault_terminating(disaster: Disaster) -> None:
+    """A deleted job's pods are stuck on the lost node: they are forced, and a new job of that name runs."""
+    workspace = disaster.workspace
+    workspace.wait_for("deleted", "Running", seconds=60)
+    assert not set(workspace.uids("deleted").values()) & set(disaster.before["deleted"].values())
+    assert workspace.status("deleted")["attempt"] == 1
+
+
+def test_a_replica_whose_node_is_lost_starts_again_alone(disaster: Disaster) -> None:
+    """Custom with restartScope Replica: one new pod, on the other node. All others stay."""
+    workspace = disaster.workspace
+    (new,) = replaced(disaster, "alone")
+    assert new in {"alone-worker-0", "alone-worker-1"}
+    status = workspace.status("alone")
+    assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (1, 0, 1)
+
+
+def test_a_worker_whose_node_is_lost_takes_the_chief_of_the_parameter_servers_along(disaster: Disaster) -> None:
+    """The chief would wait for the dead connection for a quarter of an hour; ps and the other worker stay."""
+    workspace = disaster.workspace
+    new = replaced(disaster, "servers")
+    assert new in ({"servers-chief-0", "servers-worker-0"}, {"servers-chief-0", "servers-worker-1"})
+    status = workspace.status("servers")
+    assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (1, 0, 1)
+
+
+def replaced(disaster: Disaster, name: str) -> set[str]:
+    """The pods that are new since the node went, once all run on the node that is left."""
+    workspace = disaster.workspace
+
+    def settled() -> bool:
+        pods = workspace.pods(name)
+        there = all(pod["spec"].get("nodeName") == disaster.stays for pod in pods.values())
+        ready = workspace.status(name).get("ready") == f"{len(disaster.before[name])}/{len(disaster.before[name])}"
+        return len(pods) == len(disaster.before[name]) and there and ready
+
+    workspace.eventually(settled, f"all pods of {name} run on {disaster.stays}", seconds=60)
+    now = workspace.uids(name)
+    return {pod for pod, uid in now.items() if uid != disaster.before[name][pod]}

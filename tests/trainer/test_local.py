@@ -1,0 +1,115 @@
+"""`tfgpu run --local` with real TensorFlow: two workers train, and neither ^C nor kill -9 changes the result by a bit.
+
+The tool is the other package's, so it comes by PYTHONPATH and runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.trainer.harness import until
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/digits-multiworker.yaml"
+EPOCHS = 40
+
+
+class Tool:
+    """One `tfgpu run` in a folder, and what it has printed."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.path = folder / f"{len(list(folder.glob('*.out')))}.out"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
+        environment["PYTHONPATH"] = str(ROOT / "operator/src")
+        with self.path.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local", *options],
+                cwd=folder,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def printed(self) -> str:
+        return self.path.read_text()
+
+    def wait(self) -> int:
+        try:
+            return self.process.wait(90)
+        finally:
+            self.process.kill()
+
+    def wait_for(self, text: str) -> None:
+        until(lambda: text in self.printed or self.process.poll() is not None)
+        assert text in self.printed, self.printed
+
+    def replicas(self) -> Sequence[int]:
+        """The pids of the replicas, in the order in which they were started."""
+        pid = self.process.pid
+        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def folder_with_job(folder: Path, **trainer: object) -> Path:
+    job = yaml.safe_load(EXAMPLE.read_text())
+    job["spec"]["trainer"] |= trainer
+    folder.mkdir()
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    return folder
+
+
+def weights(tool: Tool) -> str:
+    (found,) = re.findall(r"weights sha256 (\w+)", tool.printed)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> str:
+    """The weights after EPOCHS epochs that nothing interrupted."""
+    tool = Tool(folder_with_job(tmp_path_factory.mktemp("local") / "whole", epochs=EPOCHS))
+    assert tool.wait() == 0, tool.printed
+    return weights(tool)
+
+
+def test_the_example_trains_with_two_workers_and_tells_the_time(tmp_path, record_property):
+    began = time.monotonic()
+    tool = Tool(folder_with_job(tmp_path / "example"))
+    assert tool.wait() == 0, tool.printed
+    record_property("seconds", round(time.monotonic() - began, 1))
+    assert "global batch 128 = 64 × 2 workers × 1 micro-batch" in tool.printed
+    assert "the weights of all 2 are equal; the model is runs/digits/model.keras" in tool.printed
+    summary = json.loads((tool.path.parent / "runs/digits/checkpoints/COMPLETED.json").read_text())["summary"]
+    assert summary["splits"]["test"]["accuracy"] >= 0.95
+
+
+def test_interrupt_saves_and_resume_ends_with_the_same_weights(tmp_path, undisturbed):
+    folder = folder_with_job(tmp_path / "interrupted", epochs=EPOCHS)
+    tool = Tool(folder)
+    tool.wait_for(f"epoch 5/{EPOCHS}")
+    tool.process.send_signal(signal.SIGINT)
+    assert tool.wait() == 130, tool.printed
+    (step,) = re.findall(r"digits is stopped, saved after step (\d+); go on with", tool.printed)
+    again = Tool(folder, "--resume")
+    assert again.wait() == 0, again.printed
+    assert f"resuming after step {step}" in again.printed
+    assert weights(again) == undisturbed
+
+
+def test_a_killed_worker_restarts_the_gang_from_the_last_checkpoint(tmp_path, undisturbed):
+    tool = Tool(folder_with_job(tmp_path / "killed", epochs=EPOCHS))
+    tool.wait_for(f"epoch 5/{EPOCHS}")
+    os.kill(tool.replicas()[1], signal.SIGKILL)
+    assert tool.wait() == 0, tool.printed
+    assert "digits-worker-1 ended with exit code 137 (Error); attempt 2 follows. Restart 1 of 6" in tool.printed
+    assert "resuming after step" in tool.printed
+    assert weights(tool) == undisturbed

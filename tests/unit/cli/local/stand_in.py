@@ -1,0 +1,30 @@
+"""A user's own program: does what its first argument says. Started by `tfgpu run … -- python stand_in.py WHAT`."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+
+def main() -> None:
+    what = sys.argv[1]
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    print(f"started as {task.get('type')} {task.get('index')} in attempt {os.environ['TFGPU_ATTEMPT']}", flush=True)
+    if what == "config":
+        print(os.environ["TF_CONFIG"], flush=True)
+    elif what == "fail":
+        print("the last line", flush=True)
+        sys.exit(3)
+    elif what == "wait":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        time.sleep(100)
+    elif what == "stubborn":
+        signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
+        while True:
+            time.sleep(1)
+    elif what == "die-once" and os.environ["TFGPU_REPLICA_RESTART"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+main()

@@ -1,0 +1,83 @@
+"""What is refused before anything starts, and what is said to have no effect."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tfgpujob.cli.exits import CliError
+from tfgpujob.cli.job_file import JobFile, read_job
+from tfgpujob.cli.local.plan import check, code_folder, ignored
+
+OWN: dict[str, Any] = {"strategy": "OneDevice", "image": "x", "replicaSpecs": {"worker": {}}}
+TRAINER = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1}
+
+
+def job_file(folder: Path, spec: dict[str, Any], *others: dict[str, Any]) -> JobFile:
+    job = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "a"}, "spec": spec}
+    (folder / "job.yaml").write_text(yaml.safe_dump_all([job, *others]))
+    return read_job(str(folder / "job.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("more", "command", "problem"),
+    [
+        ({"runPolicy": {"suspend": True}}, ["x"], "spec.runPolicy.suspend: is true"),
+        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, ["x"], "is another controller"),
+        ({}, [], "runs its image's own command.*-- python train.py"),
+    ],
+)
+def test_jobs_that_cannot_run_here(more: dict[str, Any], command: list[str], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=problem):
+        check(job_file(tmp_path, {**OWN, **more}), tmp_path, command)
+
+
+def test_two_commands_are_one_too_many(tmp_path: Path) -> None:
+    spec = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": TRAINER}
+    with pytest.raises(CliError, match="keep one of them"):
+        check(job_file(tmp_path, spec), tmp_path, ["python"])
+
+
+def test_code_comes_from_the_flag_else_the_files_own_config_map_else_beside_it(tmp_path: Path) -> None:
+    spec = {
+        "strategy": "OneDevice",
+        "replicaSpecs": {"worker": {}},
+        "trainer": {**TRAINER, "code": {"configMap": {"name": "code"}}},
+    }
+    code = {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"train.py": "print()"}}
+    file = job_file(tmp_path, spec, code)
+    assert code_folder(file, Path("/given"), tmp_path, tmp_path / "s") == Path("/given")
+    assert code_folder(job_file(tmp_path, spec), None, tmp_path, tmp_path / "s") == tmp_path
+    folder = code_folder(file, None, tmp_path, tmp_path / "s")
+    assert (folder / "train.py").read_text() == "print()"
+
+
+def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
+    container = {"name": "tensorflow", "resources": {}, "env": [{"name": "KEY", "valueFrom": {}}]}
+    template = {"spec": {"containers": [container, {"name": "side"}], "tolerations": []}}
+    spec = {
+        "strategy": "OneDevice",
+        "image": "x",
+        "replicaSpecs": {"worker": {"template": template}},
+        "trainer": {**TRAINER, "output": {"claim": "c"}, "code": {"volume": {"claimName": "v"}}},
+        "runPolicy": {"ttlSecondsAfterFinished": 5},
+    }
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}
+    fields = "container side, env KEY (your shell's value is taken), resources, tolerations"
+    assert list(ignored(job_file(tmp_path, spec, claim), "runs/a", "/here")) == [
+        "image: this Python runs instead",
+        "spec.trainer.output.claim c: runs/a instead",
+        "spec.trainer.code: the files in /here instead",
+        f"spec.replicaSpecs.worker.template: {fields}",
+        "spec.runPolicy.ttlSecondsAfterFinished",
+        "other objects in the file: PersistentVolumeClaim c",
+    ]
+
+
+def test_a_plain_job_has_nothing_to_ignore(tmp_path: Path) -> None:
+    found = list(ignored(job_file(tmp_path, OWN), "runs/a", "/here"))
+    assert [line for line in found if not re.match("image: ", line)] == []
