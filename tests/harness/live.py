@@ -151,7 +151,7 @@ class LiveCluster:
         self._ready = threading.Event()
         self._stop = asyncio.Event()
         self._failed: BaseException | None = None
-        self._changed = threading.Condition()
+        self._changed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -183,12 +183,20 @@ class LiveCluster:
 
         def holds() -> bool:
             try:
-                return self.do(condition)
+                return condition()
             except ApiError:
                 return False
 
-        with self._changed:
-            assert self._changed.wait_for(holds, DEADLINE), what
+        async def wait() -> None:
+            async with asyncio.timeout(DEADLINE):
+                while not holds():
+                    self._changed.clear()
+                    await self._changed.wait()
+
+        try:
+            asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+        except TimeoutError:
+            raise AssertionError(f"not in time: {what}") from None
 
     def until_running(self, job: str) -> None:
         def runs() -> bool:
@@ -240,7 +248,7 @@ class LiveCluster:
         for actor in (self.scheduler, self.kubelet, GarbageCollector(self.server, delay=0.01)):
             actor.watch()
         self.front = Front(self.server)
-        self.server.observers.append(lambda _: self._wake())
+        self.server.observers.append(lambda _: self._changed.set())
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(_operating(self.server))
             app = web.Application()
@@ -252,10 +260,6 @@ class LiveCluster:
             self.kubeconfig.write_text(_kubeconfig(runner.addresses[0][1]))
             self._ready.set()
             await self._stop.wait()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
 
 @contextmanager

@@ -17,6 +17,19 @@ from tfgpujob.cli.output import coloured
 
 VERBS: Final = {
     "Without a cluster": ("run",),
+    "In a cluster": (
+        "submit",
+        "list",
+        "get",
+        "describe",
+        "logs",
+        "top",
+        "wait",
+        "suspend",
+        "resume",
+        "restart",
+        "delete",
+    ),
     "Coming from TFJob": ("convert",),
     "This tool": ("completion",),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from tfgpujob.cli.output import Format
 
 
-def output_option(*forms: Format) -> Any:
+def output_option(*forms: Format) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`-o`, with the forms that a verb has; the first is the default."""
     return click.option(
         "-o",

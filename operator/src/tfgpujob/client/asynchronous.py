@@ -82,8 +82,7 @@ class AsyncClient:
 
     async def watch(self, name: str, namespace: str | None = None) -> AsyncIterator[Job]:
         """The job as it is now, and again after every change, until it is deleted. Raises ApiError(404)."""
-        query = {"fieldSelector": f"metadata.name={name}"}
-        async for event in self._changes(_jobs(namespace or self.namespace), query):
+        async for event in self._changes(_jobs(namespace or self.namespace), name):
             if event.type == "DELETED":
                 return
             yield Job(_whole(event.object))
@@ -104,7 +103,7 @@ class AsyncClient:
             async for job in self.watch(name, namespace):
                 if job.is_true(condition) or job.finished:
                     return job
-        raise ApiError(_GONE, "NotFound", f"the job {name} was deleted")
+        raise _missing(name)
 
     async def suspend(self, name: str, namespace: str | None = None) -> Job:
         """Stop its pods and keep the job."""
@@ -234,8 +233,9 @@ class AsyncClient:
                 return found, metadata.get("resourceVersion", "")
             asked["continue"] = metadata["continue"]
 
-    async def _changes(self, path: str, query: Mapping[str, str]) -> AsyncIterator[WatchEvent]:
-        """What is there, as ADDED, and what happens to it. A DELETED that was missed is made up for."""
+    async def _changes(self, path: str, name: str) -> AsyncIterator[WatchEvent]:
+        """The object as it is, as ADDED, and what happens to it. A DELETED that was missed is made up for."""
+        query = {"fieldSelector": f"metadata.name={name}"}
         known: dict[str, Object] = {}
         while True:
             items, version = await self._items(path, query)
@@ -243,7 +243,7 @@ class AsyncClient:
             for uid in [uid for uid in known if uid not in now]:
                 yield WatchEvent("DELETED", known.pop(uid))
             if not items and not known:
-                raise ApiError(_GONE, "NotFound", f"{query.get('fieldSelector', path)}: there is none")
+                raise _missing(name)
             for uid, item in now.items():
                 if known.get(uid, {}).get("metadata") != item["metadata"]:
                     yield WatchEvent("ADDED", item)
@@ -279,6 +279,10 @@ class AsyncClient:
 def _jobs(namespace: str | None) -> str:
     where = f"/namespaces/{namespace}" if namespace is not None else ""
     return f"{_API}{where}/{names.PLURAL}"
+
+
+def _missing(name: str) -> ApiError:
+    return ApiError(_GONE, "NotFound", f'{names.PLURAL}.{names.GROUP} "{name}" not found')
 
 
 def _whole(item: Object) -> Object:

@@ -1,0 +1,82 @@
+"""What the verbs that talk to a cluster share: which cluster, which job, and what its errors mean."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from tfgpujob import names
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.client import ApiError, Client, InvalidJobError, NoClusterError
+
+_FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
+
+
+def cluster_verb(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds -n and --context to a verb, and gives it a connected `client`."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, context: str | None, namespace: str | None, **options: Any) -> Any:
+        with connected(context, namespace) as client:
+            return command(*arguments, client=client, **options)
+
+    with_context = click.option("--context", help="The kubeconfig's context, in place of the current one.")(run)
+    return click.option("-n", "--namespace", help="In place of the context's.")(with_context)
+
+
+@contextmanager
+def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
+    """A client whose errors end `tfgpu` with one line and the right exit code."""
+    # It says that a file is missing, which the error says too.
+    logging.getLogger("kubernetes").addHandler(logging.NullHandler())
+    try:
+        with Client(context=context, namespace=namespace) as client:
+            yield client
+    except NoClusterError as error:
+        raise CliError(str(error), code=Exit.CLUSTER) from error
+    except InvalidJobError as error:
+        raise CliError(str(error)) from error
+    except TimeoutError as error:
+        raise CliError(
+            "it took longer than --timeout", "the job goes on: look with tfgpu list", Exit.TIMEOUT
+        ) from error
+    except ApiError as error:
+        raise _explained(error) from error
+
+
+def _explained(error: ApiError) -> CliError:
+    message = " ".join(error.message.split())
+    if error.code == 404 and names.PLURAL in message and "could not find" not in message:
+        return CliError(message, "see tfgpu list", Exit.NOT_FOUND)
+    if error.code == 404:
+        fix = "is the operator installed here? See docs/install.md"
+        return CliError(f"the cluster does not serve this: {message}", fix, Exit.CLUSTER)
+    if error.code == 409:
+        return CliError(message, "delete it first, or choose another name", Exit.USAGE)
+    if error.code in {400, 422}:
+        return CliError(message, "correct it", Exit.USAGE)
+    fix = _FIXES.get(error.code, "is the cluster up, and is KUBECONFIG right?")
+    return CliError(message or str(error), fix, Exit.CLUSTER)
+
+
+def _complete_name(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the jobs there are; none when the cluster does not answer."""
+    try:
+        with Client(context=context.params.get("context"), namespace=context.params.get("namespace")) as client:
+            return [CompletionItem(job.name) for job in client.list() if job.name.startswith(incomplete)]
+    except (ApiError, NoClusterError):
+        return []
+
+
+job_name = click.argument("name", shell_complete=_complete_name)
+"""The name of a job in the cluster."""
+
+timeout = click.option(
+    "--timeout", "timeout_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long."
+)

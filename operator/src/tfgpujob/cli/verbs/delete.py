@@ -1,0 +1,18 @@
+"""`tfgpu delete`."""
+
+from __future__ import annotations
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.client import Client
+
+
+@click.command()
+@job_name
+@click.option("--keep-pods", is_flag=True, help="Leave its pods and its service as they are.")
+@cluster_verb
+def command(client: Client, name: str, *, keep_pods: bool) -> None:
+    """Delete a job with its pods."""
+    client.delete(name, propagation="Orphan" if keep_pods else "Background")
+    click.echo(f"{name} is deleted")

@@ -1,0 +1,20 @@
+"""`tfgpu describe`: what a job does, why it waits, what went wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.client import Client
+from tfgpujob.describe import describe
+
+
+@click.command()
+@job_name
+@cluster_verb
+def command(client: Client, name: str) -> None:
+    """Say what a job does, why it waits, what went wrong, and what to do next."""
+    job = client.get(name)
+    click.echo(describe(job.raw, client.pods(name), client.events(name), client.nodes(), datetime.now(UTC)))

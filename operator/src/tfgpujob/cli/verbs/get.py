@@ -1,0 +1,24 @@
+"""`tfgpu get`: one job."""
+
+from __future__ import annotations
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.options import output_option
+from tfgpujob.cli.output import Format, data
+from tfgpujob.cli.rows import show
+from tfgpujob.client import Client
+
+
+@click.command()
+@job_name
+@output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
+@cluster_verb
+def command(client: Client, name: str, form: Format) -> None:
+    """Show one job in a line, or whole as JSON or YAML."""
+    job = client.get(name)
+    if form in {Format.JSON, Format.YAML}:
+        click.echo(data(job.raw, form))
+    else:
+        show([job], form)

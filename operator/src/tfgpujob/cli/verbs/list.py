@@ -1,0 +1,20 @@
+"""`tfgpu list`: all jobs."""
+
+from __future__ import annotations
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb
+from tfgpujob.cli.options import output_option
+from tfgpujob.cli.output import Format
+from tfgpujob.cli.rows import show
+from tfgpujob.client import Client
+
+
+@click.command()
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of the whole cluster.")
+@output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
+@cluster_verb
+def command(client: Client, *, all_namespaces: bool, form: Format) -> None:
+    """List jobs: phase, ready replicas, progress, time left, GPUs."""
+    show(client.list(all_namespaces=all_namespaces), form, namespaces=all_namespaces)

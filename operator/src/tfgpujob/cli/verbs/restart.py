@@ -1,0 +1,21 @@
+"""`tfgpu restart`."""
+
+from __future__ import annotations
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
+from tfgpujob.client import Client
+
+
+@click.command()
+@job_name
+@timeout
+@cluster_verb
+def command(client: Client, name: str, timeout_seconds: float | None) -> None:
+    """Stop all pods and start them again, from the last checkpoint.
+
+    A job that has finished is deleted and created anew: its pods and their logs go.
+    """
+    client.restart(name, timeout_seconds=timeout_seconds)
+    click.echo(f"{name} starts again")

@@ -1,0 +1,17 @@
+"""`tfgpu resume`."""
+
+from __future__ import annotations
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.client import Client
+
+
+@click.command()
+@job_name
+@cluster_verb
+def command(client: Client, name: str) -> None:
+    """Start a suspended job again, from its last checkpoint."""
+    client.resume(name)
+    click.echo(f"{name} is to resume")

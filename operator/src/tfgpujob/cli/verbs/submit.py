@@ -1,0 +1,100 @@
+"""`tfgpu submit`: a file becomes a job in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from tfgpujob.cli.cluster import cluster_verb
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.job_file import read_job
+from tfgpujob.cli.output import Format, data
+from tfgpujob.client import Client, job_of_file
+from tfgpujob.core.snapshot import Object
+from tfgpujob.names import Strategy
+
+
+@click.command()
+@click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
+@click.option("--name", help="Of a Python file's job. By default the file's.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
+@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="Of each worker.")
+@click.option(
+    "--strategy", type=click.Choice([str(s) for s in Strategy]), help="By default what workers and GPUs need."
+)
+@click.option("--batch", type=click.IntRange(min=1), help="Global batch size; a Python file needs it.")
+@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
+@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
+@click.option("--claim", help="PersistentVolumeClaim for checkpoints and the model.")
+@click.option("--with", "extra", multiple=True, type=click.Path(path_type=Path), help="Another file of the code.")
+@click.option("--dry-run", is_flag=True, help="Print what would be created.")
+@cluster_verb
+def command(client: Client, file: str, *, dry_run: bool, **flags: Any) -> None:
+    """Create a job from YAML, or from a Python file that defines model() and data(split).
+
+    The Python file goes into a ConfigMap that belongs to the job.
+    """
+    job, others = _of_python(Path(file), **flags) if file.endswith(".py") else _of_yaml(file, client.namespace, flags)
+    if dry_run:
+        for obj in (*others, job):
+            click.echo(f"---\n{data(obj, Format.YAML)}")
+        return
+    made = client.submit(job, others)
+    click.echo(f"{made.namespace}/{made.name} is created; follow it: tfgpu logs {made.name} -f")
+
+
+def _of_yaml(file: str, namespace: str, flags: dict[str, Any]) -> tuple[Object, Sequence[Object]]:
+    for flag in ("name", "strategy", "batch", "params", "claim", "extra"):
+        if flags[flag]:
+            shown = {"params": "param", "extra": "with"}.get(flag, flag)
+            raise CliError(f"--{shown} is for a Python file", f"write it into {file}")
+    found = read_job(file, namespace)
+    return found.job, found.others
+
+
+def _of_python(
+    file: Path,
+    *,
+    name: str | None,
+    workers: int,
+    gpus: int,
+    strategy: str | None,
+    batch: int | None,
+    epochs: int,
+    params: Sequence[str],
+    claim: str | None,
+    extra: Sequence[Path],
+) -> tuple[Object, Sequence[Object]]:
+    if batch is None:
+        raise CliError("the global batch size is not given", "add --batch, such as --batch 128")
+    trainer: dict[str, Any] = {"globalBatchSize": batch, "epochs": epochs}
+    if params:
+        trainer["params"] = dict(_param(text) for text in params)
+    if claim:
+        trainer["output"] = {"claim": claim}
+    try:
+        job, code = job_of_file(
+            file,
+            name=name or file.stem.replace("_", "-").lower(),
+            workers=workers,
+            gpus=gpus,
+            strategy=Strategy(strategy) if strategy else None,
+            trainer=trainer,
+            extra_files=extra,
+        )
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
+    except ValueError as error:
+        raise CliError(str(error)) from error
+    return job, (code,)
+
+
+def _param(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise CliError(f"--param {text} has no value", "write it as key=value")
+    return key, yaml.safe_load(value)

@@ -1,0 +1,17 @@
+"""`tfgpu suspend`."""
+
+from __future__ import annotations
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.client import Client
+
+
+@click.command()
+@job_name
+@cluster_verb
+def command(client: Client, name: str) -> None:
+    """Stop the pods of a job and keep it."""
+    client.suspend(name)
+    click.echo(f"{name} is to suspend")

@@ -1,0 +1,140 @@
+"""The verbs as people type them, against a real operator on a server in memory, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.harness.live import LiveCluster
+from tests.harness.scenario import job
+
+from tfgpujob.cli import main as cli
+from tfgpujob.cli.exits import Exit
+
+Output = pytest.CaptureFixture[str]
+
+
+def submit(tmp_path: Path, name: str, *, worker: int) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job(name, worker=worker)))
+    assert cli.main(["submit", str(file)]) == Exit.OK
+
+
+def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "typed", worker=2)
+    assert "default/typed is created; follow it: tfgpu logs typed -f" in capsys.readouterr().out
+    assert cli.main(["wait", "typed", "--for", "Running", "--timeout", "20"]) == Exit.OK
+    assert capsys.readouterr().out == "typed is Running\n"
+    live.tell("typed", progress={"step": 8, "totalSteps": 16, "percent": 50, "remainingSeconds": 65, "loss": "0.5"})
+    assert cli.main(["list"]) == Exit.OK
+    header, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
+    assert header == ["NAME", "PHASE", "READY", "PROGRESS", "ETA", "GPUS", "AGE"]
+    assert row[:-1] == ["typed", "Running", "2/2", "50", "%", "1m05s", "2"]
+    assert cli.main(["top", "-A"]) == Exit.OK
+    assert "MultiWorkerMirrored" in capsys.readouterr().out
+    live.say("typed-worker-1", "loss: 0.5")
+    assert cli.main(["logs", "typed"]) == Exit.OK
+    assert capsys.readouterr().out == "worker-1 | loss: 0.5\n"
+    assert cli.main(["describe", "typed"]) == Exit.OK
+    assert capsys.readouterr().out.startswith("default/typed: Running, 2/2 ready\n")
+    for i in range(2):
+        live.finish(f"typed-worker-{i}", 0)
+    assert cli.main(["wait", "typed", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["delete", "typed"]) == Exit.OK
+    assert cli.main(["get", "typed"]) == Exit.NOT_FOUND
+    assert 'tfgpu: tfgpujobs.tfgpu.dev "typed" not found; see tfgpu list' in capsys.readouterr().err
+
+
+def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "paused", worker=1)
+    live.until_running("paused")
+    assert cli.main(["suspend", "paused"]) == Exit.OK
+    assert cli.main(["wait", "paused", "--for", "Suspended", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["resume", "paused"]) == Exit.OK
+    live.until_running("paused")
+    assert cli.main(["restart", "paused", "--timeout", "20"]) == Exit.OK
+    live.until_running("paused")
+    assert live.job("paused")["status"]["attempt"] == 3
+
+
+def test_a_failed_job_is_an_exit_code(live: LiveCluster, tmp_path: Path) -> None:
+    submit(tmp_path, "fails", worker=1)
+    live.finish("fails-worker-0", 1)
+    assert cli.main(["wait", "fails", "--timeout", "20"]) == Exit.JOB_FAILED
+
+
+def test_what_takes_too_long_is_an_exit_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "lasting", worker=1)
+    assert cli.main(["wait", "lasting", "--timeout", "0.1"]) == Exit.TIMEOUT
+    assert "the job goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_output_for_programs(form: str, live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, f"as-{form}", worker=1)
+    capsys.readouterr()
+    read = json.loads if form == "json" else yaml.safe_load
+    assert cli.main(["get", f"as-{form}", "-o", form]) == Exit.OK
+    assert read(capsys.readouterr().out)["metadata"]["name"] == f"as-{form}"
+    assert cli.main(["list", "-o", form]) == Exit.OK
+    assert read(capsys.readouterr().out)["kind"] == "List"
+
+
+def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    script = tmp_path / "my_net.py"
+    script.write_text("def model(units=1): ...\ndef data(split): ...\n")
+    flags = ["--workers", "2", "--batch", "64", "--param", "units=32", "--claim", "results"]
+    assert cli.main(["submit", str(script), *flags, "--dry-run"]) == Exit.OK
+    code, made = yaml.safe_load_all(capsys.readouterr().out)
+    assert (code["kind"], made["kind"]) == ("ConfigMap", "TFGPUJob")
+    assert cli.main(["submit", str(script), *flags]) == Exit.OK
+    spec = live.job("my-net")["spec"]
+    assert spec["strategy"] == "MultiWorkerMirrored"
+    assert spec["trainer"]["params"] == {"units": 32}
+    assert spec["trainer"]["code"] == {"configMap": {"name": "my-net-code"}}
+    assert live.do(lambda: live.server.get("ConfigMap", "default", "my-net-code"))["data"].keys() == {"my_net.py"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["submit", "gone.yaml"], Exit.NOT_FOUND, "No such file"),
+        (["submit", "gone.py", "--batch", "1"], Exit.NOT_FOUND, "gone.py"),
+        (["submit", "gone.py"], Exit.USAGE, "add --batch"),
+        (["submit", "job.yaml", "--batch", "1"], Exit.USAGE, "--batch is for a Python file"),
+        (["submit", "x.py", "--batch", "1", "--param", "a"], Exit.USAGE, "write it as key=value"),
+        (["describe", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),
+        (["logs", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),
+        (["wait", "nobody"], Exit.NOT_FOUND, "nobody"),
+        (["list", "--context", "elsewhere"], Exit.CLUSTER, "no cluster"),
+    ],
+)
+def test_errors_say_what_to_do(arguments: list[str], code: Exit, line: str, live: LiveCluster, capsys: Output) -> None:
+    assert cli.main(arguments) == code
+    assert line in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer(
+    live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    config = yaml.safe_load(live.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert cli.main(["list"]) == Exit.CLUSTER
+    assert "is KUBECONFIG right?" in capsys.readouterr().err
+
+
+def test_names_of_jobs_are_completed(
+    live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    submit(tmp_path, "complete-me", worker=1)
+    capsys.readouterr()
+    monkeypatch.setenv("_TFGPU_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "tfgpu describe comp")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        cli.tfgpu.main([], prog_name="tfgpu")
+    assert capsys.readouterr().out == "plain,complete-me\n"
