@@ -181,6 +181,18 @@ def test_an_exception_of_the_user_is_permanent_and_keeps_its_lines(launch):
     assert "ZeroDivisionError" in json.dumps(task.ended)
 
 
+def test_a_slow_worker_is_told_from_a_slow_network(launch):
+    config = trainer_config(launch.directory / "slow")
+    fast, slow = launch.start_workers(config, env={1: {"TEST_AT": "0", "TEST_DO": "slow"}})
+    assert [t.wait() for t in (fast, slow)] == [0, 0], fast.log
+    mine, theirs = fast.progress()[-1], slow.progress()[-1]
+    assert mine["allReduce"] > 0.5 > theirs["allReduce"]
+    assert mine["compute"] < 0.5 < theirs["compute"]
+    assert mine["workerSeconds"] == theirs["workerSeconds"]
+    assert mine["workerSeconds"]["worker-1"] >= 0.06 > mine["workerSeconds"]["worker-0"]
+    assert re.search(r"straggler: \d+% of the time is waiting for worker-1, which needs 0.0\d+ s", fast.log)
+
+
 def test_an_older_attempt_is_fenced(launch):
     output = launch.directory / "fenced"
     (output / "checkpoints").mkdir(parents=True)

@@ -19,6 +19,7 @@ from tfgpujob_trainer import endpoint
 from tfgpujob_trainer.environment import read
 from tfgpujob_trainer.progress import Progress
 from tfgpujob_trainer.scoreboard import MAX_BYTES, Scoreboard
+from tfgpujob_trainer.timing import StepTime, Workers
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +133,54 @@ def test_the_port_is_opened_in_pods_and_where_it_is_asked_for(env, port):
     assert read(env).progress_port == port
 
 
+def progress_of(*workers):
+    return Progress(
+        steps=10,
+        epochs=2,
+        log_every_seconds=1,
+        input_fix="do this",
+        scoreboard=Scoreboard(),
+        workers=Workers(workers),
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "advice"),
+    [
+        ([0.5, 0.5], "communication-bound: 40% of the time is the all-reduce, once an optimizer step; raise "),
+        (
+            [0.25, 1.0],
+            "straggler: 40% of the time is waiting for worker-1, which needs 1 s of its own for a step, others 0.25 s",
+        ),
+    ],
+)
+def test_waiting_in_the_all_reduce_is_put_down_to_the_network_or_to_a_worker(own, advice):
+    progress = progress_of("worker-0", "worker-1")
+    for told in ([0.0, 0.0], [0.0, 0.0], own, own):
+        progress.add(8, StepTime(1.0, 0.05, 0.4), told)
+    assert progress.advice(progress.total).startswith(advice)
+    progress = progress_of("worker-0")
+    for _ in range(4):
+        progress.add(8, StepTime(1.0, 0.05, 0.4), [0.5])
+    assert progress.advice(progress.total) == ""
+
+
+def test_the_first_step_compiles_and_no_longer_counts_once_there_is_another():
+    progress = progress_of("worker-0")
+    progress.add(8, StepTime(60.0, 0.0, 0.0), [0.0])
+    assert progress.total.step_seconds == 60.0
+    progress.add(8, StepTime(1.0, 0.0, 0.0), [0.0])
+    progress.add(8, StepTime(1.0, 0.0, 0.0), [1.0])
+    assert progress.total.step_seconds == 1.0
+    assert progress.workers.seconds() == {"worker-0": 1.0}
+
+
 @pytest.mark.parametrize(("waited", "said"), [(0.34, True), (0.05, False)])
 def test_waiting_for_data_is_said_once_with_what_to_do(waited, said, capsys):
-    progress = Progress(steps=10, epochs=2, log_every_seconds=1, input_fix="do this", scoreboard=Scoreboard())
+    progress = progress_of("worker-0")
     for epoch in (1, 2):
         for _ in range(10):
-            progress.add(8, 1.0, waited)
+            progress.add(8, StepTime(1.0, waited, 0.0), [1.0])
         progress.epoch_line(epoch=epoch, values={"loss": 1.0})
     line = "input-bound: 34% of the time is waiting for data; do this"
     assert capsys.readouterr().out.count(line) == (1 if said else 0)

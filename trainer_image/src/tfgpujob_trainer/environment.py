@@ -81,6 +81,13 @@ class Environment:
         return self.index if self.role == "chief" else self.chiefs + self.index
 
     @property
+    def worker_names(self) -> tuple[str, ...]:
+        """The names of all tasks that train, in the order of `peers`; this one alone without them."""
+        if not self.peers:
+            return (self.name,)
+        return tuple(f"chief-{i}" if i < self.chiefs else f"worker-{i - self.chiefs}" for i in range(len(self.peers)))
+
+    @property
     def name(self) -> str:
         """`worker-1`, as it stands in log lines."""
         return f"{self.role}-{self.index}"

@@ -36,7 +36,9 @@ def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any]
         "examples": position.examples,
         **(more or {}),
         "examplesPerSecond": run.progress.total.rate,
+        "stepSeconds": run.progress.total.step_seconds,
         "inputWait": run.progress.total.input_wait,
+        "allReduce": run.progress.total.all_reduce,
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
         "weightsSha256": weights_digest(run.built.model),
         "model": str(output / "model.keras"),
@@ -53,8 +55,8 @@ def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any]
         say(f"copied to {remote.url}")
     for line in summary_lines(summary):
         say(line)
-    if run.progress.total.is_input_bound:
-        say(run.progress.advice(run.progress.total))
+    if advice := run.progress.advice(run.progress.total):
+        say(advice)
     return summary
 
 

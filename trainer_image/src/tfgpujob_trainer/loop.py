@@ -25,6 +25,7 @@ from tfgpujob_trainer.progress import Progress, describe, say
 from tfgpujob_trainer.resume import Resume
 from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.step import Steps
+from tfgpujob_trainer.timing import StepTime
 
 _MAX_SKIPPED = 50
 """Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
@@ -127,11 +128,12 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.heart.scoreboard.update(waitsForInput=True)
     batch = feed.next()
     run.heart.scoreboard.update(waitsForInput=False)
-    steps = run.built.steps
+    steps, own_seconds = run.built.steps, run.progress.workers.own
     assert isinstance(steps, Steps)
-    result = steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches)
+    result = steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches, own_seconds=own_seconds)
     stop, not_finite = float(result.stop), result.not_finite.numpy()
-    run.progress.add(batch.rows, time.monotonic() - began, feed.waited - waited)
+    spent = StepTime(time.monotonic() - began, feed.waited - waited, float(result.all_reduce_seconds))
+    run.progress.add(batch.rows, spent, result.own_seconds.numpy().tolist())
     position = position.after(batch, run.built.schedule.steps_per_epoch)
     if bool(result.applied):
         if not_finite.any():

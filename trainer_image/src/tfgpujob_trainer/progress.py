@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpujob_trainer.scalars import Scalars
 from tfgpujob_trainer.scoreboard import Scoreboard
+from tfgpujob_trainer.timing import StepTime, Window, Workers
 
-_INPUT_BOUND = 0.1
-"""Share of the time that is waited for data, from which on something should be done about it."""
-_WORTH_SAYING_SECONDS = 1.0
+SHARES = ("inputWait", "allReduce", "compute")
 
 
 def say(message: str) -> None:
@@ -21,48 +20,11 @@ def say(message: str) -> None:
     print(f"tfgpu-train: {message}", flush=True)
 
 
-@dataclass(slots=True)
-class Window:
-    """Examples, and the seconds spent in their steps, of which some were waited for input."""
-
-    examples: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    waited: float = 0.0
-
-    def add(self, examples: int, seconds: float, waited: float) -> None:
-        """Count one step."""
-        self.steps += 1
-        self.examples += examples
-        self.seconds += seconds
-        self.waited += waited
-
-    @property
-    def rate(self) -> float:
-        """Examples per second."""
-        return round(self.examples / self.seconds, 1) if self.seconds else 0.0
-
-    @property
-    def step_seconds(self) -> float:
-        """Mean seconds of a step: input wait, and computation with its all-reduce."""
-        return float(f"{self.seconds / self.steps:.3g}") if self.steps else 0.0
-
-    @property
-    def is_input_bound(self) -> bool:
-        """Whether so much time was waited for data that it is worth a sentence."""
-        return self.waited >= _WORTH_SAYING_SECONDS and self.input_wait >= _INPUT_BOUND
-
-    @property
-    def input_wait(self) -> float:
-        """The share of the time that was spent waiting for input, 0 to 1."""
-        return round(self.waited / self.seconds, 3) if self.seconds else 0.0
-
-
 @dataclass(kw_only=True)
 class Progress:
     """Knows how far the run is to go, and prints how it goes.
 
-    `input_fix` is what to do when training waits for data.
+    `input_fix` is what to do when training waits for data, `workers` how fast each worker is.
     """
 
     steps: int
@@ -70,17 +32,26 @@ class Progress:
     log_every_seconds: float
     input_fix: str
     scoreboard: Scoreboard
+    workers: Workers
     scalars: Scalars | None = None
     total: Window = field(default_factory=Window)
     _epoch: Window = field(default_factory=Window)
     _interval: Window = field(default_factory=Window)
     _printed: float = field(default_factory=time.monotonic)
     _advised: bool = False
+    _steps_here: int = 0
 
-    def add(self, examples: int, seconds: float, waited: float) -> None:
-        """Count one step."""
+    def add(self, examples: int, time: StepTime, own_seconds: Sequence[float]) -> None:
+        """Count one step; `own_seconds` is what each replica's worker says that it needs for one.
+
+        The first step traces and compiles. As soon as there is another, it no longer counts.
+        """
+        self._steps_here += 1
+        if self._steps_here == 2:
+            self.total, self._epoch, self._interval = Window(), Window(), Window()
         for window in (self.total, self._epoch, self._interval):
-            window.add(examples, seconds, waited)
+            window.add(examples, time)
+        self.workers.add(time, own_seconds, counts=self._steps_here > 1)
 
     @property
     def due(self) -> bool:
@@ -97,14 +68,17 @@ class Progress:
             "epochs": self.epochs,
             "loss": _number(values["loss"]),
             "examplesPerSecond": self._interval.rate,
-            "inputWait": self._interval.input_wait,
             "stepSeconds": self._interval.step_seconds,
+            "inputWait": self._interval.input_wait,
+            "allReduce": self._interval.all_reduce,
+            "compute": self._interval.compute,
+            "workerSeconds": self.workers.seconds(),
         }
         self.scoreboard.update(**state)
         metrics = {name: _number(value) for name, value in values.items() if name != "loss"}
         print(json.dumps({"tfgpu": "progress", **state, "metrics": metrics}), flush=True)
         if self.scalars is not None:
-            speed = {name: state[name] for name in ("examplesPerSecond", "inputWait", "stepSeconds")}
+            speed = {name: state[name] for name in ("examplesPerSecond", "stepSeconds", *SHARES)}
             self.scalars.write("train", step, {**values, **speed, "epoch": epoch})
         self._interval = Window()
         self._printed = time.monotonic()
@@ -113,11 +87,11 @@ class Progress:
         """Print the epoch for people, and start the next."""
         say(
             f"epoch {epoch}/{self.epochs}: {describe(values)}, {self._epoch.rate:.0f} examples/s, "
-            f"input wait {self._epoch.input_wait:.0%}{more}"
+            f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}{more}"
         )
-        if self._epoch.is_input_bound and not self._advised:
+        if not self._advised and (advice := self.advice(self._epoch)):
             self._advised = True
-            say(self.advice(self._epoch))
+            say(advice)
         self._epoch = Window()
 
     def evaluated(self, step: int, values: Mapping[str, float]) -> None:
@@ -126,8 +100,21 @@ class Progress:
             self.scalars.write("validation", step, values)
 
     def advice(self, window: Window) -> str:
-        """What follows from how the time of the steps was spent."""
-        return f"input-bound: {window.input_wait:.0%} of the time is waiting for data; {self.input_fix}"
+        """What follows from how the time of the steps was spent; empty if nothing does."""
+        if window.is_input_bound:
+            return f"input-bound: {window.input_wait:.0%} of the time is waiting for data; {self.input_fix}"
+        if not self.workers.several or not window.is_communication_bound:
+            return ""
+        share = f"{window.all_reduce:.0%} of the time is "
+        if slow := self.workers.slowest():
+            return f"straggler: {share}waiting for {slow}"
+        return (
+            f"communication-bound: {share}the all-reduce, once an optimizer step; raise trainer.globalBatchSize, "
+            "with trainer.accumulate to keep its memory, or use a faster network"
+        )
+
+    def _all_reduce(self) -> str:
+        return f", all-reduce {self._epoch.all_reduce:.0%}" if self.workers.several else ""
 
 
 def describe(values: Mapping[str, float]) -> str:

@@ -25,9 +25,12 @@ class Scoreboard:
             "epochs": None,
             "loss": None,
             "examplesPerSecond": None,
-            "inputWait": None,
-            "waitsForInput": False,
             "stepSeconds": None,
+            "inputWait": None,
+            "allReduce": None,
+            "compute": None,
+            "workerSeconds": None,
+            "waitsForInput": False,
             "lastCheckpoint": None,
         }
 

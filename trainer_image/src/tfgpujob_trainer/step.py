@@ -29,7 +29,9 @@ class StepResult:
     `groups` holds (numerator, normaliser) of each part of the loss, summed over the global batch;
     `metrics` the state of the model's metrics since they were last reset, summed over all replicas;
     `not_finite` one number for each replica: 1 where the loss was NaN or infinite; `applied` is False when
-    the gradients overflowed and the step was skipped.
+    the gradients overflowed and the step was skipped; `own_seconds` what each replica's worker passed as its own.
+    `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until they had everybody's,
+    so the time for which it waited for slower workers is in it.
     """
 
     stop: Any
@@ -37,6 +39,8 @@ class StepResult:
     applied: Any
     groups: list[Any]
     metrics: list[Any]
+    own_seconds: Any
+    all_reduce_seconds: Any
 
 
 class Steps:
@@ -53,43 +57,48 @@ class Steps:
         self._train = self._compile(self._train_replica, inputs)
         self._evaluate = self._compile(self._evaluate_replica, inputs)
 
-    def train(self, batches: Any, *, stop: bool, micro_batches: int) -> StepResult:
-        """One optimizer step on this worker's part of a global batch."""
-        return StepResult(*self._train(batches, tf.constant(stop), tf.constant(micro_batches)))
+    def train(self, batches: Any, *, stop: bool, micro_batches: int, own_seconds: float = 0.0) -> StepResult:
+        """One optimizer step on this worker's part of a global batch.
+
+        `own_seconds` tells all workers how long this one needs for a step without the all-reduce.
+        """
+        return StepResult(*self._train(batches, *_numbers(stop, micro_batches, own_seconds)))
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
-        return StepResult(*self._evaluate(batches, tf.constant(False), tf.constant(1)))
+        return StepResult(*self._evaluate(batches, *_numbers()))
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""
         return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
     def _compile(self, replica: Callable[..., Any], inputs: Any) -> Callable[..., Any]:
-        numbers = (tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.int32))
+        numbers = (tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32))
 
         @tf.function(autograph=False, input_signature=[inputs, *numbers])
-        def function(batches: Any, stop: Any, micro_batches: Any) -> Any:
-            result = self._strategy.run(replica, args=(batches, stop, micro_batches))
-            return tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0], result)
+        def function(batches: Any, *numbers: Any) -> Any:
+            *result, times = self._strategy.run(replica, args=(batches, *numbers))
+            results = tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0], result)
+            ready, reduced = tf.unstack(tf.reduce_max(self._strategy.experimental_local_results(times), axis=0))
+            return *results, reduced - ready
 
         return function
 
-    def _train_replica(self, batches: Any, stop: Any, micro_batches: Any) -> tuple[Any, ...]:
+    def _train_replica(self, batches: Any, stop: Any, micro_batches: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch = batches[self._replica()]
         if self._lifted.accumulate == 1:
             groups, gradients = self._sums(batch)
         else:
             groups, gradients = accumulate(batch, micro_batches, self._sums)
-        message = self._message(groups, stop)
+        message = self._message(groups, stop, own_seconds)
         message["gradients"] = gradients
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
-        message = self._all_reduce(message)
+        message, times = self._all_reduce(message)
         applied = self._apply(self._combine(message))
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
             variable.assign(value / tf.cast(replicas, value.dtype))
-        return self._result(message, applied)
+        return self._result(message, applied, times)
 
     def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
@@ -153,14 +162,15 @@ class Steps:
         finite = run(_all_finite, gradients)
         return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
 
-    def _evaluate_replica(self, batches: Any, stop: Any, _micro_batches: Any) -> tuple[Any, ...]:
+    def _evaluate_replica(self, batches: Any, stop: Any, _micro_batches: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch = unpack(batches[self._replica()])
         y_pred = self._model(batch[0], training=False)
         groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
-        return self._result(self._all_reduce(self._message(groups, stop)), tf.constant(True))
+        message, times = self._all_reduce(self._message(groups, stop, own_seconds))
+        return self._result(message, tf.constant(True), times)
 
-    def _message(self, groups: list[Any], stop: Any) -> dict[str, Any]:
+    def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
         context = tf.distribute.get_replica_context()
         dtype = groups[0][0].dtype
@@ -168,6 +178,7 @@ class Steps:
         return {
             "stop": tf.cast(stop, dtype),
             "not_finite": one_hot * tf.cast(tf.logical_not(finite), dtype),
+            "own_seconds": one_hot * tf.cast(own_seconds, dtype),
             "groups": groups,
             "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
         }
@@ -180,26 +191,32 @@ class Steps:
                 total[i] = _add(total[i], _scale(gradient, normaliser))
         return total
 
-    def _result(self, message: dict[str, Any], applied: Any) -> tuple[Any, ...]:
-        return message["stop"], message["not_finite"], applied, message["groups"], message["metrics"]
+    def _result(self, message: dict[str, Any], applied: Any, times: Any) -> tuple[Any, ...]:
+        told = [message[name] for name in ("groups", "metrics", "own_seconds")]
+        return message["stop"], message["not_finite"], applied, *told, times
 
-    def _all_reduce(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Sum a structure of tensors over all replicas in one collective for each dtype."""
+    def _all_reduce(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Sum a structure of tensors over all replicas in one collective for each dtype.
+
+        Returns the sums, and the times at which this replica had its own numbers and everybody's.
+        """
         context = tf.distribute.get_replica_context()
         flat = tf.nest.flatten(message)
         reduced = list(flat)
         with tf.device(self._devices[self._replica()]):
-            for dtype in sorted({t.dtype for t in _dense(flat)}, key=lambda d: d.name):
-                places = [i for i, t in enumerate(flat) if isinstance(t, tf.Tensor) and t.dtype == dtype]
-                sizes = [flat[i].shape.num_elements() for i in places]
-                packed = tf.concat([tf.reshape(flat[i], [-1]) for i in places], axis=0)
-                packed = context.all_reduce(tf.distribute.ReduceOp.SUM, packed)
-                for i, part in zip(places, tf.split(packed, sizes), strict=True):
+            places = places_by_dtype(flat)
+            packed = [tf.concat([tf.reshape(flat[i], [-1]) for i in same], axis=0) for same in places]
+            slices = [i for i, tensor in enumerate(flat) if isinstance(tensor, tf.IndexedSlices)]
+            ready = time_after([*packed, *(flat[i].values for i in slices)])
+            sums = [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in packed]
+            for same, total in zip(places, sums, strict=True):
+                parts = tf.split(total, [flat[i].shape.num_elements() for i in same])
+                for i, part in zip(same, parts, strict=True):
                     reduced[i] = tf.reshape(part, flat[i].shape)
-            for i, tensor in enumerate(flat):
-                if isinstance(tensor, tf.IndexedSlices):
-                    reduced[i] = context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)
-        return tf.nest.pack_sequence_as(message, reduced)
+            for i in slices:
+                reduced[i] = context.all_reduce(tf.distribute.ReduceOp.SUM, flat[i])
+            done = time_after([*sums, *(reduced[i].values for i in slices)])
+        return tf.nest.pack_sequence_as(message, reduced), tf.stack([ready, done])
 
     def _replica(self) -> int:
         """Which of this worker's replicas is being traced."""
@@ -264,8 +281,24 @@ def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _dense(flat: Sequence[Any]) -> list[Any]:
-    return [t for t in flat if isinstance(t, tf.Tensor)]
+def _numbers(stop: bool = False, micro_batches: int = 1, own_seconds: float = 0.0) -> tuple[Any, ...]:
+    return tf.constant(stop), tf.constant(micro_batches), tf.constant(own_seconds)
+
+
+def places_by_dtype(flat: Sequence[Any]) -> list[list[int]]:
+    """Where the dense tensors of each dtype stand; the same order on every worker."""
+    dense = [(t.dtype.name, i) for i, t in enumerate(flat) if isinstance(t, tf.Tensor)]
+    return [[i for name, i in dense if name == dtype] for dtype in sorted({name for name, _ in dense})]
+
+
+def time_after(tensors: Sequence[Any]) -> Any:
+    """The wall clock, in seconds, when all of these are computed.
+
+    The host runs ahead of a GPU. A number that was copied from it exists only once the GPU has got there.
+    """
+    heads = [tensor[:1] for tensor in tensors]
+    with tf.device("/cpu:0"), tf.control_dependencies([tf.identity(head) for head in heads]):
+        return tf.timestamp()
 
 
 def _all_finite(gradients: Sequence[Any]) -> Any:

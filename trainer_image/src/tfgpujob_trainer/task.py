@@ -52,6 +52,7 @@ from tfgpujob_trainer.resume import Resume
 from tfgpujob_trainer.scalars import Scalars
 from tfgpujob_trainer.splits import agree_on_data, make_schedule, other_split, read
 from tfgpujob_trainer.step import Steps, batch_spec, build
+from tfgpujob_trainer.timing import Workers
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -201,6 +202,7 @@ def assemble(
         log_every_seconds=settings.log_every_seconds,
         input_fix=input_fix(settings),
         scoreboard=heart.scoreboard,
+        workers=Workers(env.worker_names),
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
     )
     profiled = settings.profile.steps if settings.profile.worker == env.position else None

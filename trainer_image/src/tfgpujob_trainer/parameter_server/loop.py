@@ -27,6 +27,7 @@ from tfgpujob_trainer.parameter_server.reach import reach_everyone
 from tfgpujob_trainer.parameter_server.rows import TRAIN
 from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
 from tfgpujob_trainer.progress import say
+from tfgpujob_trainer.timing import StepTime
 from tfgpujob_trainer.values import local_value
 
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
@@ -87,7 +88,8 @@ class Chief:
             batch = GlobalBatch(epoch, index, place.stop - place.start, 1, ())
             position = self._add(position.after(batch, schedule.steps_per_epoch), sums)
             seconds, since = time.monotonic() - since, time.monotonic()
-            run.progress.add(batch.rows, seconds, min(seconds, sums.read_seconds / self._dispatcher.workers))
+            waited = min(seconds, sums.read_seconds / self._dispatcher.workers)
+            run.progress.add(batch.rows, StepTime(seconds, waited, 0.0), [])
             run.heart.beat(heartbeat.TRAINING, position.step)
             if position.index and run.progress.due:
                 report(run, batch, position, may_evaluate=False)
