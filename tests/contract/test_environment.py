@@ -66,3 +66,22 @@ def test_an_evaluator_is_alone_and_never_writes() -> None:
 def test_gpus_and_their_memory(gpu: dict[str, Any], gpus: int, growth: bool, limit: int | None) -> None:
     env = read(gpu=gpu)
     assert (env["gpus"], env["memory_growth"], env["memory_limit_mib"]) == (gpus, growth, limit)
+
+
+@pytest.mark.parametrize(
+    ("role", "index", "workers", "servers"),
+    [
+        (Role.CHIEF, 0, ("worker-0", "worker-1"), ("ps-0",)),
+        (Role.WORKER, 1, ("worker-1",), ("ps-0",)),
+        (Role.PS, 0, (), ("ps-0",)),
+    ],
+)
+def test_under_parameter_server_each_learns_its_part(
+    role: Role, index: int, workers: tuple[str, ...], servers: tuple[str, ...]
+) -> None:
+    specs: dict[str, Any] = {"worker": {"replicas": 2}, "ps": {}}
+    env = read(role, index, strategy="ParameterServer", replicaSpecs=specs)
+    assert (env["strategy"], env["peers"], env["is_chief"]) == ("ParameterServer", [], role is Role.CHIEF)
+    assert env["workers"] == [f"job-{name}.job.team.svc:2222" for name in workers]
+    assert env["servers"] == [f"job-{name}.job.team.svc:2222" for name in servers]
+    assert env["gpus"] == (1 if role is Role.WORKER else 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +91,23 @@ def job_data(split):
 
     x, y = module.data(split, rows=800)
     return {name: np.asarray(v, "float32") if v.dtype.kind == "f" else v for name, v in x.items()}, y
+
+
+def test_a_table_stays_where_it_is():
+    """A step reads the rows that it needs, and its gradient is those rows."""
+    script = Path(__file__).parent / "sparse_script.py"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, script],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["whole tables"] == []
+    assert {"ResourceGather", "ResourceScatterSub"} <= set(found["ops"])
 
 
 def seconds_until(condition: Callable[[], bool], job: ServerJob) -> float:

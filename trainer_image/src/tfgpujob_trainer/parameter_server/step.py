@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
 from tfgpujob_trainer.metrics import metric_variables
+from tfgpujob_trainer.parameter_server.lookup import look_up_on_servers
 from tfgpujob_trainer.parameter_server.rows import ask
 from tfgpujob_trainer.step import unpack
 from tfgpujob_trainer.support import require
@@ -57,6 +58,7 @@ class ServerSteps:
         self.notes = [_NOTE, *self._loss.notes, *_layer_notes(model)]
         self.train = self._compile(self._train_batch)
         self.evaluate = self._compile(self._evaluate_batch)
+        look_up_on_servers(model)
         count_every_step(lifted.optimizer)
 
     def regularisation(self) -> float:

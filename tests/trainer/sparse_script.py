@@ -1,0 +1,58 @@
+"""What a step of ParameterServer asks of the parameter server for an embedding; prints one JSON line.
+
+Run as a process of its own: it becomes the chief of a cluster whose servers are in the same process.
+"""
+
+import json
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tests.trainer.harness import free_ports
+
+from tfgpujob_trainer.lift import lift
+from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.parameter_server.step import ServerSteps
+from tfgpujob_trainer.step import batch_spec, build
+
+ROWS = 1000
+
+
+def cluster():
+    """One worker and one parameter server, here; the TF_CONFIG of their chief."""
+    chief, worker, ps = (f"127.0.0.1:{port}" for port in free_ports(3))
+    spec = tf.train.ClusterSpec({"worker": [worker], "ps": [ps]})
+    servers = [tf.distribute.Server(spec, job_name=role, task_index=0, protocol="grpc") for role in ("worker", "ps")]
+    full = {"chief": [chief], "worker": [worker], "ps": [ps]}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": full, "task": {"type": "chief", "index": 0}})
+    return servers
+
+
+def main():
+    servers = cluster()
+    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    stop_keras_scaling_by_replicas()
+    head = (np.zeros((2, 3), "int64"), np.zeros((2,), "int64"))
+    with strategy.scope():
+        inputs = keras.Input((3,), dtype="int64")
+        hidden = keras.layers.Flatten()(keras.layers.Embedding(ROWS, 4)(inputs))
+        model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
+        model.compile(keras.optimizers.SGD(0.1, global_clipnorm=1.0), "sparse_categorical_crossentropy")
+        lifted = lift(model, "ParameterServer")
+        build(model, head, "ParameterServer")
+        steps = ServerSteps(strategy, model, lifted, batch_spec(head), "")
+    graph = steps.train.get_concrete_function().graph
+    nodes = graph.as_graph_def().node
+    whole = [
+        op.name
+        for op in graph.get_operations()
+        for output in op.outputs
+        if output.dtype.is_floating and output.shape.rank and output.shape[0] == ROWS
+    ]
+    print(json.dumps({"ops": sorted({node.op for node in nodes}), "whole tables": whole}), flush=True)
+    del servers
+    os._exit(0)
+
+
+main()
