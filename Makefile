@@ -45,8 +45,20 @@ types: venv ## mypy, strict
 	$(VENV)/bin/mypy
 
 .PHONY: crds
-crds: venv ## the CRD and its reference, from the models
+crds: venv ## the CRD and the references, from the models and the command line
 	$(PY) -m tfgpujob.api.crd --write
+	$(PY) -m tfgpujob.cli.reference --write
+
+DOCS_VENV := .venv-docs
+$(DOCS_VENV)/.stamp: requirements/docs.txt
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python $(PIP) --require-hashes -r requirements/docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.stamp ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+	@echo "open build/site/index.html"
 
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: venv ## a real Kubernetes cluster on this machine (docs/local-cluster.md)

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from localcluster import cli, helm
+from tests.contract.sides import CONFIG, pod_of, read_by_trainer
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.cli import main as tfgpu
+from tfgpujob.cli.reference import reference
+from tfgpujob.convert import convert
+from tfgpujob.core.plan import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -38,7 +44,7 @@ def commands(page: Path) -> Iterator[str]:
     lines = [line.strip() for block in blocks(page, "") for line in block.replace("\\\n", " ").splitlines()]
     for line in [*lines, *re.findall(r"`([^`\n]+)`", FENCE.sub("", text))]:
         command = re.sub(r"\s+#.*", "", line)
-        if command.split(" ")[0] in {"make", "helm", "kubectl"} or "-m localcluster" in command:
+        if command.split(" ")[0] in {"make", "helm", "kubectl", "tfgpu"} or "-m localcluster" in command:
             yield command
 
 
@@ -99,10 +105,48 @@ def test_jobs_in_the_text_are_accepted(page: Path) -> None:
     for text in blocks(page, "yaml"):
         for document in documents(text):
             if document.get("kind") == names.KIND:
-                assert isinstance(parse_job(document), JobSpec), parse_job(document)
+                _works(document)
             elif "spec" in document and set(document["spec"]) <= SPEC_PARTS:
                 whole = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, **document["spec"]}
                 assert isinstance(parse_job({"metadata": {"name": "a"}, "spec": whole}), JobSpec), parse_job(document)
+
+
+def _works(job: dict[str, Any]) -> None:
+    """The operator accepts it, and the trainer reads what the operator makes of it."""
+    job["metadata"] |= {"namespace": "team", "uid": "u"}
+    spec = parse_job(job)
+    assert isinstance(spec, JobSpec), spec
+    if "trainer" in job["spec"]:
+        role, index = next(iter(resolve(spec, CONFIG).pods()))
+        assert "error" not in read_by_trainer(pod_of(job, role, index))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_of_the_tool_are_taken(page: Path) -> None:
+    """Parsed as they would be, and not run."""
+    for command in commands(page):
+        words = shlex.split(command)
+        if words[0] != "tfgpu" or len(words) < 2 or "…" in command:
+            continue
+        # In running text a command may be named without its arguments.
+        verb = tfgpu.tfgpu.get_command(click.Context(tfgpu.tfgpu), words[1])
+        assert verb is not None, command
+        verb.make_context(words[1], words[2:], resilient_parsing=len(words) == 2)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_python_in_the_text_is_python(page: Path) -> None:
+    for text in blocks(page, "python"):
+        compile(text, shown(page), "exec")
+
+
+def test_the_reference_of_the_command_line_is_what_the_tool_says() -> None:
+    assert (ROOT / "docs/reference/cli.md").read_text() == reference(), "run `make crds`"
+
+
+def test_the_migration_page_shows_what_convert_makes() -> None:
+    before, after = (yaml.safe_load(text) for text in blocks(ROOT / "docs/migration.md", "yaml"))
+    assert convert(before).job == after
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=shown)

@@ -1,0 +1,56 @@
+"""docs/reference/cli.md, from the commands themselves: `python -m tfgpujob.cli.reference --write`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tfgpujob.cli.exits import Exit
+from tfgpujob.cli.main import VERBS, tfgpu
+
+PAGE: Final = Path("docs/reference/cli.md")
+_HEAD: Final = """# The command line
+
+Generated from the tool by `make crds`. `tfgpu` is also `kubectl tfgpu`. Each command takes `-h`. Colours are shown on a
+terminal only, and never with NO_COLOR.
+"""
+
+
+def reference() -> str:
+    """The page."""
+    return "\n".join(
+        [_HEAD, *_exit_codes(), *(line for heading, verbs in VERBS.items() for line in _group(heading, verbs))]
+    )
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "## Exit codes\n\n| code | meaning |\n|---|---|"
+    for code in Exit:
+        yield f"| {int(code)} | {code.meaning} |"
+    yield ""
+
+
+def _group(heading: str, verbs: tuple[str, ...]) -> Iterator[str]:
+    yield f"## {heading}\n"
+    root = click.Context(tfgpu, info_name="tfgpu")
+    for verb in verbs:
+        command = tfgpu.get_command(root, verb)
+        assert command is not None
+        context = click.Context(command, info_name=verb, parent=root, max_content_width=100, terminal_width=100)
+        yield f"### {verb}\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments != ["--write"]:
+        sys.stderr.write("usage: python -m tfgpujob.cli.reference --write   (in the repository's root)\n")
+        return 2
+    PAGE.write_text(reference())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
