@@ -61,3 +61,39 @@ def test_mistakes_name_the_variable(env, message, fix):
         environment.read(env)
     assert message in str(caught.value)
     assert caught.value.fix.startswith(fix)
+
+
+def test_one_process_sees_all_gpus_of_its_pod():
+    env = {"TFGPU_GPUS": "4", "TFGPU_REPLICA_INDEX": "1"}
+    assert environment.processes(env) == [env]
+    shared = {"TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": "1"}
+    assert environment.processes(shared) == [shared]
+
+
+def test_each_process_of_a_pod_is_a_task_with_one_gpu():
+    addresses = [f"w{i // 4}:{2222 + i % 4}" for i in range(8)]
+    pod = {
+        "TF_CONFIG": tf_config({"worker": addresses}, "worker", 4),
+        "TFGPU_STRATEGY": "MultiWorkerMirrored",
+        "TFGPU_REPLICA_TYPE": "worker",
+        "TFGPU_REPLICA_INDEX": "1",
+        "TFGPU_GPUS": "2",
+        "TFGPU_PROCESSES_PER_GPU": "2",
+        "TFGPU_JOB_UID": "u",
+    }
+    found = environment.processes(pod)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in found] == ["0", "0", "1", "1"]
+    assert [json.loads(env["TF_CONFIG"])["task"]["index"] for env in found] == [4, 5, 6, 7]
+    tasks = [environment.read(env) for env in found]
+    assert [task.position for task in tasks] == [4, 5, 6, 7]
+    assert [(task.gpus, task.processes_per_gpu) for task in tasks] == [(1, 2)] * 4
+    assert [task.progress_port for task in tasks] == [8080, 0, 0, 0]
+    assert tasks[3].name == "worker-7"
+    chosen = environment.processes({**pod, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in chosen] == ["GPU-a", "GPU-a", "GPU-b", "GPU-b"]
+
+
+def test_processes_that_predict_share_the_rows_of_all_pods():
+    pod = {"TFGPU_STRATEGY": "Custom", "TFGPU_REPLICAS": "3", "TFGPU_REPLICA_INDEX": "2", "TFGPU_GPUS": "1"}
+    tasks = [environment.read(env) for env in environment.processes({**pod, "TFGPU_PROCESSES_PER_GPU": "2"})]
+    assert [(task.index, task.replicas) for task in tasks] == [(4, 6), (5, 6)]

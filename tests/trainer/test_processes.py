@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.trainer.harness import Launcher, Task, launcher, trainer_config
+from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config
 from tests.trainer.reference import plain_keras_weights
 
 STOPPED = re.compile(r"stopped by SIGTERM after step (\d+), saved")
@@ -105,6 +105,34 @@ def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undistur
     summary = resumed[0].ended["summary"]
     assert summary["weightsSha256"] == undisturbed["weightsSha256"]
     assert summary["splits"] == undisturbed["splits"]
+
+
+def start_shared(launch: Launcher, config: dict[str, Any], **env: str) -> Task:
+    """One pod whose (pretended) GPU is shared by two workers."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    shared = {"TF_CONFIG": json.dumps(tf_config), "TFGPU_STRATEGY": "MultiWorkerMirrored", "TFGPU_REPLICA_INDEX": "0"}
+    return launch.start(config, env={**shared, "TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": "2", **env})
+
+
+def test_two_processes_on_a_gpu_train_as_two_pods_do_and_have_one_end(launch, undisturbed):
+    config = trainer_config(launch.directory / "shared", params={"dropout": 0.3})
+    # Both processes have the hook; the exception comes in whichever is first, and the other one's end is an echo.
+    failed = start_shared(launch, config, TEST_AT="10", TEST_DO="raise")
+    assert failed.wait() == 1, failed.log
+    assert failed.ended["message"].startswith(("worker-0: ", "worker-1: "))
+    assert "ZeroDivisionError" in json.dumps(failed.ended)
+
+    stopped = start_shared(launch, config, TEST_AT="17", TEST_DO="term")
+    assert stopped.wait() == 143, stopped.log
+    assert stopped.ended["cause"] == "Stopped"
+
+    resumed = start_shared(launch, config)
+    assert resumed.wait() == 0, resumed.log
+    assert "2 processes share each GPU: each holds a copy of the model" in resumed.log
+    assert "global batch 32 = 16 × 2 workers × 1 micro-batch" in resumed.log
+    assert re.search(r"^worker-1\| tfgpu-train: resuming after step", resumed.log, re.MULTILINE)
+    assert resumed.ended["summary"]["weightsSha256"] == undisturbed["weightsSha256"]
 
 
 def test_a_run_resized_from_two_workers_to_one_is_the_same_run(launch):

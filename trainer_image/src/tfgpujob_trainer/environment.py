@@ -20,6 +20,7 @@ MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
 PARAMETER_SERVER = "ParameterServer"
 STRATEGIES = (ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED, PARAMETER_SERVER)
 CUSTOM = "Custom"
+_PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +38,8 @@ class Environment:
     replicas: int = 1
     """Workers that share the rows of mode predict."""
     gpus: int | None = None
+    processes_per_gpu: int = 1
+    """Processes that share the GPU of this one."""
     memory_growth: bool = True
     memory_limit_mib: int | None = None
     peers: tuple[str, ...] = ()
@@ -118,6 +121,7 @@ def read(env: Mapping[str, str]) -> Environment:
         replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,
         replicas=replicas or 1,
         gpus=_integer(env, "TFGPU_GPUS", None, 0),
+        processes_per_gpu=_integer(env, _PROCESSES_PER_GPU, 1, 1) or 1,
         memory_growth=env.get("TFGPU_GPU_MEMORY_GROWTH", "true").lower() != "false",
         memory_limit_mib=_integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1),
         peers=peers,
@@ -127,6 +131,38 @@ def read(env: Mapping[str, str]) -> Environment:
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
     )
+
+
+def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
+    """The environment of each training process of this pod, which is changed only where there are several.
+
+    With `TFGPU_PROCESSES_PER_GPU`, P = GPUs × processes: process k is task i·P + k, where i is the pod's own index, and
+    sees one GPU. Raises ConfigError naming the variable.
+    """
+    each = _integer(env, _PROCESSES_PER_GPU, None, 1)
+    count = (_integer(env, "TFGPU_GPUS", 1, 0) or 0) * each if each else 1
+    if each is None or count <= 1:
+        return [dict(env)]
+    visible = [gpu for gpu in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    first = (_integer(env, "TFGPU_REPLICA_INDEX", 0, 0) or 0) * count
+    replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
+    found = []
+    for k in range(count):
+        gpu = k // each
+        own = {
+            "TFGPU_GPUS": "1",
+            "TFGPU_REPLICA_INDEX": str(first + k),
+            "CUDA_VISIBLE_DEVICES": visible[gpu] if gpu < len(visible) else str(gpu),
+        }
+        if env.get("TF_CONFIG"):
+            config = json.loads(env["TF_CONFIG"])
+            own["TF_CONFIG"] = json.dumps({**config, "task": {**config["task"], "index": first + k}})
+        if replicas is not None:
+            own["TFGPU_REPLICAS"] = str(replicas * count)
+        if k:
+            own["TFGPU_PROGRESS_PORT"] = "0"
+        found.append({**env, **own})
+    return found
 
 
 def _check_strategy(strategy: str, *, clustered: bool) -> None:

@@ -1,4 +1,4 @@
-"""`tfgpu-train --config trainer.json [--set a.b=c]`: checks the configuration, then trains in a child process."""
+"""`tfgpu-train --config trainer.json [--set a.b=c]`: checks the configuration, then trains in child processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from tfgpujob_trainer import config, entrypoint, environment
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
+from tfgpujob_trainer.launcher import SHARED_GPU, run
 from tfgpujob_trainer.parameter_server import limits
 from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
 
@@ -22,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     last_lines: Sequence[str] = ()
     try:
         settings = config.load(options.config, options.set)
-        env = environment.read(os.environ)
+        environments = environment.processes(os.environ)
+        env = environment.read(environments[0])
         if env.is_asynchronous:
             limits.check(settings, env)
         entrypoint.locate(settings.entrypoint, env.code_directory)
@@ -39,10 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 summary=summary,
             )
             return _end(outcome, ())
-        supervisor = Supervisor(settings, arguments, has_peers=env.has_peers)
-        outcome = supervisor.run()
-        last_lines = supervisor.last_lines
+        if env.processes_per_gpu > 1:
+            say(SHARED_GPU.format(count=env.processes_per_gpu))
+        outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
     return _end(outcome, last_lines)
+
+
+def say(message: str) -> None:
+    """One line for people."""
+    print(f"tfgpu-train: {message}", flush=True)
 
 
 def parser() -> argparse.ArgumentParser:

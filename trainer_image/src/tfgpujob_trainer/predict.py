@@ -46,11 +46,11 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     """Compute this worker's parts that are not there yet; says how it ended."""
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
-    _share_cores(max(env.gpus or 1, 1))
+    _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     devices = devices[:1] if env.strategy == ONE_DEVICE else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-    if env.progress_port and env.index == 0:
+    if env.progress_port:
         serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
     stop = StopFlag()
     stop.listen()

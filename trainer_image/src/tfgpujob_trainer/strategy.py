@@ -95,7 +95,12 @@ def _resolves(host: str) -> bool:
 def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: float) -> tf.distribute.Strategy:
     """The strategy; a peer that stalls in a collective for longer than the timeout becomes an error."""
     if env.strategy == MULTI_WORKER_MIRRORED:
-        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=collective_timeout_seconds)
+        # NCCL refuses two ranks on one GPU.
+        ring = tf.distribute.experimental.CommunicationImplementation.RING
+        auto = tf.distribute.experimental.CommunicationImplementation.AUTO
+        options = tf.distribute.experimental.CommunicationOptions(
+            timeout_seconds=collective_timeout_seconds, implementation=ring if env.processes_per_gpu > 1 else auto
+        )
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     if env.is_asynchronous:
         return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())

@@ -15,29 +15,33 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, TextIO
 
 from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.environment import read
 from tfgpujob_trainer.exits import ExitCode, Outcome, termination_log
 from tfgpujob_trainer.watchdog import Watchdog
 
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 _NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
 """What TensorFlow prints at every start, and nobody can act on."""
-_POLL_SECONDS = 0.1
 _FAREWELL_SECONDS = 10.0
 _STACKS_SECONDS = 1.0
 
 
 class Supervisor:
-    """One training process from its start to its end."""
+    """One training process of a pod from its start to its end."""
 
-    def __init__(self, config: TrainerConfig, arguments: Sequence[str], *, has_peers: bool) -> None:
-        self._config, self._arguments, self._has_peers = config, arguments, has_peers
+    def __init__(self, config: TrainerConfig, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """`environment` is the process's own. Raises ConfigError naming a variable that is wrong."""
+        self._config, self._arguments, self._environment = config, arguments, environment
+        task = read(environment)
+        self.name, self._has_peers = task.name, task.has_peers
+        self.mark = ""
+        """What its lines begin with, where several processes print."""
         self.last_lines: deque[str] = deque(maxlen=400)
         self._stoppable = False
         self._outcome: Outcome | None = None
@@ -45,14 +49,14 @@ class Supervisor:
         self._signals = 0
         self._oom_kills = _oom_kills()
 
-    def run(self) -> Outcome:
-        """Run to the end, and say how it ended."""
+    def start(self) -> None:
+        """Start the process."""
         limits = self._config.watchdog
         self._watchdog = Watchdog(limits.startup_seconds, limits.step_seconds, time.monotonic())
         read_fd, write_fd = os.pipe()
         environment = {
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            **os.environ,
+            **self._environment,
             "KERAS_BACKEND": "tensorflow",
             heartbeat.FD_VARIABLE: str(write_fd),
             "PYTHONUNBUFFERED": "1",
@@ -69,41 +73,49 @@ class Supervisor:
             errors="replace",
         )
         os.close(write_fd)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        readers = [
+        self._readers = [
             threading.Thread(target=self._pass_on, args=(self._child.stdout, sys.stdout), daemon=True),
             threading.Thread(target=self._pass_on, args=(self._child.stderr, sys.stderr), daemon=True),
             threading.Thread(target=self._listen, args=(os.fdopen(read_fd),), daemon=True),
         ]
-        for reader in readers:
+        for reader in self._readers:
             reader.start()
-        verdict = self._wait()
-        for reader in readers:
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, but not for longer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=seconds)
+
+    def poll(self) -> Outcome | None:
+        """How the process ended; None while it runs. Ends it where it has to be."""
+        verdict = None
+        if self._child.poll() is None:
+            verdict = self._verdict()
+            if verdict is None:
+                return None
+            self.kill()
+            self._child.wait()
+        for reader in self._readers:
             reader.join(timeout=5)
         return verdict or self._outcome or self._unexplained(self._child.returncode)
 
-    def _wait(self) -> Outcome | None:
-        """Wait for the end; an Outcome if this process decided on it."""
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(timeout=_POLL_SECONDS)
-                return None
-            if self._signals and not self._stoppable:
-                self._child.kill()
-                self._child.wait()
-                return Outcome(
-                    code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began"
-                )
-            if self._ended and time.monotonic() - self._ended > _FAREWELL_SECONDS:
-                self._child.kill()
-            if self._outcome is None and (overdue := self._watchdog.overdue(time.monotonic())):
-                self._show_stacks()
-                self._child.kill()
-                self._child.wait()
-                return overdue
+    def _verdict(self) -> Outcome | None:
+        """Why a process that runs must be ended, if it must."""
+        if self._signals and not self._stoppable:
+            return Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began")
+        if self._ended and time.monotonic() - self._ended > _FAREWELL_SECONDS:
+            self.kill()
+        if self._outcome is None and (overdue := self._watchdog.overdue(time.monotonic())):
+            self._show_stacks()
+            return overdue
+        return None
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def kill(self) -> None:
+        """End the process at once."""
+        self._child.kill()
+
+    def signal(self, number: int) -> None:
+        """Pass SIGTERM or SIGINT on, as a wish to stop; a second SIGINT ends the process at once."""
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
             self._child.kill()
@@ -120,7 +132,7 @@ class Supervisor:
         for line in stream:
             if any(noise in line for noise in _NOISE):
                 continue
-            target.write(line)
+            target.write(self.mark + line)
             target.flush()
             if not line.startswith('{"tfgpu"'):
                 self.last_lines.append(line.rstrip("\n"))

@@ -140,7 +140,8 @@ class GpuSpec(Model):
     ] = "nvidia.com/gpu"
     """The extended resource to request: nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, …"""
     processes_per_gpu: Annotated[int, Field(ge=1, le=64)] | None = None
-    """TensorFlow processes on each GPU, each a task of its own. Absent: one process in a pod sees all its GPUs."""
+    """Processes of the bundled trainer on each GPU of a worker, each a worker task with one GPU. Not together with a
+    chief, and above 1 only with memory.limitMiB or memory.growth. Absent: one process in a pod sees all its GPUs."""
     memory: GpuMemory = Field(default_factory=GpuMemory)
     """How much GPU memory TensorFlow takes. By default all of it, at start."""
 

@@ -46,7 +46,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     container["image"] = plan.images[replica.role]
     container["env"] = [*_environment(job, spec, plan, replica, replica_spec), *container.get("env", [])]
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    _port(container)
+    _ports(container, plan.ports[replica.role])
     _gpu_request(container, spec.gpu.resource_name, gpus(spec, replica.role, replica_spec))
     _shared_memory(pod_spec, container)
     annotations = dict(template_metadata.get("annotations") or {})
@@ -117,16 +117,19 @@ def _environment(
         "TFGPU_ATTEMPT": str(replica.attempt),
         "TFGPU_REPLICA_RESTART": str(replica.restart),
         "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),
+        "TFGPU_PROCESSES_PER_GPU": str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
         "TFGPU_GPU_MEMORY_GROWTH": "true" if spec.gpu.memory.growth else "false",
         "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
     }
     return [{"name": name, "value": value} for name, value in values.items() if value is not None]
 
 
-def _port(container: dict[str, Any]) -> None:
+def _ports(container: dict[str, Any], tasks: tuple[int, ...]) -> None:
     ports: list[dict[str, Any]] = container.setdefault("ports", [])
-    if all(port.get("containerPort") != names.PORT for port in ports):
-        ports.append({"name": names.PORT_NAME, "containerPort": names.PORT})
+    for number in tasks:
+        if all(port.get("containerPort") != number for port in ports):
+            name = names.PORT_NAME if number == names.PORT else f"{names.PORT_NAME}-{number - names.PORT}"
+            ports.append({"name": name, "containerPort": number})
 
 
 def _gpu_request(container: dict[str, Any], resource: str, count: int) -> None:

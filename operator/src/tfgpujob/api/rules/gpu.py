@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
-from tfgpujob.api.spec import JobSpec, ReplicaSpec
+from tfgpujob.api.spec import MAX_REPLICAS, JobSpec, ReplicaSpec
 from tfgpujob.names import Role, Strategy
 
 
@@ -26,8 +26,8 @@ def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
 
 
 def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
-    """TensorFlow tasks of one pod: gpus × processesPerGpu, or one that sees all the pod's GPUs."""
-    if spec.gpu.processes_per_gpu is None:
+    """TensorFlow tasks of one pod: gpus × processesPerGpu of a worker, or one that sees all the pod's GPUs."""
+    if spec.gpu.processes_per_gpu is None or role is not Role.WORKER:
         return 1
     return max(1, gpus(spec, role, replica) * spec.gpu.processes_per_gpu)
 
@@ -50,6 +50,44 @@ def _processes_need_trainer(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.gpu.processesPerGpu", "only the bundled trainer starts several processes in a pod", fix)
 
 
+def _processes_strategy(job: Job) -> Iterator[Invalid]:
+    spec = job.spec
+    if spec.trainer is None or not several_processes(job):
+        return
+    if not spec.predicts and spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
+        yield Invalid(
+            "spec.gpu.processesPerGpu",
+            f"{spec.strategy} trains in one process a pod",
+            "use MultiWorkerMirrored, under which each process is a worker, or remove it",
+        )
+    if spec.replica_specs.count(Role.CHIEF):
+        yield Invalid(
+            "spec.replicaSpecs.chief",
+            "a chief is one process, and the workers' pods have several",
+            "remove it: worker 0 then does its work",
+        )
+
+
+def _processes_memory(job: Job) -> Iterator[Invalid]:
+    gpu = job.spec.gpu
+    shared = several_processes(job) and (gpu.processes_per_gpu or 1) > 1
+    if job.spec.trainer is not None and shared and not gpu.memory.growth and gpu.memory.limit_mib is None:
+        yield Invalid(
+            "spec.gpu.memory",
+            f"the first of {gpu.processes_per_gpu} processes on a GPU takes all its memory",
+            "set limitMiB, of which each process takes as much, or growth: true",
+        )
+
+
+def _processes_size(job: Job) -> Iterator[Invalid]:
+    tasks = sum(r.replicas * processes(job.spec, role, r) for role, r in job.spec.replica_specs.items())
+    if several_processes(job) and tasks > MAX_REPLICAS:
+        fix = f"use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one environment variable"
+        yield Invalid("spec.gpu.processesPerGpu", f"{tasks} processes are too many", fix)
+
+
+_PODS_GPUS = "a pod's GPUs follow from role, strategy and two fields: that table stands in one place"
+
 RULES = (
     JobRule(
         "gpu.memory",
@@ -66,6 +104,9 @@ RULES = (
     JobRule(
         "gpu.processes-need-trainer",
         _processes_need_trainer,
-        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+        only_python=_PODS_GPUS,
     ),
+    JobRule("gpu.processes-strategy", _processes_strategy, only_python=_PODS_GPUS),
+    JobRule("gpu.processes-memory", _processes_memory, only_python=_PODS_GPUS),
+    JobRule("gpu.processes-size", _processes_size, only_python=_PODS_GPUS),
 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.gpu import several_processes
 from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.names import Strategy
@@ -29,15 +28,6 @@ def _trainer_strategy(job: Job) -> Iterator[Invalid]:
         )
 
 
-def _processes(job: Job) -> Iterator[Invalid]:
-    if job.spec.trainer is not None and several_processes(job):
-        yield Invalid(
-            "spec.gpu.processesPerGpu",
-            "several processes in a pod come with a later release",
-            "remove it: one process then uses all GPUs of its pod",
-        )
-
-
 RELEASE_LIMITS = (
     JobRule(
         "release.trainer-strategy",
@@ -52,10 +42,5 @@ RELEASE_LIMITS = (
                 "spec.trainer and run your own image",
             ),
         ),
-    ),
-    JobRule(
-        "release.processes-per-gpu",
-        _processes,
-        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
     ),
 )
