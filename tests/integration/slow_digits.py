@@ -1,6 +1,6 @@
-"""The module of jobs that must be caught while they train: digits, some steps a second, that may kill itself.
+"""The module of jobs that must be caught while they train: digits, ten steps a second.
 
-It reaches the pods by a ConfigMap. KILL_REPLICA is the index of the replica whose first start ends with SIGKILL.
+It reaches the pods by a ConfigMap. In its first start, the worker with the index VICTIM has the mishap named by MISHAP.
 """
 
 import os
@@ -12,7 +12,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 SECONDS_A_STEP = 0.1
-KILL_AT = 45
+MISHAP_AT = 45
 """Between two checkpoints, and not at the end of an epoch."""
 
 
@@ -31,12 +31,10 @@ class Pace(keras.layers.Layer):
     def tick(self):
         time.sleep(SECONDS_A_STEP)
         Pace.steps += 1
-        first_start = os.environ["TFGPU_ATTEMPT"] == "1"
-        if (
-            first_start
-            and os.environ.get("KILL_REPLICA") == os.environ["TFGPU_REPLICA_INDEX"]
-            and Pace.steps == KILL_AT
-        ):
+        is_victim = os.environ["VICTIM"] == os.environ["TFGPU_REPLICA_INDEX"]
+        if is_victim and os.environ["TFGPU_ATTEMPT"] == "1" and Pace.steps == MISHAP_AT:
+            if os.environ["MISHAP"] == "stall":
+                time.sleep(3600)
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -5,12 +5,10 @@ The cluster has two nodes, and the second one goes as by a power cut. The operat
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +17,12 @@ from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object
 from tests.integration.target import Target
+from tests.integration.training import NOBODY, STEPS, digests, log, steps_done, train
 from tests.integration.workspace import RUN_ON, Workspace
 
-MODULE = Path(__file__).with_name("slow_digits.py")
-STEPS = 120
-NOBODY, FIRST, SECOND = "nobody", "0", "1"
+FIRST, SECOND = "0", "1"
 FORCE_AFTER = 3
-"""spec.runPolicy.forceDeleteAfterSeconds of all jobs here; the default is 60."""
+"""spec.runPolicy.forceDeleteAfterSeconds of the jobs that lose their node; the default is 60."""
 
 
 @dataclass
@@ -50,16 +47,14 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
     with new_workspace(kube, target, operator) as workspace:
         stays, goes = target.cluster.nodes[0], target.cluster.nodes[-1]
         found = Disaster(workspace, stays, goes)
-        code = {"metadata": {"name": "code"}, "data": {"train.py": MODULE.read_text()}}
-        kube.create("ConfigMap", workspace.namespace, code)
-        for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND), ("moved", NOBODY)):
-            _claim(workspace, name)
-            workspace.submit(_training(name, victim, spread=name == "moved", stays=stays))
+        for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND)):
+            train(workspace, name, _on(stays), victim=victim)
+        train(workspace, "moved", _apart("moved"), forceDeleteAfterSeconds=FORCE_AFTER)
         for job in (_custom(workspace, stays), _servers(workspace, stays), _deleted(workspace, goes)):
             workspace.submit(job)
         for name in ("alone", "servers", "deleted"):
             workspace.wait_for(name, "Running", seconds=60)
-        workspace.eventually(lambda: _steps_done(workspace, "moved") > STEPS // 4, "it trains", seconds=120)
+        workspace.eventually(lambda: steps_done(workspace, "moved") > STEPS // 4, "it trains", seconds=120)
         names = ("moved", "alone", "servers", "deleted")
         found.before = {name: workspace.uids(name) for name in names}
         assert goes in {pod["spec"]["nodeName"] for pod in workspace.pods("moved").values()}
@@ -87,44 +82,11 @@ def _clock(found: Disaster, cut: float) -> None:
         "the operator says so": lambda: workspace.status("moved")["attempt"] == 2,
         "the stuck pod is gone": lambda: found.before["moved"].items().isdisjoint(workspace.uids("moved").items()),
         "all pods are ready": lambda: workspace.condition("moved", "Running").get("status") == "True",
-        "the training goes on": lambda: _steps_done(workspace, "moved") > 0,
+        "the training goes on": lambda: steps_done(workspace, "moved") > 0,
     }
     for what, reached in stages.items():
         workspace.eventually(reached, what, seconds=120)
         found.seconds[what] = time.monotonic() - cut
-
-
-def _claim(workspace: Workspace, name: str) -> None:
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    workspace.kube.create("PersistentVolumeClaim", workspace.namespace, {"metadata": {"name": name}, "spec": spec})
-
-
-def _training(name: str, victim: str, *, spread: bool, stays: str) -> Object:
-    """Two real workers on the node that stays, or one on each."""
-    template = {
-        "spec": {
-            "terminationGracePeriodSeconds": 5,
-            "containers": [{"name": "tensorflow", "env": [{"name": "KILL_REPLICA", "value": victim}]}],
-            **(_apart(name) if spread else _on(stays)),
-        }
-    }
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "strategy": "MultiWorkerMirrored",
-            "replicaSpecs": {"worker": {"replicas": 2, "template": template}},
-            "gpu": {"perReplica": 0},
-            "runPolicy": {"backoffLimit": 1, "forceDeleteAfterSeconds": FORCE_AFTER},
-            "trainer": {
-                "entrypoint": "train.py",
-                "code": {"configMap": {"name": "code"}},
-                "globalBatchSize": 128,
-                "epochs": STEPS // 12,
-                "output": {"claim": name},
-                "checkpoint": {"everySteps": 10},
-            },
-        },
-    }
 
 
 def _on(node: str) -> Object:
@@ -167,28 +129,6 @@ def _deleted(workspace: Workspace, node: str) -> Object:
     )
 
 
-def _log(workspace: Workspace, name: str) -> str:
-    """What worker 0 has said; empty before its program has begun."""
-    pod = workspace.pods(name).get(f"{name}-worker-0", {"status": {}})
-    states = pod["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
-    if "waiting" in states[0]["state"] or "deletionTimestamp" in pod["metadata"]:
-        return ""
-    return workspace.kube.log(workspace.namespace, f"{name}-worker-0", "tensorflow")
-
-
-def _steps_done(workspace: Workspace, name: str) -> int:
-    """Of the pods that are there now, at the end of an epoch."""
-    epochs = re.findall(r"epoch (\d+)", _log(workspace, name))
-    return 12 * int(epochs[-1]) if epochs else 0
-
-
-def digests(workspace: Workspace, name: str) -> set[str]:
-    """Of the weights with which each worker has ended."""
-    messages = [pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
-                for pod in workspace.pods(name).values()]  # fmt: skip
-    return {json.loads(message)["summary"]["weightsSha256"] for message in messages}
-
-
 @pytest.mark.parametrize(("name", "victim"), [("first", FIRST), ("second", SECOND)])
 def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, name: str, victim: str) -> None:
     """kill -9 of either task, between two checkpoints: the gang resumes, and ends with an undisturbed run's weights."""
@@ -199,7 +139,7 @@ def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, nam
     assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (2, 1, 0)
     failure = status["lastFailure"]
     assert (failure["role"], failure["index"], failure["cause"]) == ("worker", int(victim), "Killed")
-    resumed = re.search(r"resuming after step (\d+)", _log(workspace, name))
+    resumed = re.search(r"resuming after step (\d+)", log(workspace, name))
     assert resumed
     assert int(resumed[1]) in {30, 40}
     assert workspace.status("undisturbed")["attempt"] == 1
@@ -216,7 +156,7 @@ def test_fault_node_lost(disaster: Disaster) -> None:
     assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (2, 0, 1)
     assert status["lastFailure"]["cause"] == "NodeLost"
     assert {pod["spec"]["nodeName"] for pod in workspace.pods("moved").values()} == {disaster.stays}
-    assert re.search(r"resuming after step \d+", _log(workspace, "moved"))
+    assert re.search(r"resuming after step \d+", log(workspace, "moved"))
     assert digests(workspace, "moved") == digests(workspace, "undisturbed")
 
 
