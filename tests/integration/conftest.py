@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from localcluster.release import NAMESPACE
 from tests.integration.audit import AuditLog
 from tests.integration.eventually import eventually
-from tests.integration.installed import USER, Installation
+from tests.integration.installed import NAME, USER, Installation
 from tests.integration.kube import Kube
 from tests.integration.target import Target, prepare
 from tests.integration.workspace import Workspace
@@ -53,6 +54,8 @@ def operator(kube: Kube, target: Target, tmp_path_factory: pytest.TempPathFactor
         node=next(iter(target.cluster.nodes), ""),
         as_process=os.environ.get("IT_OPERATOR") == "process",
     )
+    # An uninstall leaves it, and a first start makes it.
+    kube.delete("Lease", NAMESPACE, NAME)
     installation.install()
     installation.resume()
     yield installation

@@ -147,6 +147,27 @@ def test_start_policy_fail_ends_the_job_at_the_deadline() -> None:
     assert world.pods == []
 
 
+def test_a_peer_gate_that_gave_up_while_the_operator_was_away_is_no_failure_of_the_job() -> None:
+    """It ends at the start deadline, and what was too late is the start: no restart is counted."""
+    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
+    world.settle()
+    world.stop()
+    world.advance(seconds=61)
+    world.pod("train-worker-0")["status"] = {"phase": "Failed"}
+    world.start()
+    assert world.condition("Failed") == "True/StartDeadlineExceeded"
+    assert (world.status["attempt"], world.status.get("restarts", 0)) == (1, 0)
+
+
+def test_an_init_container_that_fails_before_the_deadline_is_one() -> None:
+    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
+    world.settle()
+    world.advance(seconds=30)
+    world.pod("train-worker-0")["status"] = {"phase": "Failed"}
+    world.settle()
+    assert world.status["restarts"] == 1
+
+
 def test_start_policy_fail_still_waits_for_a_name() -> None:
     world = World(job(startPolicy="Fail"))
     world.put(Kind.SERVICE, {"metadata": {"name": "train"}})

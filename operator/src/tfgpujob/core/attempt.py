@@ -13,7 +13,7 @@ from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods, open_case
 from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft, moment, timestamp
-from tfgpujob.core.failure import Failure, failures, to_blame
+from tfgpujob.core.failure import Cause, Failure, failures, to_blame
 from tfgpujob.core.plan import ReplicaId, replica_specs, resolve
 from tfgpujob.core.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.view import View, has_ended
@@ -112,13 +112,24 @@ def _lost_or_failed(case: Case) -> Outcome | None:
         return Outcome(lookups=unconfirmed)
     policies = {role: replica.restart_policy for role, replica in replica_specs(case.spec).items()}
     found = failures(case.view, policies, frozenset(vanished))
-    if not found:
+    if not found or _gave_up_at_the_gate(case, found):
         return None
     failure = to_blame(found)
     patience_ends = _patience_for_the_cause(case.view, failure, case.now)
     if patience_ends is not None and case.now < patience_ends:
         return case.waiting(patience_ends)
     return _again(case, found)
+
+
+def _gave_up_at_the_gate(case: Case, found: Sequence[Failure]) -> bool:
+    """The start deadline is over, and no program has failed: only peer gates, which give up at about the same time.
+
+    While the operator is away they are the first to do so. It is the start that was too late.
+    """
+    deadline = start.start_deadline(case.draft, case.spec)
+    if deadline is None or case.now < deadline:
+        return False
+    return all(f.exit_code is None and not f.reason and f.cause is not Cause.DISRUPTION for f in found)
 
 
 def _stands_still(case: Case) -> Outcome | None:
