@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,3 +141,18 @@ def test_names_of_jobs_are_completed(
     with pytest.raises(SystemExit):
         cli.tfgpu.main([], prog_name="tfgpu")
     assert capsys.readouterr().out == "plain,complete-me\n"
+
+
+def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
+    submit(tmp_path, "followed", worker=1)
+    live.until_running("followed")
+    live.say("followed-worker-0", "begins")
+    command = [sys.executable, "-c", "import sys; from tfgpujob.cli.main import main; sys.exit(main())"]
+    following = subprocess.Popen(
+        [*command, "logs", "followed", "-f"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert following.stdout is not None
+    assert following.stdout.readline() == "worker-0 | begins\n"
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=30)
+    assert (following.returncode, said.strip()) == (Exit.INTERRUPTED, "")

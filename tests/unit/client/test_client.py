@@ -153,3 +153,10 @@ async def test_waiting_has_an_end(live: LiveCluster) -> None:
         jobs, pods = await asyncio.gather(client.list(), client.pods("endless"))
         assert "endless" in [found.name for found in jobs]
         assert all(pod["kind"] == "Pod" for pod in pods)
+
+
+async def test_the_synchronous_client_works_where_a_loop_is_running(live: LiveCluster) -> None:
+    """As in a notebook."""
+    with Client() as client:
+        client.submit(job("notebook", worker=1))
+        assert next(client.watch("notebook")).name == "notebook"

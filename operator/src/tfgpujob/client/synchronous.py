@@ -37,13 +37,20 @@ class _Loop:
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """One by one, as they come."""
 
+        steps: list[asyncio.Task[Any]] = []
+
         async def following() -> tuple[T, ...]:
+            steps[:] = [task for task in [asyncio.current_task()] if task is not None]
             try:
                 return (await anext(items),)
             except StopAsyncIteration:
                 return ()
 
         async def close() -> None:
+            for task in steps:
+                # After ^C the last step may still be on its way out, and a generator that runs can't be closed.
+                task.cancel()
+                await asyncio.wait({task})
             if hasattr(items, "aclose"):
                 await items.aclose()
 
