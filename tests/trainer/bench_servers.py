@@ -1,7 +1,7 @@
 """How much of its speed a worker keeps under ParameterServer: `python -m tests.trainer.bench_servers`.
 
-N workers with one chief and one parameter server, against N processes that each train a model of their own, one thread
-each, in turn. Both are measured while they train, without start-up. Prints one line of JSON.
+N workers with one chief and one parameter server, and at the same time N processes that each train a model of their
+own, one thread each: so other work on this machine falls on both alike. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,58 +13,53 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.harness import Task, launcher
+from tests.trainer.harness import Task, launcher, until
 from tests.trainer.servers import ServerJob
 
 _ROUNDS = 3
-_ROWS_PER_WORKER = 400_000
+_INTERVALS = 8
+"""Seconds, and so lines of progress, that are measured; the first two of each process are left out."""
 
 
-def config(output: Path, batch: int, workers: int) -> dict[str, Any]:
+def config(output: Path, batch: int) -> dict[str, Any]:
     """A model whose step is nearly all computation."""
     return {
         "entrypoint": "wide_and_deep",
         "params": {"units": 2048, "width": 64, "rows": 800_000},
         "globalBatchSize": batch,
-        "steps": workers * _ROWS_PER_WORKER // batch,
-        "checkpoint": {"everySteps": 1_000_000},
+        "epochs": 1000,
+        "checkpoint": {"everyEpochs": 1000},
         "logEverySeconds": 1,
         "output": {"directory": str(output)},
     }
 
 
 def speed(task: Task) -> float:
-    """Examples per second of the intervals of training, without the first two."""
+    """Examples per second of the intervals of training."""
     return statistics.median(line["examplesPerSecond"] for line in task.progress()[2:])
 
 
-def together(folder: Path, batch: int, workers: int) -> float:
-    """Of one ParameterServer job."""
+def side_by_side(folder: Path, batch: int, workers: int) -> tuple[float, float]:
+    """Of one ParameterServer job, and of as many processes that know nothing of each other."""
     with launcher(folder) as launch:
-        job = ServerJob(launch, config(folder / "job", batch, workers), workers=workers)
-        assert job.chief.wait(600) == 0, job.logs()
-        return speed(job.chief)
-
-
-def apart(folder: Path, batch: int, workers: int) -> float:
-    """Of as many processes that know nothing of each other."""
-    with launcher(folder) as launch:
-        tasks = [launch.start(config(folder / f"copy{i}", batch, 1)) for i in range(workers)]
-        assert [task.wait(600) for task in tasks] == [0] * workers, tasks[0].log
-        return sum(map(speed, tasks))
+        job = ServerJob(launch, config(folder / "job", batch), workers=workers)
+        copies = [launch.start(config(folder / f"copy{i}", batch)) for i in range(workers)]
+        tasks = [job.chief, *copies]
+        until(lambda: all(len(task.progress()) >= 2 + _INTERVALS for task in tasks), 300)
+        return speed(job.chief), sum(map(speed, copies))
 
 
 def main() -> None:
-    """Measure in rounds, so that other work on this machine falls on both alike."""
+    """Measure, and print the medians."""
     figures: dict[str, Any] = {"name": "parameter-server", "ok": True, "cores": os.cpu_count(), "rounds": _ROUNDS}
     for batch in (1024, 8192):
         for workers in (2, 4):
             rounds = []
             for _ in range(_ROUNDS):
-                with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
-                    rounds.append((together(Path(a), batch, workers), apart(Path(b), batch, workers)))
-            servers, copies = (round(statistics.median(values)) for values in zip(*rounds, strict=True))
+                with tempfile.TemporaryDirectory() as folder:
+                    rounds.append(side_by_side(Path(folder), batch, workers))
             key = f"{workers}_workers_batch_{batch}"
+            servers, copies = (round(statistics.median(values)) for values in zip(*rounds, strict=True))
             figures[f"examples_per_s_{key}"], figures[f"examples_per_s_copies_{key}"] = servers, copies
             figures[f"vs_copies_{key}"] = round(statistics.median(a / b for a, b in rounds), 2)
     print(json.dumps(figures))
