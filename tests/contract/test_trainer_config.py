@@ -30,6 +30,9 @@ FULL: dict[str, Any] = {
     "globalBatchSize": 96,
     "accumulate": 3,
     "precision": "mixed_bfloat16",
+    "jit": "replica",
+    "recompute": ["block_*"],
+    "classWeights": {"0": 1, "1": 8.5},
     "steps": 5_000_000_000,
     "seed": 7,
     "deterministic": True,
@@ -41,7 +44,8 @@ FULL: dict[str, Any] = {
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
     "output": {"directory": "/results", "claim": "out", "store": "s3://models/digits"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
-    "evaluate": {"everyEpochs": 3},
+    "evaluate": {"everyEpochs": 3, "everySteps": 50},
+    "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.01, "patience": 4, "restore": False},
     "logEverySeconds": 30,
     "watchdog": {"startupSeconds": 900, "stepSeconds": 60},
 }
@@ -57,7 +61,19 @@ WAYS = {
     },
     "code in an image": {**MINIMAL, "code": {"image": "example.com/code:1"}},
 }
-NESTED = ["code", "code.volume", "data", "predict", "profile", "export", "output", "checkpoint", "evaluate", "watchdog"]
+NESTED = [
+    "code",
+    "code.volume",
+    "data",
+    "predict",
+    "profile",
+    "export",
+    "output",
+    "checkpoint",
+    "evaluate",
+    "best",
+    "watchdog",
+]
 
 
 @cache
@@ -66,11 +82,16 @@ def facts() -> dict[str, Any]:
 
 
 def said(value: Any) -> Any:
-    """Without what means "not given" on either side: null, an empty text, an empty object."""
+    """Without what means "not given" on either side: null, an empty text, list or object."""
     if not isinstance(value, dict):
         return value
     kept = {key: said(below) for key, below in value.items()}
-    return {key: below for key, below in kept.items() if below not in (None, "", {})}
+    return {key: below for key, below in kept.items() if below not in (None, "", {}, [])}
+
+
+def test_the_trainer_reads_which_layers_are_placed_where() -> None:
+    placed = job({**MINIMAL, "placement": {"encoder_*": 0}}, strategy="OneDevice", replicaSpecs={"worker": {}})
+    assert read_by_trainer(pod_of(placed))["config"]["placement"] == {"encoder_*": 0}
 
 
 def at(config: dict[str, Any], path: str) -> dict[str, Any]:
@@ -123,7 +144,7 @@ def test_both_sides_have_the_same_fields() -> None:
         (VolumeCode, facts()["volume"]),
         *(
             (_model(name), defaults[name])
-            for name in ("data", "predict", "profile", "export", "output", "checkpoint", "evaluate", "watchdog")
+            for name in ("data", "predict", "profile", "export", "output", "checkpoint", "evaluate", "best", "watchdog")
         ),
     ):
         ours = {field.alias or name for name, field in model.model_fields.items()}
@@ -164,6 +185,13 @@ BAD: dict[str, tuple[str, Any]] = {
     "keep none": ("checkpoint.keep", 0),
     "no patience": ("watchdog.stepSeconds", 0),
     "params as a list": ("params", [1]),
+    "a class that is no number": ("classWeights", {"cat": 2}),
+    "a negative class weight": ("classWeights", {"0": -1}),
+    "a best without a direction": ("best", {"monitor": "accuracy"}),
+    "a best without what is judged": ("best", {"patience": 3}),
+    "a best without evaluations": ("evaluate", {}),
+    "layers on a GPU that is no number": ("placement", {"encoder_*": "1"}),
+    "XLA everywhere": ("jit", "all"),
 }
 
 

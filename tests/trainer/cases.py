@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -119,6 +121,20 @@ def warmed_up():
     return dense(keras.optimizers.Adam(rate))
 
 
+def blocks(dropout=0.0, batch_norm=False, synchronized=False):
+    """Three residual blocks, each a layer made of layers."""
+    x = inputs = keras.Input((6,))
+    for number in range(3):
+        parts = [keras.layers.Dense(8, "tanh", kernel_regularizer="l2"), keras.layers.LayerNormalization()]
+        parts += [keras.layers.BatchNormalization(synchronized=synchronized)] if batch_norm else []
+        parts += [keras.layers.Dropout(dropout)] if dropout else []
+        block = keras.Sequential([*parts, keras.layers.Dense(6)], name=f"block_{number}")
+        x = keras.layers.Add()([x, block(x)])
+    net = keras.Model(inputs, keras.layers.Dense(3)(x))
+    net.compile(adamw(global_clipnorm=0.1), CE(from_logits=True))
+    return net
+
+
 CASES = {
     "global_clipnorm": (lambda: dense(adamw(global_clipnorm=0.1)), lambda: (rows(6), labels())),
     "clipnorm": (lambda: dense(adamw(clipnorm=0.05)), lambda: (rows(6), labels())),
@@ -152,10 +168,26 @@ CASES = {
     "weight and activity regularisers": (regularised, lambda: (rows(6), labels())),
     "frozen layers": (frozen, lambda: (rows(6), labels())),
     "synchronized BatchNormalization": (synchronized, lambda: (rows(6), labels())),
+    "class weights": (lambda: dense(adamw()), lambda: (rows(6), labels())),
+    "recompute": (blocks, lambda: (rows(6), labels())),
+    "jit: replica": (blocks, lambda: (rows(6), labels())),
     "own compute_loss": (own_loss, lambda: (rows(6), labels())),
 }
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "class weights": {"classWeights": {"0": 0.5, "2": 3}},
+    "recompute": {"recompute": ["block_*"]},
+    "jit: replica": {"jit": "replica"},
+}
+"""What spec.trainer says in these cases."""
+
+PLAIN: dict[str, dict[str, Any]] = {"class weights": {"class_weight": {0: 0.5, 1: 1.0, 2: 3.0}}}
+"""What plain Keras' train_on_batch is told in these cases."""
+
 ACCUMULATED = [
+    "class weights",
+    "recompute",
+    "jit: replica",
     "global_clipnorm",
     "sample weights",
     "mean_with_sample_weight",

@@ -23,12 +23,18 @@ WORKERS = 0
 """In place of a number of devices: the workers of TF_CONFIG, of which this process is one."""
 
 
-def entrypoint(make_model: Any, data: Any) -> Entrypoint:
-    """A module made of these functions."""
+def entrypoint(make_model: Any, data: Any, validation: Any = None, callbacks: Any = None) -> Entrypoint:
+    """A module made of these functions and arrays."""
     module = ModuleType("made_for_a_test")
     module.__file__ = os.devnull
     module.model = make_model  # type: ignore[attr-defined]
-    module.data = lambda split: data if split == "train" else None  # type: ignore[attr-defined]
+
+    def splits(split: str) -> Any:
+        return {"train": data, "validation": validation}.get(split)
+
+    module.data = splits  # type: ignore[attr-defined]
+    if callbacks is not None:
+        module.callbacks = callbacks  # type: ignore[attr-defined]
     return Entrypoint("made_for_a_test", module, {})
 
 
@@ -42,6 +48,8 @@ def train_here(
     seed: int,
     output: Path | None = None,
     store: str | None = None,
+    validation: Any = None,
+    callbacks: Any = None,
     **more: Any,
 ) -> Run:
     """Train to the end; the run with its trained model."""
@@ -62,7 +70,8 @@ def train_here(
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
-        built = task.build_model(settings, env, strategy, entrypoint(make_model, data), Heartbeat(None))
+        module = entrypoint(make_model, data, validation, callbacks)
+        built = task.build_model(settings, env, strategy, module, Heartbeat(None))
         run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())
     train(run)
     return run

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tests.trainer.cases import ACCUMULATED, CASES, CE, ROWS, adamw, dense, labels, rows
+from tests.trainer.cases import ACCUMULATED, CASES, CE, PLAIN, ROWS, SETTINGS, adamw, dense, labels, rows
 from tests.trainer.harness import free_ports
 from tests.trainer.inprocess import WORKERS, train_here, weights_of
 from tests.trainer.reference import train_plainly, use_float
@@ -83,7 +83,7 @@ def plain(case: str) -> list[np.ndarray]:
     make_model, make_data = CASES[case]
     keras.utils.clear_session()
     keras.utils.set_random_seed(SEED)
-    return train_plainly(make_model(), *make_data(), epochs=EPOCHS, batch=BATCH, seed=SEED)
+    return train_plainly(make_model(), *make_data(), epochs=EPOCHS, batch=BATCH, seed=SEED, **PLAIN.get(case, {}))
 
 
 def train_case(case: str, devices: int, **more: Any) -> Any:
@@ -91,7 +91,8 @@ def train_case(case: str, devices: int, **more: Any) -> Any:
     make_model, make_data = CASES[case]
     keras.utils.clear_session()
     keras.utils.set_random_seed(SEED)
-    return train_here(make_model, make_data(), devices=devices, batch=BATCH, seed=SEED, **{"epochs": EPOCHS, **more})
+    fields = {"epochs": EPOCHS, **SETTINGS.get(case, {}), **more}
+    return train_here(make_model, make_data(), devices=devices, batch=BATCH, seed=SEED, **fields)
 
 
 def run_cases(devices: int) -> Weights:

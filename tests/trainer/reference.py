@@ -34,12 +34,12 @@ def plain_keras_weights(*, epochs: int) -> list[np.ndarray]:
         use_float("float32")
 
 
-def train_plainly(model: Any, *data: Any, epochs: int, batch: int, seed: int) -> list[np.ndarray]:
-    """Train with `train_on_batch`, the compiled optimizer untouched."""
+def train_plainly(model: Any, *data: Any, epochs: int, batch: int, seed: int, **more: Any) -> list[np.ndarray]:
+    """Train with `train_on_batch`, which gets `more`; the compiled optimizer untouched."""
     schedule = Schedule(rows=len(data[0]), global_batch_size=batch, replicas=1, seed=seed)
     for epoch in range(epochs):
         order = schedule.order(epoch)
         for index in range(schedule.steps_per_epoch):
             rows = order[schedule.bounds(index)]
-            model.train_on_batch(*keras.tree.map_structure(lambda a: a[rows], data))  # noqa: B023
+            model.train_on_batch(*keras.tree.map_structure(lambda a: a[rows], data), **more)  # noqa: B023
     return [np.asarray(w) for w in model.get_weights()]

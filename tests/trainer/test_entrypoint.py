@@ -51,7 +51,7 @@ def test_builtin_module_and_file(load, tmp_path, monkeypatch):
         ("def data(split): ...", {}, "has no function model()", "define it"),
         ("def model(): ...\ndef data(): ...", {}, "data()'s first parameter is ''", "write def data(split):"),
         ("def model(n): ...\ndef data(split): ...", {}, "model() needs 'n'", "set trainer.params.n"),
-        (GOOD + "\ndef callbacks(): ...", {}, "callbacks()", "remove it"),
+        (GOOD + "\ndef callbacks(path): ...", {}, "callbacks() needs 'path'", "set trainer.params.path"),
     ],
 )
 def test_mistakes(load, code, params, message, fix):

@@ -7,7 +7,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src.losses import loss as keras_loss
-from tests.trainer.cases import ACCUMULATED, CASES, CE, JUDGED_OTHERWISE, ROWS, adamw, dense, labels, rows, synchronized
+from tests.trainer.cases import (
+    ACCUMULATED,
+    CASES,
+    CE,
+    JUDGED_OTHERWISE,
+    PLAIN,
+    ROWS,
+    SETTINGS,
+    adamw,
+    dense,
+    labels,
+    rows,
+    synchronized,
+)
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_plainly
 
@@ -34,9 +47,9 @@ def test_mirrored_equals_plain_keras(case, devices):
     make_model, make_data = CASES[case]
     data = make_data()
     keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=4, batch=16, seed=1)
+    expected = train_plainly(make_model(), *data, epochs=4, batch=16, seed=1, **PLAIN.get(case, {}))
     keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1)
+    run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1, **SETTINGS.get(case, {}))
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
 
@@ -47,9 +60,9 @@ def test_accumulated_micro_batches_equal_the_batch_in_one_piece(case):
     make_model, make_data = CASES[case]
     data = make_data()
     keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=3, batch=16, seed=1)
+    expected = train_plainly(make_model(), *data, epochs=3, batch=16, seed=1, **PLAIN.get(case, {}))
     keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=2, epochs=3, batch=16, seed=1, accumulate=3)
+    run = train_here(make_model, data, devices=2, epochs=3, batch=16, seed=1, accumulate=3, **SETTINGS.get(case, {}))
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
 

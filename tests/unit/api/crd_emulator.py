@@ -21,6 +21,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
     "string": (str,),
+    "number": (int, float),
     "integer": (int,),
     "boolean": (bool,),
 }
@@ -95,6 +96,11 @@ def _schema(schema: Schema, value: Any, path: str) -> Iterator[Refused]:
         yield from _schema(*below)
 
 
+def _in_range(schema: Schema, value: float) -> bool:
+    bits = 31 if schema.get("format") == "int32" else 63
+    return bool(schema.get("minimum", -(2**63)) <= value <= min(schema.get("maximum", 2**63 - 1), 2**bits - 1))
+
+
 def _bounds(schema: Schema, value: Any) -> Iterator[str]:
     if "enum" in schema and value not in schema["enum"]:
         yield "Unsupported value"
@@ -103,10 +109,8 @@ def _bounds(schema: Schema, value: Any) -> Iterator[str]:
             yield "length"
         if "pattern" in schema and not re.search(schema["pattern"], value):
             yield "pattern"
-    if isinstance(value, int) and not isinstance(value, bool):
-        bits = 31 if schema.get("format") == "int32" else 63
-        if not schema.get("minimum", -(2**63)) <= value <= min(schema.get("maximum", 2**63 - 1), 2**bits - 1):
-            yield "range"
+    if isinstance(value, int | float) and not isinstance(value, bool) and not _in_range(schema, value):
+        yield "range"
     if isinstance(value, list) and len(value) > schema.get("maxItems", 2**31):
         yield "too many items"
     if isinstance(value, list) and len(value) < schema.get("minItems", 0):

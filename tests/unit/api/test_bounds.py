@@ -70,6 +70,9 @@ FULL: dict[str, Any] = {
         "globalBatchSize": 8,
         "accumulate": 2,
         "precision": "mixed_float16",
+        "jit": "replica",
+        "recompute": ["block_*"],
+        "classWeights": {"0": 0.5},
         "epochs": 1,
         "seed": 1,
         "deterministic": False,
@@ -81,7 +84,8 @@ FULL: dict[str, Any] = {
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
         "output": {"directory": "/output", "claim": "out", "store": "s3://models/digits"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},
-        "evaluate": {"everyEpochs": 1},
+        "evaluate": {"everyEpochs": 1, "everySteps": 1},
+        "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.5, "patience": 1, "restore": False},
         "logEverySeconds": 1,
         "watchdog": {"startupSeconds": 1, "stepSeconds": 1},
     },
@@ -111,6 +115,7 @@ FULL: dict[str, Any] = {
 LEFT_OUT = {
     "spec.trainer.steps",
     "spec.trainer.predict.model",
+    "spec.trainer.placement",
     "spec.trainer.code.configMap",
     "spec.trainer.code.image",
     "spec.gpu.memory.growth",
@@ -149,7 +154,7 @@ def walk(schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
         yield from walk(schema["items"], (*path, 0))
 
 
-WRONG_TYPE = {"integer": "2", "boolean": "true", "string": 1, "object": "a", "array": "a"}
+WRONG_TYPE = {"integer": "2", "number": "2", "boolean": "true", "string": 1, "object": "a", "array": "a"}
 
 
 def breaks() -> Iterator[Break]:
@@ -160,8 +165,10 @@ def breaks() -> Iterator[Break]:
         if kind == "integer":
             yield Break(path, "too small", schema["minimum"] - 1)
             yield Break(path, "too large", schema.get("maximum", 2**63 - 1) + 1)
+        if kind == "number":
+            yield Break(path, "too small", schema["minimum"] - 0.5)
         if "maxItems" in schema:
-            item = 1 if schema["items"]["type"] == "integer" else None
+            item = {"integer": 1, "string": "a"}.get(schema["items"]["type"])
             items = [item or {"name": f"c{i}"} for i in range(schema["maxItems"] + 1)]
             yield Break(path, "too many items", items)
         for key, (what, value) in VIOLATION.items():
@@ -179,6 +186,7 @@ VIOLATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "maxLength": ("too long", lambda most: "/" + "a" * most),
     "minLength": ("empty", lambda _: ""),
     "minItems": ("too few items", lambda least: [1] * (least - 1)),
+    "minProperties": ("too few entries", lambda _: {}),
     "maxProperties": ("too many entries", lambda most: {f"k{i}": 1 for i in range(most + 1)}),
 }
 

@@ -82,9 +82,7 @@ class Store:
 
     def latest(self, newer_than: int = -1) -> Saved | None:
         """The newest checkpoint after that step that is whole; says aloud when a newer one is not."""
-        return _first_whole(
-            (path for path in self._committed() if int(path.name.removeprefix("step-")) > newer_than), self._say
-        )
+        return _first_whole((path for path in self._committed() if _step(path.name) > newer_than), self._say)
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
         """Write and publish a checkpoint, then delete the oldest beyond `keep`.
@@ -111,6 +109,12 @@ class Store:
         for old in self._committed()[self._keep :]:
             _remove(old)
         return path
+
+    def forget(self, newer_than: int) -> None:
+        """Delete the checkpoints after that step."""
+        for path in self._committed():
+            if _step(path.name) > newer_than:
+                _remove(path)
 
     def _committed(self) -> list[Path]:
         return _committed(self.directory)
@@ -145,7 +149,7 @@ class CopiedStore(Store):
         """The newest whole checkpoint, here or there; one that is only there is fetched."""
         names = {path.name for path in self._committed()} | set(self._remote.checkpoints())
         for name in sorted(names, reverse=True):
-            if int(name.removeprefix("step-")) <= newer_than:
+            if _step(name) <= newer_than:
                 break
             if _problem(self.directory / name) is not None:
                 self._remote.fetch(name, self.directory)
@@ -161,6 +165,13 @@ class CopiedStore(Store):
         for old in self._remote.checkpoints()[self._keep :]:
             self._remote.remove(old)
         return path
+
+    def forget(self, newer_than: int) -> None:
+        """Delete the checkpoints after that step, here and there."""
+        super().forget(newer_than)
+        for name in self._remote.checkpoints():
+            if _step(name) > newer_than:
+                self._remote.remove(name)
 
     def take_ownership(self) -> None:
         """Become the one who writes, here and there."""
@@ -201,6 +212,10 @@ def _owner(record: Mapping[str, Any]) -> Owner | None:
 def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
     # The position makes the name unique, the path makes it readable.
     return {f"{prefix}/{i:04d}/{v.path}": v for i, v in enumerate(variables)}
+
+
+def _step(name: str) -> int:
+    return int(name.removeprefix("step-"))
 
 
 def _committed(directory: Path) -> list[Path]:

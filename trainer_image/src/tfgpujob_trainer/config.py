@@ -90,9 +90,42 @@ class Evaluate:
     """Evaluation of the `validation` split while training; the `test` split is always evaluated at the end."""
 
     every_epochs: int | None = None
+    every_steps: int | None = None
 
     def __post_init__(self) -> None:
-        _positive(self, "evaluate", "every_epochs")
+        _positive(self, "evaluate", "every_epochs", "every_steps")
+
+    def due(self, *, step: int, epoch: int | None) -> bool:
+        """Whether to evaluate after that step, with which that epoch ended if it is one."""
+        by_step = self.every_steps is not None and step % self.every_steps == 0
+        return by_step or (epoch is not None and self.every_epochs is not None and epoch % self.every_epochs == 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    """Which evaluation is the best: its weights are kept, and training may stop when none is better. Off without
+    monitor."""
+
+    monitor: str | None = None
+    mode: Literal["min", "max"] | None = None
+    min_delta: float = 0.0
+    patience: int | None = None
+    restore: bool = True
+
+    def __post_init__(self) -> None:
+        _positive(self, "best", "patience")
+        _require(self.min_delta >= 0, f"best.minDelta is {self.min_delta}", "use a number of at least 0")
+        given = [name for name in ("mode", "patience") if getattr(self, name) is not None]
+        _require(
+            self.monitor is not None or not given,
+            f"best.{given[0] if given else ''} is set and best.monitor is not",
+            "name what is judged, such as monitor: loss",
+        )
+        _require(
+            self.monitor is None or self.monitor.endswith("loss") or self.mode is not None,
+            f"best.monitor is {self.monitor!r} and best.mode is not set",
+            "say mode: max or mode: min",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +197,10 @@ class TrainerConfig:
     params: Mapping[str, Any] = field(default_factory=dict)
     accumulate: int | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
+    jit: Literal["none", "replica"] = "none"
+    recompute: tuple[str, ...] = ()
+    placement: Mapping[str, int] = field(default_factory=dict)
+    class_weights: Mapping[str, float] = field(default_factory=dict)
     epochs: int | None = None
     steps: int | None = None
     seed: int = 0
@@ -177,6 +214,7 @@ class TrainerConfig:
     output: Output = field(default_factory=Output)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     evaluate: Evaluate = field(default_factory=Evaluate)
+    best: Best = field(default_factory=Best)
     log_every_seconds: int = 10
     watchdog: Watchdog = field(default_factory=Watchdog)
 
@@ -194,6 +232,18 @@ class TrainerConfig:
             "set one of them",
         )
         _require(self.epochs is not None or self.steps is not None, "epochs is missing", "set epochs, or steps")
+        for glob, gpu in self.placement.items():
+            _require(_is_whole(gpu), f"placement.{glob} is {json.dumps(gpu)}", "use the number of a GPU, from 0 on")
+        for name, weight in self.class_weights.items():
+            _require(name.isdecimal(), f"classWeights names {name!r}", 'name classes by their numbers, such as "0"')
+            numeric = isinstance(weight, int | float) and not isinstance(weight, bool) and weight >= 0
+            _require(numeric, f"classWeights.{name} is {json.dumps(weight)}", "use a number of at least 0")
+        judged = self.best.monitor is None or self.evaluate.every_epochs or self.evaluate.every_steps
+        _require(
+            bool(judged),
+            f"best.monitor is {self.best.monitor!r} and nothing is evaluated while training",
+            "set evaluate.everyEpochs or evaluate.everySteps",
+        )
 
     def _check_predict(self) -> None:
         given = [name for name in ("predict.model", "initialWeights") if _at(self, name) is not None]
@@ -232,6 +282,10 @@ def _positive(owner: object, prefix: str, *names: str) -> None:
         value = getattr(owner, name)
         path = ".".join(part for part in (prefix, camel(name)) if part)
         _require(value is None or value >= 1, f"{path} is {value}", "use a whole number of at least 1")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def camel(name: str) -> str:

@@ -13,9 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tfgpujob_trainer.config import did_you_mean
-from tfgpujob_trainer.environment import ONE_DEVICE
 from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.support import require
 
 BUILTINS = ("digits", "wide_and_deep")
 _OWN_SCRIPT = "run it as your own script: remove spec.trainer"
@@ -37,23 +35,28 @@ class Entrypoint:
         """The data of `train`, `validation`, `test` or `predict`."""
         return self._call("data", {"split": split})
 
+    def callbacks(self) -> Any:
+        """The Keras callbacks that the module has, as it returns them."""
+        return self._call("callbacks", {}) if hasattr(self.module, "callbacks") else []
+
     def check(self) -> None:
         """Raise ConfigError if a function is missing or a param has no taker."""
         for name in ("model", "data"):
             if not callable(getattr(self.module, name, None)):
                 raise ConfigError(f"{self.name} has no function {name}()", f"define it, or {_OWN_SCRIPT}")
-        if hasattr(self.module, "callbacks"):
-            require("callbacks()", ONE_DEVICE, self.name)  # refused under every strategy
         first, *_ = [*_parameters(self.module.data), ""]
         if first != "split":
             raise ConfigError(f"data()'s first parameter is {first!r}", "write def data(split):")
-        known = [p for name in ("model", "data") for p in _parameters(getattr(self.module, name)) if p != "split"]
-        takes_any = any(_takes_any(getattr(self.module, name)) for name in ("model", "data"))
+        functions = [getattr(self.module, n) for n in ("model", "data", "callbacks") if hasattr(self.module, n)]
+        known = [p for function in functions for p in _parameters(function) if p != "split"]
+        takes_any = any(_takes_any(function) for function in functions)
         for param in self.params:
             if param not in known and not takes_any:
                 raise ConfigError(f"model() has no {param!r}", did_you_mean(param, known))
         self._check_required("model", set())
         self._check_required("data", {"split"})
+        if hasattr(self.module, "callbacks"):
+            self._check_required("callbacks", set())
 
     def _check_required(self, name: str, given: set[str]) -> None:
         for parameter in inspect.signature(getattr(self.module, name)).parameters.values():

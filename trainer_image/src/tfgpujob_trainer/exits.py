@@ -67,6 +67,7 @@ class ConfigError(TrainerError):
 
     code = ExitCode.BAD_CONFIG
     cause = "BadConfig"
+    _keras_call_info_injected = True  # so that Keras passes one raised in a layer on as it is
 
 
 class FencedError(TrainerError):

@@ -22,6 +22,7 @@ from tfgpujob_trainer.values import local_value
 
 def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
+    run.best.restore()
     # With use_ema the averages become the weights, as at the end of Keras' fit().
     with run.built.strategy.scope():
         lifted.optimizer.finalize_variable_values(run.built.model.trainable_variables)
@@ -40,6 +41,7 @@ def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any]
         "inputWait": run.progress.total.input_wait,
         "allReduce": run.progress.total.all_reduce,
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
+        **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.enough}),
         "weightsSha256": weights_digest(run.built.model),
         "model": str(output / "model.keras"),
     }

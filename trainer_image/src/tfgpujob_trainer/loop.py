@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from tfgpujob_trainer import heartbeat, metrics
+from tfgpujob_trainer.best import Best
 from tfgpujob_trainer.built import Built
+from tfgpujob_trainer.callbacks import Callbacks
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Feed, GlobalBatch
 from tfgpujob_trainer.evaluation import LossSums, add_loss, mean_loss
@@ -80,6 +82,8 @@ class Run:
     evaluate: Callable[[Source], dict[str, float]]
     peers: Peers
     resume: Resume
+    best: Best
+    callbacks: Callbacks
     heart: Heartbeat
     stop: StopFlag
     progress: Progress
@@ -88,6 +92,10 @@ class Run:
     last_epoch: dict[str, float] = field(default_factory=dict)
     skipped: int = 0
     skipped_in_all: int = 0
+
+    def done(self, position: Position) -> bool:
+        """Whether that was the last step: of all that were asked for, or because it gets no better."""
+        return position.step >= self.total_steps or self.best.enough
 
 
 def train(run: Run) -> Position:
@@ -108,9 +116,11 @@ def train(run: Run) -> Position:
         parallel_reads=run.config.data.parallel_reads,
     )
     try:
-        while position.step < run.total_steps:
+        begin(run, position)
+        while not run.done(position):
             position = _one_step(run, feed, position)
         saved(run, position)
+        run.callbacks("on_train_end")
     except BaseException:
         # A checkpoint of a step before the trouble is a good one.
         with contextlib.suppress(Exception):
@@ -130,7 +140,13 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.heart.scoreboard.update(waitsForInput=False)
     steps, own_seconds = run.built.steps, run.progress.workers.own
     assert isinstance(steps, Steps)
-    result = steps.train(batch.replicas, stop=run.stop.set, micro_batches=batch.micro_batches, own_seconds=own_seconds)
+    result = steps.train(
+        batch.replicas,
+        stop=run.stop.set,
+        micro_batches=batch.micro_batches,
+        own_seconds=own_seconds,
+        whole=batch.rows == run.config.global_batch_size,
+    )
     stop, not_finite = float(result.stop), result.not_finite.numpy()
     spent = StepTime(time.monotonic() - began, feed.waited - waited, float(result.all_reduce_seconds))
     run.progress.add(batch.rows, spent, result.own_seconds.numpy().tolist())
@@ -144,39 +160,80 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
         _skipped(run, position.step)
     run.heart.beat(heartbeat.TRAINING, position.step)
     run.metric_states = result.metrics
-    epoch_ended = position.index == 0
-    if epoch_ended or run.progress.due or position.step == run.total_steps:
-        report(run, batch, position, may_evaluate=not stop)
-    if stop:
-        save_and_stop(run, position)
-    if save_due(run, position, epoch_ended=epoch_ended):
-        save(run, position)
-    if epoch_ended:
+    evaluated = conclude(run, batch, position, stop=bool(stop))
+    if position.index == 0:
         metrics.reset(run.built.strategy, run.built.model)
-        position = replace(position, loss=())
+        return next_epoch(run, position)
+    if evaluated:  # it has used the metrics, and the epoch goes on
+        metrics.restore(run.built.strategy, run.built.model, run.metric_states)
     return position
 
 
-def report(run: Run, batch: GlobalBatch, position: Position, *, may_evaluate: bool) -> None:
-    """Print how it goes and, at the end of an epoch, evaluate if that is due."""
+def begin(run: Run, position: Position) -> None:
+    """Tell the callbacks that training begins here."""
+    run.callbacks("on_train_begin")
+    if position.index == 0 and not run.done(position):
+        run.callbacks("on_epoch_begin", position.epoch)
+
+
+def next_epoch(run: Run, position: Position) -> Position:
+    """The position from which the next epoch counts."""
+    if not run.done(position):
+        run.callbacks("on_epoch_begin", position.epoch)
+    return replace(position, loss=())
+
+
+def conclude(run: Run, batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
+    """Report, evaluate and save, whatever is due after a step; whether it evaluated.
+
+    Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start.
+    """
+    epoch_ended = position.index == 0
+    due = evaluation_due(run, position)
+    if epoch_ended or run.progress.due or run.done(position):
+        report(run, batch, position)
+    found = _evaluate(run, position) if due and not stop else {}
+    if epoch_ended:
+        run.progress.epoch_line(epoch=position.epoch, values=run.last_epoch)
+        validation = {f"val_{name}": value for name, value in found.items()}
+        run.callbacks("on_epoch_end", batch.epoch, {**run.last_epoch, **validation})
+    if stop:
+        save(run, position, owes_evaluation=due)
+        saved(run, position)
+        raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
+    if _save_due(run, position, epoch_ended=epoch_ended):
+        save(run, position)
+    return bool(found)
+
+
+def evaluation_due(run: Run, position: Position) -> bool:
+    """Whether the `validation` split is evaluated here."""
+    epoch = position.epoch if position.index == 0 else None
+    return run.built.validation is not None and run.config.evaluate.due(step=position.step, epoch=epoch)
+
+
+def _evaluate(run: Run, position: Position) -> dict[str, float]:
+    """Evaluate the `validation` split, and judge and keep what was found."""
+    assert run.built.validation is not None
+    found = run.evaluate(run.built.validation)
+    run.progress.evaluated(position.step, found)
+    verdict = run.best.judge(found, position.step, _state(run, position))
+    say(f"validation after step {position.step}: {describe(found)}{verdict}")
+    run.callbacks("on_test_end", found)
+    return found
+
+
+def report(run: Run, batch: GlobalBatch, position: Position) -> None:
+    """Print how it goes."""
     loss = mean_loss(position.loss) + run.built.steps.regularisation()
     values = {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
     run.last_epoch = values
-    epoch = batch.epoch + 1
-    run.progress.line(phase=heartbeat.TRAINING, step=position.step, epoch=epoch, values=values)
-    if position.index:
-        return
-    more = ""
-    every = run.config.evaluate.every_epochs
-    if run.built.validation is not None and every and epoch % every == 0 and may_evaluate:
-        found = run.evaluate(run.built.validation)
-        run.progress.evaluated(position.step, found)
-        more = f"; validation {describe(found)}"
-    run.progress.epoch_line(epoch=epoch, values=values, more=more)
+    run.progress.line(phase=heartbeat.TRAINING, step=position.step, epoch=batch.epoch + 1, values=values)
+    run.callbacks("on_train_batch_end", position.step, values)
 
 
 def restore(run: Run) -> Position:
-    """Bring back the newest checkpoint: the variables, the sums of the metrics, and the position."""
+    """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
     restored = run.resume.restore(run.peers)
     if restored is None:
         return Position()
@@ -185,48 +242,51 @@ def restore(run: Run) -> Position:
     loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
     position = Position(**{**state["position"], "loss": loss})
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
+    run.best.resumed(state, position.step)
+    if state["owesEvaluation"] and run.built.validation is not None:
+        _evaluate(run, position)
     return position
 
 
-def save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
-    """Whether a checkpoint is made here."""
+def _save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
     settings = run.config.checkpoint
     epochs = settings.epochs_between()
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
     by_epoch = epoch_ended and epochs is not None and position.epoch % epochs == 0
-    return by_step or by_epoch or position.step == run.total_steps
+    return by_step or by_epoch or run.done(position)
 
 
-def save(run: Run, position: Position) -> None:
-    """Copy everything and have it written while training goes on."""
-    run.heart.beat(heartbeat.SAVING, position.step)
-    at_epoch_start = position.index == 0
-    state = {
+def _state(run: Run, position: Position) -> dict[str, Any]:
+    """What a checkpoint says beside the variables."""
+    return {
         "position": {
             "epoch": position.epoch,
             "index": position.index,
             "step": position.step,
             "examples": position.examples,
         },
-        "loss": [] if at_epoch_start else position.loss,
+        "loss": [] if position.index == 0 else position.loss,
         "lastEpoch": run.last_epoch,
+        "best": run.best.to_json(),
+        "owesEvaluation": False,
     }
+
+
+def save(run: Run, position: Position, *, owes_evaluation: bool = False) -> None:
+    """Copy everything and have it written while training goes on."""
+    run.heart.beat(heartbeat.SAVING, position.step)
+    at_epoch_start = position.index == 0
+    state = {**_state(run, position), "owesEvaluation": owes_evaluation}
     states = [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
     run.resume.save(run.peers, position.step, state, states)
     run.heart.beat(heartbeat.TRAINING, position.step)
-
-
-def save_and_stop(run: Run, position: Position) -> NoReturn:
-    """The end by SIGTERM."""
-    save(run, position)
-    saved(run, position)
-    raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
 
 
 def saved(run: Run, position: Position) -> None:
     """Wait, on every worker, until the last save is published."""
     run.heart.beat(heartbeat.SAVING, position.step)
     run.resume.wait()
+    run.best.wait()
     run.peers.count(True)
 
 

@@ -83,11 +83,11 @@ class Progress:
         self._interval = Window()
         self._printed = time.monotonic()
 
-    def epoch_line(self, *, epoch: int, values: Mapping[str, float], more: str = "") -> None:
+    def epoch_line(self, *, epoch: int, values: Mapping[str, float]) -> None:
         """Print the epoch for people, and start the next."""
         say(
             f"epoch {epoch}/{self.epochs}: {describe(values)}, {self._epoch.rate:.0f} examples/s, "
-            f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}{more}"
+            f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}"
         )
         if not self._advised and (advice := self.advice(self._epoch)):
             self._advised = True

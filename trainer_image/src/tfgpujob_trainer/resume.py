@@ -37,7 +37,7 @@ class Resume:
         config: Mapping[str, Any],
         run_json: str,
         say: Say,
-        published: Callable[[Path, int], None],
+        published: Callable[[Path, int], None] = lambda *_: None,
         start: Callable[[Peers], None] = lambda _: None,
     ) -> None:
         self._store, self._variables, self._say = store, variables, say
@@ -59,6 +59,11 @@ class Resume:
         arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
         record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
         self._writing = self._writer.submit(self._write, step, arrays, record)
+
+    def forget(self, peers: Peers, *, newer_than: int) -> None:
+        """Delete the chief's checkpoints after that step."""
+        if peers.is_chief:
+            self._store.forget(newer_than)
 
     def wait(self) -> None:
         """Return when nothing is being written; raises what kept the last save from being published."""

@@ -7,13 +7,16 @@ Only after it are the sums divided, clipped and applied, with the optimizer's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfgpujob_trainer.classes import weigher
+from tfgpujob_trainer.jit import Sums, compiling, jitted, jitted_notes
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
 from tfgpujob_trainer.metrics import check_metrics, metric_variables
@@ -46,23 +49,41 @@ class StepResult:
 class Steps:
     """Training and evaluation steps of one model under one strategy."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model, lifted: Lifted, spec: Any) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        lifted: Lifted,
+        spec: Any,
+        *,
+        jit: bool = False,
+        class_weights: Mapping[str, float] | None = None,
+    ) -> None:
         self._strategy, self._model, self._lifted = strategy, model, lifted
+        self._weigh = weigher(class_weights or {})
         self._devices = strategy.extended.worker_devices
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._statistics = moving_statistics(model)
         self.notes = [*self._loss.notes, *_batch_statistics(model, kind(strategy), lifted.accumulate)]
         inputs = (spec,) * len(self._devices)
-        self._train = self._compile(self._train_replica, inputs)
+        self._train = self._compile(partial(self._train_replica, self._sums), inputs)
+        self._train_jitted = None
+        if jit:
+            self.notes += jitted_notes(model, kind(strategy))
+            self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
         self._evaluate = self._compile(self._evaluate_replica, inputs)
 
-    def train(self, batches: Any, *, stop: bool, micro_batches: int, own_seconds: float = 0.0) -> StepResult:
-        """One optimizer step on this worker's part of a global batch.
+    def train(
+        self, batches: Any, *, stop: bool, micro_batches: int, own_seconds: float = 0.0, whole: bool = True
+    ) -> StepResult:
+        """One optimizer step on this worker's part of a global batch; `whole` unless the batch is a short one.
 
         `own_seconds` tells all workers how long this one needs for a step without the all-reduce.
         """
-        return StepResult(*self._train(batches, *_numbers(stop, micro_batches, own_seconds)))
+        function = self._train_jitted if whole and self._train_jitted is not None else self._train
+        with compiling(function is self._train_jitted):
+            return StepResult(*function(batches, *_numbers(stop, micro_batches, own_seconds)))
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
@@ -84,12 +105,14 @@ class Steps:
 
         return function
 
-    def _train_replica(self, batches: Any, stop: Any, micro_batches: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _train_replica(
+        self, sums: Sums, batches: Any, stop: Any, micro_batches: Any, own_seconds: Any
+    ) -> tuple[Any, ...]:
         batch = batches[self._replica()]
         if self._lifted.accumulate == 1:
-            groups, gradients = self._sums(batch)
+            groups, gradients = sums(batch)
         else:
-            groups, gradients = accumulate(batch, micro_batches, self._sums)
+            groups, gradients = accumulate(batch, micro_batches, sums)
         message = self._message(groups, stop, own_seconds)
         message["gradients"] = gradients
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
@@ -102,7 +125,7 @@ class Steps:
 
     def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
-        batch = unpack(packed)
+        batch = self._weigh(unpack(packed))
         variables = self._model.trainable_variables
         scale, unscale = self._scaling(batch)
         with tf.GradientTape(persistent=True) as tape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -43,7 +43,7 @@ def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> li
         )
     if wanted:
         say(f"CPU build of TensorFlow: the {wanted} granted GPUs are not used")
-    return _cpus(wanted or 1 if env.strategy in (MIRRORED, CUSTOM) else 1)
+    return _cpus(wanted or 1 if env.strategy in (ONE_DEVICE, MIRRORED, CUSTOM) else 1)
 
 
 def _gpus(env: Environment, gpus: Sequence[Any], wanted: int | None) -> list[str]:
@@ -107,6 +107,23 @@ def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: 
     if env.strategy == MIRRORED:
         return tf.distribute.MirroredStrategy(list(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def placement_devices(placement: Mapping[str, int], strategy: tf.distribute.Strategy) -> list[str]:
+    """The devices that placement counts; raises ConfigError if it names one that this worker lacks."""
+    if not placement:
+        return []
+    if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        raise ConfigError("trainer.placement works with strategy OneDevice only", "use OneDevice, or remove placement")
+    first = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    devices = [device.name for device in tf.config.list_logical_devices(first.device_type)]
+    for glob, index in placement.items():
+        if index >= len(devices):
+            raise ConfigError(
+                f"trainer.placement.{glob} is {index} and this worker has {len(devices)} devices",
+                "grant it more with replicaSpecs.worker.gpus",
+            )
+    return devices
 
 
 def kind(strategy: tf.distribute.Strategy) -> str:

@@ -35,6 +35,7 @@ _IN_STEP = "is only done where all workers take their steps together, not under 
 _NEEDS_STEP = Verdict("refused", _IN_STEP, "remove it, or use MultiWorkerMirrored")
 _SCRIPT = "run it as your own script: remove spec.trainer"
 _MICRO = Verdict("per worker", "batch statistics are each micro-batch's own", "drop trainer.accumulate for exactness")
+_WHOLE = Verdict("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
 
 
 def _everywhere(verdict: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
@@ -71,6 +72,9 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "own compute_loss": _everywhere(EXACT, ASYNCHRONOUS),
     "frozen layers": _everywhere(EXACT, ASYNCHRONOUS),
     "sparse gradients of embeddings": _everywhere(EXACT, ASYNCHRONOUS),
+    "class weights": _everywhere(EXACT, ASYNCHRONOUS),
+    "recompute": _everywhere(EXACT),
+    "jit: replica": _everywhere(EXACT),
     "synchronized BatchNormalization": _everywhere(EXACT),
     "BatchNormalization": _alone_and_together(
         EXACT,
@@ -92,9 +96,16 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     ),
     "Dropout": _alone_and_together(
         EXACT,
-        Verdict("per worker", "every replica draws the same masks for its own rows"),
+        Verdict("per worker", "every replica draws masks of its own"),
         Verdict("per worker", "two workers at once may draw the same masks"),
     ),
+    "jit of synchronized BatchNormalization": _alone_and_together(
+        EXACT, Verdict("refused", "has a collective, which XLA does not compile here", "set jit: none")
+    ),
+    "recompute of synchronized BatchNormalization": _alone_and_together(
+        EXACT, Verdict("refused", "has a collective, which is not run twice", "leave it out of trainer.recompute")
+    ),
+    "placement": _alone_and_together(EXACT, _WHOLE, _WHOLE),
     "own train_step": _refused("overrides train_step", _SCRIPT),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
@@ -102,7 +113,6 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "a metric that is no sum": _refused(
         "is not a sum that starts at zero", "use a metric whose state is added up, such as keras.metrics.Mean"
     ),
-    "callbacks()": _refused("has callbacks(), which this version does not run", "remove it from the module"),
 }
 
 

@@ -9,20 +9,21 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer import config, entrypoint, environment, heartbeat, strategy
+from tfgpujob_trainer import blocks, config, entrypoint, environment, heartbeat, strategy
+from tfgpujob_trainer.best import Best
 from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.checkpoint import Owner, Store, store_at, variables_to_save
-from tfgpujob_trainer.completed import Mark
+from tfgpujob_trainer.callbacks import Callbacks, check
+from tfgpujob_trainer.checkpoint import variables_to_save
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
 from tfgpujob_trainer.endpoint import serve as serve_progress
@@ -33,11 +34,10 @@ from tfgpujob_trainer.finish import finish
 from tfgpujob_trainer.follow import follow
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.initial import load_initial_weights
-from tfgpujob_trainer.lift import lift
+from tfgpujob_trainer.lift import Lifted, lift
 from tfgpujob_trainer.loop import Run, StopFlag, train
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.main import parser
-from tfgpujob_trainer.objectstore import object_store
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
 from tfgpujob_trainer.parameter_server.loop import train_on_workers
@@ -48,10 +48,14 @@ from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.predict import predict
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
+from tfgpujob_trainer.randomness import draw_per_replica
 from tfgpujob_trainer.resume import Resume
 from tfgpujob_trainer.scalars import Scalars
+from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.splits import agree_on_data, make_schedule, other_split, read
 from tfgpujob_trainer.step import Steps, batch_spec, build
+from tfgpujob_trainer.stores import open_stores
+from tfgpujob_trainer.support import require
 from tfgpujob_trainer.timing import Workers
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -132,26 +136,26 @@ def build_model(
     data = read(settings, module, "train", module.data("train"), heart)
     kind, head = strategy.kind(strategy_), data.head(2)
     policy = data.policy if kind != PARAMETER_SERVER else batch_policy(data)
-    model = module.model()
+    devices = strategy.placement_devices(settings.placement, strategy_)
+    with blocks.creating(settings.placement, devices):
+        model = module.model()
     lifted = lift(model, kind, settings.accumulate)
     check_precision(settings, model)
     build(model, head, kind)
-    steps: Steps | ServerSteps
-    if kind == PARAMETER_SERVER:
-        steps = ServerSteps(strategy_, model, lifted, batch_spec(head), data.fingerprint())
-    else:
-        steps = Steps(strategy_, model, lifted, batch_spec(head))
+    steps = make_steps(settings, strategy_, model, lifted, data)
+    arranged = blocks.arrange(model, settings.recompute, settings.placement, devices, kind)
     schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
     for line in (
         describe_batch(schedule, env),
         f"shard policy {policy}",
         *data.notes,
         *lifted.notes,
+        *arranged,
         *steps.notes,
         *schedule.notes,
     ):
         say(line)
-    wants_validation = settings.evaluate.every_epochs is not None or env.is_evaluator
+    evaluates = settings.evaluate.every_epochs is not None or settings.evaluate.every_steps is not None
     return Built(
         strategy=strategy_,
         module=module,
@@ -161,9 +165,24 @@ def build_model(
         schedule=schedule,
         first_replica=strategy.first_replica(strategy_, env),
         data=data,
-        validation=other_split(settings, module, "validation", data, heart) if wants_validation else None,
+        validation=other_split(settings, module, "validation", data, heart) if evaluates or env.is_evaluator else None,
         test=other_split(settings, module, "test", data, heart),
     )
+
+
+def make_steps(
+    settings: TrainerConfig, strategy_: tf.distribute.Strategy, model: keras.Model, lifted: Lifted, data: Source
+) -> Steps | ServerSteps:
+    """The steps of a strategy; raises ConfigError for settings that it does not know."""
+    kind, spec = strategy.kind(strategy_), batch_spec(data.head(2))
+    for technique, wanted in (("recompute", settings.recompute), ("jit: replica", settings.jit == "replica")):
+        if wanted:
+            require(technique, kind, f"trainer.{technique}")
+    if kind == PARAMETER_SERVER:
+        return ServerSteps(strategy_, model, lifted, spec, data.fingerprint(), class_weights=settings.class_weights)
+    draw_per_replica(model)
+    jit = settings.jit == "replica"
+    return Steps(strategy_, model, lifted, spec, jit=jit, class_weights=settings.class_weights)
 
 
 def assemble(
@@ -181,9 +200,10 @@ def assemble(
     agree_on_data(built.data, peers)
     total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
-    resume = Resume(
-        open_store(output, settings, env, peers),
-        variables_to_save(built.model),
+    store, best_store = open_stores(output, settings, env, peers)
+    keep = partial(
+        Resume,
+        variables=variables_to_save(built.model),
         identity={
             "globalBatchSize": settings.global_batch_size,
             "seed": settings.seed,
@@ -193,6 +213,9 @@ def assemble(
         config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
         run_json=run_json(settings, env, built),
         say=say,
+    )
+    resume = keep(
+        store,
         start=lambda peers: start_from(settings.initial_weights, built.model, peers),
         published=lambda path, step: heart.scoreboard.update(lastCheckpoint=published(path, step)),
     )
@@ -205,6 +228,11 @@ def assemble(
         workers=Workers(env.worker_names),
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
     )
+    if settings.best.monitor is not None and built.validation is None:
+        fix = "let data('validation') return rows, or remove trainer.best"
+        raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
+    callbacks = check(built.module.callbacks())
+    params = {"epochs": progress.epochs, "steps": built.schedule.steps_per_epoch}
     profiled = settings.profile.steps if settings.profile.worker == env.position else None
     return Run(
         config=settings,
@@ -213,6 +241,8 @@ def assemble(
         evaluate=built.evaluator(heart) if dispatcher is None else ServerEvaluator(built, dispatcher, heart),
         peers=peers,
         resume=resume,
+        best=Best(settings.best, keep(best_store), peers),
+        callbacks=Callbacks(callbacks if peers.is_chief else [], built.model, params),
         heart=heart,
         stop=stop,
         progress=progress,
@@ -250,40 +280,6 @@ def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
         raise ConfigError(
             f"model() computes in {found}, trainer.precision is {settings.precision}", "say it in one place"
         )
-
-
-def open_store(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> Store:
-    """The checkpoint store; says so when the workers do not share the directory it is in."""
-    owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
-    remote = object_store(settings.output.store, say)
-    store = store_at(output, remote, owner, keep=settings.checkpoint.keep, say=say)
-    if peers.is_chief:
-        try:
-            store.take_ownership()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write to trainer.output.directory: {error}", "mount a volume there that this user may write to"
-            ) from error
-    if settings.output.store is None and not is_shared(output, peers):
-        say(
-            f"{output} is not shared by the workers: only {'this' if peers.is_chief else 'the first'} worker's "
-            "directory holds checkpoints and the model; set trainer.output.claim to a shared volume to keep them"
-        )
-    Mark(output).remove()
-    return store
-
-
-def is_shared(output: Path, peers: Peers) -> bool:
-    """Whether every worker sees a file that the chief writes."""
-    token = peers.from_chief(f".shared-{time.time_ns()}".encode()).decode()
-    probe = output / "checkpoints" / token
-    if peers.is_chief:
-        probe.touch()
-    peers.count(True)
-    seen = peers.count(probe.exists())
-    if peers.is_chief:
-        probe.unlink()
-    return seen == peers.workers
 
 
 if __name__ == "__main__":

@@ -34,6 +34,20 @@ class Precision(StrEnum):
     MIXED_FLOAT16 = "mixed_float16"
 
 
+class Jit(StrEnum):
+    """spec.trainer.jit."""
+
+    NONE = "none"
+    REPLICA = "replica"
+
+
+class Direction(StrEnum):
+    """spec.trainer.best.mode."""
+
+    MIN = "min"
+    MAX = "max"
+
+
 class ConfigMapCode(Model):
     """spec.trainer.code.configMap."""
 
@@ -91,6 +105,24 @@ class Evaluate(Model):
 
     every_epochs: Positive | None = None
     """Evaluate after this many epochs. Absent: only at the end of training."""
+    every_steps: Positive | None = None
+    """Evaluate after this many optimizer steps. May be combined with everyEpochs."""
+
+
+class Best(Model):
+    """spec.trainer.best."""
+
+    monitor: Text | None = None
+    """What the evaluations during training are judged by: loss, or the name of a metric. Absent: nothing is judged."""
+    mode: Annotated[Direction | None, Field(strict=False)] = None
+    """Whether min or max is best. Absent: min; only a loss may leave it out."""
+    min_delta: Annotated[float, Field(ge=0)] = 0.0
+    """A smaller change than this is no improvement."""
+    patience: Positive | None = None
+    """Stop training after this many evaluations in a row without improvement. Absent: train to the end."""
+    restore: bool = True
+    """End with the best weights: they are tested and exported. Otherwise with the last ones. Either way the best are
+    kept in best/ in the output directory."""
 
 
 class Cache(StrEnum):
@@ -173,6 +205,17 @@ class TrainerSpec(Model):
     precision: Annotated[Precision | None, Field(strict=False)] = None
     """Type that is computed in: float32, mixed_bfloat16 (fast on recent GPUs, and safe) or mixed_float16 (with a loss
     scale; steps that overflow are skipped and counted). Weights stay float32. Absent: what the model says."""
+    jit: Annotated[Jit, Field(strict=False)] = Jit.NONE
+    """replica: compile the forward and backward pass of each replica with XLA. The all-reduce stays outside, and a
+    short last batch of an epoch runs without."""
+    recompute: Annotated[list[Text], Field(min_length=1, max_length=100)] | None = None
+    """Names of layers, such as block_*, whose activations are dropped in the forward pass and computed again in the
+    backward pass: less memory for more time, with the same result."""
+    placement: Annotated[dict[str, NotNegative], Field(max_length=100)] | None = None
+    """Which GPU of the worker computes which layers, by name, such as {encoder_*: 0, decoder_*: 1}. For a model that
+    is too big for one GPU; with OneDevice only."""
+    class_weights: Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(max_length=10000)] | None = None
+    """Weight of the examples of each class while training, such as {"0": 1, "1": 8}. Classes left out weigh 1."""
     epochs: Positive | None = None
     """Passes over the training data. Set either epochs or steps; under mode predict neither."""
     steps: Positive64 | None = None
@@ -203,6 +246,8 @@ class TrainerSpec(Model):
     random seeds and the place in the data, so that training resumes exactly."""
     evaluate: Evaluate = Field(default_factory=Evaluate)
     """When to evaluate on data("validation") while training."""
+    best: Best = Field(default_factory=Best)
+    """Which evaluation is the best, so that its weights are kept, and when to stop early."""
     log_every_seconds: Positive = 10
     """Seconds between two progress lines in the log."""
     watchdog: Watchdog = Field(default_factory=Watchdog)

@@ -30,6 +30,7 @@ _PATTERNS = {
 }
 _KINDS = {
     "int": "a whole number, without quotes",
+    "float": "a number, without quotes",
     "bool": "true or false, without quotes",
     "string": "text; put quotes around it if it looks like a number",
     "dict": "a mapping of keys to values",

@@ -20,7 +20,7 @@ from tfgpujob_trainer.data import GlobalBatch
 from tfgpujob_trainer.environment import Environment
 from tfgpujob_trainer.evaluation import add_loss
 from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
-from tfgpujob_trainer.loop import Position, Run, report, restore, save, save_and_stop, save_due, saved
+from tfgpujob_trainer.loop import Position, Run, begin, conclude, next_epoch, report, restore, saved
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher, Place
 from tfgpujob_trainer.parameter_server.placement import describe_placement
 from tfgpujob_trainer.parameter_server.reach import reach_everyone
@@ -63,9 +63,11 @@ class Chief:
         position = restore(self._run)
         self._count_repeated(position)
         try:
-            while position.step < self._run.total_steps:
+            begin(self._run, position)
+            while not self._run.done(position):
                 position = self._rest(*self._stretch(position))
             saved(self._run, position)
+            self._run.callbacks("on_train_end")
         except BaseException as error:
             # A checkpoint of a step before the trouble is a good one.
             with contextlib.suppress(Exception):
@@ -92,15 +94,16 @@ class Chief:
             run.progress.add(batch.rows, StepTime(seconds, waited, 0.0), [])
             run.heart.beat(heartbeat.TRAINING, position.step)
             if position.index and run.progress.due:
-                report(run, batch, position, may_evaluate=False)
+                report(run, batch, position)
         return batch, position
 
     def _places(self, position: Position) -> Iterator[Place]:
-        """The batches of a stretch, at least one; it ends with the epoch, at a save, and when a stop is asked for."""
+        """The batches of a stretch, at least one; it ends with the epoch, where something is due, and at a stop."""
         run, every = self._run, self._run.config.checkpoint.every_steps
         for step, index in enumerate(range(position.index, run.built.schedule.steps_per_epoch), position.step + 1):
             yield TRAIN, position.epoch, index
-            if step == run.total_steps or (every and step % every == 0) or run.stop.set:
+            due = (every and step % every == 0) or run.config.evaluate.due(step=step, epoch=None)
+            if step == run.total_steps or due or run.stop.set:
                 return
 
     def _add(self, position: Position, sums: Sums) -> Position:
@@ -116,17 +119,12 @@ class Chief:
 
     def _rest(self, batch: GlobalBatch, position: Position) -> Position:
         """Report, evaluate and save, whatever is due here."""
-        run, epoch_ended = self._run, position.index == 0
+        run = self._run
         self._count_repeated(position)
-        if epoch_ended or position.step == run.total_steps:
-            report(run, batch, position, may_evaluate=not run.stop.set)
-        if run.stop.set and position.step < run.total_steps:
-            save_and_stop(run, position)
-        if save_due(run, position, epoch_ended=epoch_ended):
-            save(run, position)
-        if epoch_ended:
+        conclude(run, batch, position, stop=run.stop.set and not run.done(position))
+        if position.index == 0:
             run.metric_states = []
-            position = replace(position, loss=())
+            return next_epoch(run, position)
         return position
 
     def _count_repeated(self, position: Position) -> None:

@@ -8,6 +8,7 @@ chief hears of a step is one small vector.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.classes import weigher
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
 from tfgpujob_trainer.metrics import metric_variables
@@ -49,9 +51,12 @@ class ServerSteps:
         lifted: Lifted,
         spec: Any,
         fingerprint: str,
+        *,
+        class_weights: Mapping[str, float] | None = None,
     ) -> None:
         self._strategy, self._model, self._lifted = strategy, model, lifted
         self._spec, self._fingerprint = spec, fingerprint
+        self._weigh = weigher(class_weights or {})
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._has_normaliser: list[bool] = []
@@ -87,6 +92,7 @@ class ServerSteps:
 
     def _train_batch(self, split: Any, epoch: Any, index: Any) -> Any:
         batch, seconds = self._read(split, epoch, index)
+        batch = self._weigh(batch)
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
             y_pred = self._model(batch[0], training=True)

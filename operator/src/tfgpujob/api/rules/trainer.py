@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
-from tfgpujob.names import CONTAINER
+from tfgpujob.names import CONTAINER, Role, Strategy
 
 
 def _length(job: Job) -> Iterator[Invalid]:
@@ -37,6 +38,49 @@ def _profile(job: Job) -> Iterator[Invalid]:
         yield Invalid(
             "spec.trainer.profile.steps", f"{steps[0]} is after {steps[1]}", "give the first step, then the last"
         )
+
+
+def _best(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is None:
+        return
+    best, evaluate = trainer.best, trainer.evaluate
+    if best.monitor is None:
+        if best.mode is not None or best.patience is not None:
+            yield Invalid("spec.trainer.best", "doesn't say what is judged", "set monitor, such as monitor: loss")
+        return
+    if best.mode is None and not best.monitor.endswith("loss"):
+        yield Invalid("spec.trainer.best", f"doesn't say whether more {best.monitor} is better", "set mode: max or min")
+    if evaluate.every_epochs is None and evaluate.every_steps is None:
+        fix = "set evaluate.everyEpochs or evaluate.everySteps"
+        yield Invalid("spec.trainer", "best has nothing to judge: nothing is evaluated while training", fix)
+
+
+def _class_weights(job: Job) -> Iterator[Invalid]:
+    weights = (job.spec.trainer.class_weights if job.spec.trainer else None) or {}
+    if not all(name.isascii() and name.isdigit() for name in weights):
+        yield Invalid(
+            "spec.trainer.classWeights", "a class is not a number", 'name classes like this: {"0": 1, "1": 8}'
+        )
+
+
+def _placement_strategy(job: Job) -> Iterator[Invalid]:
+    if job.spec.trainer and job.spec.trainer.placement and job.spec.strategy is not Strategy.ONE_DEVICE:
+        fix = "use strategy OneDevice, or remove placement: every replica has the whole model"
+        yield Invalid("spec.trainer.placement", f"can't be combined with {job.spec.strategy}", fix)
+
+
+def _placement_gpus(job: Job) -> Iterator[Invalid]:
+    worker = job.spec.replica_specs.worker
+    if job.spec.trainer is None or worker is None or job.spec.strategy is not Strategy.ONE_DEVICE:
+        return
+    count = gpus(job.spec, Role.WORKER, worker)
+    for layers, gpu in (job.spec.trainer.placement or {}).items():
+        if gpu >= count:
+            fix = (
+                f"use 0 to {count - 1}, or raise replicaSpecs.worker.gpus" if count else "set replicaSpecs.worker.gpus"
+            )
+            yield Invalid("spec.trainer.placement", f"{layers} is on GPU {gpu} of a worker with {count}", fix)
 
 
 def _no_command(job: Job) -> Iterator[Invalid]:
@@ -97,6 +141,58 @@ RULES = (
                 message="the first step is after the last; give the first step, then the last",
             ),
         ),
+    ),
+    JobRule(
+        "trainer.best",
+        _best,
+        cel=(
+            Cel(
+                at="spec.trainer.best",
+                rule="has(self.monitor) || !(has(self.mode) || has(self.patience))",
+                message="doesn't say what is judged; set monitor, such as monitor: loss",
+            ),
+            Cel(
+                at="spec.trainer.best",
+                rule="!has(self.monitor) || self.monitor.endsWith('loss') || has(self.mode)",
+                message="doesn't say whether more of the monitored metric is better; set mode: max or min",
+            ),
+            Cel(
+                at="spec.trainer",
+                rule="!has(self.best) || !has(self.best.monitor) || "
+                "has(self.evaluate) && (has(self.evaluate.everyEpochs) || has(self.evaluate.everySteps))",
+                message="best has nothing to judge: nothing is evaluated while training; set evaluate.everyEpochs or "
+                "evaluate.everySteps",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.class-weights",
+        _class_weights,
+        cel=(
+            Cel(
+                at="spec.trainer.classWeights",
+                rule="self.all(name, name.matches('^[0-9]+$'))",
+                message='a class is not a number; name classes like this: {"0": 1, "1": 8}',
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.placement-strategy",
+        _placement_strategy,
+        cel=(
+            Cel(
+                at="spec",
+                rule="!has(self.trainer) || !has(self.trainer.placement) || self.strategy == 'OneDevice'",
+                field="trainer.placement",
+                message="can't be combined with this strategy; use strategy OneDevice, or remove placement: every "
+                "replica has the whole model",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.placement-gpus",
+        _placement_gpus,
+        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
     ),
     JobRule(
         "trainer.no-command",

@@ -1,0 +1,35 @@
+"""Random draws of the model's layers: every replica draws its own, for its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+_STRIDE = 1_000_003
+"""Between the seeds of two replicas; a prime, so that no other layer's seed is likely to be that far away."""
+
+
+def draw_per_replica(model: keras.Model) -> None:
+    """Let every SeedGenerator of the model give another seed to each replica.
+
+    Their state is the same on all replicas, so without this all would draw the same Dropout mask. The first
+    replica draws what a single device would.
+    """
+    for layer in model._flatten_layers():  # noqa: SLF001
+        for generator in layer._seed_generators:  # noqa: SLF001
+            generator.next = _shifted(generator.next)
+
+
+def _shifted(original: Callable[..., Any]) -> Callable[..., Any]:
+    def next_seed(ordered: bool = True) -> Any:
+        seed = original(ordered=ordered)
+        context = tf.distribute.get_replica_context()
+        replica = 0 if context is None else tf.get_static_value(context.replica_id_in_sync_group)
+        if not replica:
+            return seed
+        return seed + tf.constant([replica * _STRIDE, 0], seed.dtype)
+
+    return next_seed
