@@ -16,7 +16,7 @@ from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.output import coloured
 
 VERBS: Final = {
-    "Without a cluster": ("run",),
+    "Without a cluster": ("run", "explain"),
     "In a cluster": (
         "submit",
         "list",

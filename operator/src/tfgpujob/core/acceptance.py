@@ -11,10 +11,11 @@ from tfgpujob.names import Condition, Reason, Role, Strategy
 
 
 def accept(draft: Draft, spec: JobSpec) -> None:
-    draft.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *_advice(spec))))
+    draft.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec))))
 
 
-def _advice(spec: JobSpec) -> Iterator[str]:
+def advice(spec: JobSpec) -> Iterator[str]:
+    """What a valid job may have that its author did not mean, a sentence each."""
     if spec.strategy is Strategy.PARAMETER_SERVER and not spec.replica_specs.count(Role.CHIEF):
         yield "A ParameterServer job needs a chief: one was added."
     if spec.trainer is not None and spec.trainer.output.claim is None:

@@ -90,7 +90,7 @@ def test_two_workers_find_each_other_at_ports_of_this_machine(tool: Tool) -> Non
     workers = found[0]["cluster"]["worker"]
     assert len({*workers}) == 2
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", worker) for worker in workers)
-    assert f"worker listens on {', '.join(workers)}" in out
+    assert f"ports: worker-0 {workers[0]}, worker-1 {workers[1]}" in out
     assert [config["task"]["index"] for config in found] == [0, 1]
     assert "worker-1 | started as worker 1 in attempt 1" in out
     assert "try succeeded in" in out

@@ -10,15 +10,21 @@ from typing import Any
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.local.devices import Devices, share_out
 from tfgpujob.cli.local.folder import Folder
-from tfgpujob.cli.local.plan import CONFIG
 from tfgpujob.cli.local.ports import Ports
 from tfgpujob.cli.local.process import Launch
 from tfgpujob.cli.local.translate import Here, launch
+from tfgpujob.cli.offline import CONFIG
 from tfgpujob.core.plan import resolve
 from tfgpujob.core.pods import Replica, build_pod
 from tfgpujob.names import Role
 
-TRAINER = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 1, "output": {"directory": "/models"}}
+TRAINER = {
+    "entrypoint": "digits",
+    "globalBatchSize": 128,
+    "epochs": 1,
+    "output": {"directory": "/models"},
+    "params": {"data": "/code/a.csv", "out": ["/models/x"], "other": "/models2/code"},
+}
 
 
 def translated(folder: Path, spec: dict[str, Any], **here: Any) -> Launch:
@@ -40,11 +46,10 @@ def translated(folder: Path, spec: dict[str, Any], **here: Any) -> Launch:
 def test_the_trainer_is_this_pythons_with_its_config_and_output_here(tmp_path: Path) -> None:
     found = translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": TRAINER})
     config = tmp_path / "run/.tfgpu/worker-0.json"
-    output = f'output.directory="{tmp_path}/run"'
-    assert found.command == [
-        sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(config), "--set", output
-    ]  # fmt: skip
-    assert json.loads(config.read_text())["entrypoint"] == "digits"
+    assert found.command == [sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(config)]
+    written = json.loads(config.read_text())
+    assert written["output"]["directory"] == f"{tmp_path}/run"
+    assert written["params"] == {"data": f"{tmp_path}/a.csv", "out": [f"{tmp_path}/run/x"], "other": "/models2/code"}
     assert found.grace_seconds == 120
     assert (found.environment["TFGPU_ATTEMPT"], found.environment["TFGPU_REPLICA_RESTART"]) == ("2", "1")
     assert "TF_CONFIG" not in found.environment

@@ -7,17 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from tfgpujob import __version__, names
+from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.job_file import JobFile
+from tfgpujob.cli.offline import CONFIG
 from tfgpujob.core.plan import Plan, replica_specs, resolve
-from tfgpujob.core.snapshot import Config
-
-CONFIG: Final = Config(
-    operator_image="tfgpujob-operator", trainer_image="tfgpujob-trainer", operator_version=__version__
-)
-"""The operator's settings, of a job without one: images are named and never pulled."""
 
 _INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
 _ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "ttl_seconds_after_finished")

@@ -19,9 +19,9 @@ from tfgpujob.api import RunPolicy
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.local.cluster import LocalCluster
 from tfgpujob.cli.local.folder import Folder
-from tfgpujob.cli.local.plan import CONFIG
 from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.translate import Here, launch
+from tfgpujob.cli.offline import CONFIG
 from tfgpujob.core.draft import moment
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
@@ -173,13 +173,12 @@ class Session:
         )
 
     def _result(self) -> str:
-        """Where the model is, and whether all replicas ended with the same weights, as the trainers' last words say."""
+        """Where the results are, and whether the trainers' last words name the same weights."""
         summaries = [summary for _, words in self._cluster.end_of.values() if (summary := _summary(words))]
-        if not summaries:
-            return ""
-        digests = {summary.get("weightsSha256") for summary in summaries}
-        equal = f", the weights of all {len(summaries)} are equal" if len(digests) == 1 and len(summaries) > 1 else ""
-        return f"{equal}; the model is {self._folder.shown()}/model.keras"
+        digests = [summary.get("weightsSha256") for summary in summaries]
+        same = len(digests) > 1 and all(digests) and len({*digests}) == 1
+        equal = f", the weights of all {len(digests)} are equal" if same else ""
+        return f"{equal}; results: {self._folder.shown()}"
 
 
 def when_again(job: Object, now: datetime) -> str:

@@ -75,13 +75,26 @@ def launch(pod: Object, here: Here) -> Launch:
 
 
 def _trainer(container: Mapping[str, Any], replica: str, text: str, here: Here) -> list[str]:
-    """The pod's `tfgpu-train …`, by this Python, with its config file and output directory here."""
+    """The pod's `tfgpu-train …`, by this Python, with a config file whose paths are those of this machine."""
+    config = json.loads(text)
+    mounts = {config["output"]["directory"]: str(here.folder.path), names.CODE_DIR: str(here.code)}
     file = here.folder.scratch / f"{replica}.json"
-    file.write_text(text)
+    file.write_text(json.dumps(_remounted(config, mounts)))
     mounted = f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"
     arguments = [str(file) if argument == mounted else argument for argument in container["command"][1:]]
-    output = f"output.directory={json.dumps(str(here.folder.path))}"
-    return [sys.executable, "-m", TRAINER_MODULE, *arguments, "--set", output]
+    return [sys.executable, "-m", TRAINER_MODULE, *arguments]
+
+
+def _remounted(value: Any, mounts: Mapping[str, str]) -> Any:
+    """Every string that is a path below a mount in the container, as the path that it is here."""
+    if isinstance(value, Mapping):
+        return {key: _remounted(item, mounts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_remounted(item, mounts) for item in value]
+    for inside, outside in mounts.items():
+        if isinstance(value, str) and (value == inside or value.startswith(f"{inside}/")):
+            return f"{outside}{value[len(inside) :]}"
+    return value
 
 
 def _own_command(container: Mapping[str, Any], here: Here, environment: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tfgpujob.cli import options
+from tfgpujob.cli import offline, options
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.job_file import JobFile, read_job
 from tfgpujob.cli.local import plan as preflight
@@ -20,7 +20,6 @@ from tfgpujob.cli.local.session import Session, new_job
 from tfgpujob.cli.local.translate import Here
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.snapshot import Object
-from tfgpujob.core.tf_config import Address, tf_config
 from tfgpujob.names import Role
 
 _ROOT = Path("runs")
@@ -111,18 +110,19 @@ def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | N
 
 
 def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here) -> None:
-    metadata = file.job["metadata"]
     roles = ", ".join(f"{count} × {role}" for role, count in plan.counts.items())
-    screen.say(f"{metadata['name']}: {file.spec.strategy} on this machine, {roles}")
+    screen.say(f"{file.job['metadata']['name']}: {file.spec.strategy} on this machine, {roles}")
     for line in preflight.ignored(file, here.folder.shown(), str(here.code)):
         screen.say(f"  without effect here: {line}")
     if here.devices.note:
         screen.say(f"  {here.devices.note}")
-    address = Address(metadata["name"], metadata["namespace"])
-    for role in plan.counts:
-        if tf_config(file.spec.strategy, plan, address, role, 0) is not None:
-            tasks = [here.ports.local(task) for task in address.tasks(plan, role)]
-            screen.say(f"  {role} listens on {', '.join(tasks)}")
+    tasks = [
+        f"{role}-{index} {here.ports.local(address)}"
+        for (role, index), pod in zip(plan.pods(), offline.pods(file, plan), strict=True)
+        if (address := offline.own_address(pod)) is not None
+    ]
+    if tasks:
+        screen.say(f"  ports: {', '.join(tasks)}")
     logs = ", ".join(f"{role}-{index}.log" for role, index in plan.pods())
     screen.say(f"  results in {here.folder.shown()}, logs in {here.folder.shown()}/logs: {logs}")
 

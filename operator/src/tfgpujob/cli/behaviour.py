@@ -1,0 +1,164 @@
+"""How a job would behave, in plain sentences. Each says what a policy of `core` does; none decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api import CleanPodPolicy, JobSpec, RestartPolicy, StartPolicy, SuccessPolicy, TrainerSpec, gpus
+from tfgpujob.core.budgets import DISRUPTIONS_IN_A_ROW
+from tfgpujob.core.failure import FIRST_RETRYABLE
+from tfgpujob.core.plan import Plan, replica_specs
+from tfgpujob.core.scope import restarts_alone
+from tfgpujob.names import Role, Strategy
+from tfgpujob.units import duration
+
+_SYNCHRONOUS = frozenset({Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED})
+_POLICIES = {
+    RestartPolicy.NEVER: "a failure ends the job",
+    RestartPolicy.ON_FAILURE: "every failure is followed by a restart",
+    RestartPolicy.ALWAYS: "every failure is followed by a restart",
+    RestartPolicy.EXIT_CODE: f"an exit code below {FIRST_RETRYABLE} (an error in the program) ends the job, one of "
+    f"{FIRST_RETRYABLE} and above (a signal, a lost peer) is followed by a restart",
+}
+_CLEAN_UP = {
+    CleanPodPolicy.AUTO: "ps and evaluator pods and whatever still runs are deleted; finished chiefs and workers stay, "
+    "for their logs",
+    CleanPodPolicy.RUNNING: "whatever still runs is deleted",
+    CleanPodPolicy.ALL: "all pods are deleted",
+    CleanPodPolicy.NONE: "no pod is deleted, and parameter servers keep their GPUs",
+}
+
+
+def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    """(topic, sentence), in the order of a job's life."""
+    yield from _start(spec, plan)
+    if spec.trainer is not None:
+        yield from _training(spec, spec.trainer, plan)
+    yield "success", _success(spec, plan)
+    yield from _failure(spec, plan)
+    yield from _end(spec)
+    yield "strategy", strategy_advice(spec, plan)
+
+
+def replicas_in_sync(spec: JobSpec, plan: Plan) -> int:
+    """Devices that each compute a part of every global batch: one a GPU, or one a pod that has none."""
+    specs = replica_specs(spec)
+    roles = (role for role in (Role.CHIEF, Role.WORKER) if role in plan.counts)
+    return sum(plan.counts[role] * max(1, gpus(spec, role, specs[role])) for role in roles)
+
+
+def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    policy, required = spec.run_policy, len(plan.required())
+    if policy.suspend:
+        yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
+    pods = "The pod is" if required == 1 else f"All {required} required pods are"
+    late = "the job fails" if policy.start_policy is StartPolicy.FAIL else "all is released and tried again later"
+    limit = duration(policy.start_deadline_seconds)
+    yield "start", f"{pods} created at once; when not ready within {limit} (startDeadlineSeconds), {late}."
+    if Role.EVALUATOR in plan.counts:
+        yield "start", "The evaluator is never waited for, and its failures cost the job nothing."
+
+
+def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    if spec.predicts:
+        yield (
+            "work",
+            f"The rows of data('predict') are shared among {plan.counts[Role.WORKER]} workers, each on its own.",
+        )
+    elif spec.strategy in _SYNCHRONOUS:
+        yield "work", f"Each step takes {batch(trainer, replicas_in_sync(spec, plan))}."
+    length = f"{trainer.epochs} epochs" if trainer.epochs else f"{trainer.steps} steps"
+    if not spec.predicts:
+        yield "work", f"It trains for {length} and then evaluates data('test'); {_saves(trainer)}."
+
+
+def batch(trainer: TrainerSpec, replicas: int) -> str:
+    """`128 examples: 64 on each of 2 replicas`, as the trainer splits it."""
+    total, parts = trainer.global_batch_size, replicas * (trainer.accumulate or 1)
+    each = f"{total // parts}" if total % parts == 0 else f"{total // parts} or {total // parts + 1}"
+    where = "on one replica" if replicas == 1 else f"on each of {replicas} replicas"
+    micro = f", {trainer.accumulate} times one after another" if (trainer.accumulate or 1) > 1 else ""
+    return f"{total} examples: {each} {where}{micro}"
+
+
+def _saves(trainer: TrainerSpec) -> str:
+    every = [
+        *([f"{trainer.checkpoint.every_steps} steps"] if trainer.checkpoint.every_steps else []),
+        *([f"{trainer.checkpoint.every_epochs} epochs"] if trainer.checkpoint.every_epochs else []),
+    ]
+    kept = f"the last {trainer.checkpoint.keep} are kept"
+    return f"it saves every {' and every '.join(every) or 'epoch'}, and {kept}"
+
+
+def _success(spec: JobSpec, plan: Plan) -> str:
+    workers = plan.counts.get(Role.WORKER, 0)
+    if workers > 1 and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
+        return f"The job has succeeded when all {workers} workers have exited with 0."
+    who = "the chief" if plan.counts.get(Role.CHIEF) else ("worker 0" if workers > 1 else "its worker")
+    return f"The job has succeeded when {who} has exited with 0."
+
+
+def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    policies = {role: spec.restart_policy for role, spec in replica_specs(spec).items() if role is not Role.EVALUATOR}
+    for policy in dict.fromkeys(policies.values()):
+        who = " or ".join(str(role) for role, its in policies.items() if its is policy)
+        yield "failure", f"When a {who} fails, {_POLICIES[policy]}."
+    yield "failure", f"What starts again: {_scope(spec, plan)}."
+    limit = spec.run_policy.backoff_limit
+    yield (
+        "failure",
+        (
+            f"{limit} restarts are allowed (backoffLimit), after 10s, then twice as long each time, up to 6m. "
+            f"Evictions, preemptions and lost nodes are not counted, unless {DISRUPTIONS_IN_A_ROW} come in a row."
+        ),
+    )
+
+
+def _scope(spec: JobSpec, plan: Plan) -> str:
+    if not restarts_alone(spec):
+        return "all replicas" if len(plan.required()) > 1 else "its one replica"
+    if spec.strategy is Strategy.PARAMETER_SERVER:
+        return "the failed replica alone; with a ps also the chief, which restores the variables"
+    return "the failed replica alone"
+
+
+def _end(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    policy = spec.run_policy
+    if policy.active_deadline_seconds is not None:
+        limit = duration(policy.active_deadline_seconds)
+        yield "end", f"The job fails when it has been active for {limit}, restarts included (activeDeadlineSeconds)."
+    else:
+        yield "end", "There is no limit on how long it runs (activeDeadlineSeconds)."
+    yield "end", f"When it is over, {_CLEAN_UP[policy.clean_pod_policy]} (cleanPodPolicy)."
+    if policy.ttl_seconds_after_finished is not None:
+        yield (
+            "end",
+            f"{duration(policy.ttl_seconds_after_finished)} later the job is deleted, its pods and logs with it.",
+        )
+
+
+def strategy_advice(spec: JobSpec, plan: Plan) -> str:
+    """Which strategy would suit, and why."""
+    if spec.predicts:
+        return "Predicting needs no strategy: the workers don't talk to each other."
+    if spec.strategy is Strategy.CUSTOM:
+        return "Custom leaves it to the program, which finds TF_CONFIG in its environment."
+    if spec.strategy is Strategy.PARAMETER_SERVER:
+        return (
+            "ParameterServer suits workers that come and go, and embeddings too large for one GPU. Elsewhere "
+            "MultiWorkerMirrored takes each example exactly once an epoch, and needs no ps."
+        )
+    return _synchronous_advice(spec.strategy, replicas_in_sync(spec, plan), len(plan.required()))
+
+
+def _synchronous_advice(strategy: Strategy, replicas: int, pods: int) -> str:
+    if replicas == 1 and strategy is not Strategy.ONE_DEVICE:
+        return f"With one replica, OneDevice computes what {strategy} does."
+    if strategy is not Strategy.MULTI_WORKER_MIRRORED:
+        return f"{strategy} suits {'one device' if replicas == 1 else f'{replicas} GPUs of one pod'}."
+    if pods == 1:
+        return "With one pod, Mirrored does the same, without a server for other workers."
+    return (
+        f"MultiWorkerMirrored suits {replicas} replicas in {pods} pods. Where one node has {replicas} GPUs, Mirrored "
+        f"with one worker of {replicas} GPUs gives the same result, and keeps the all-reduce off the network."
+    )

@@ -1,0 +1,87 @@
+"""`tfgpu explain`: what would come of a job, and how it would behave, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tfgpujob import names
+from tfgpujob.api import gpus
+from tfgpujob.cli import offline, options
+from tfgpujob.cli.behaviour import sentences
+from tfgpujob.cli.job_file import JobFile, read_job
+from tfgpujob.cli.output import Format, coloured, data, table
+from tfgpujob.core.acceptance import advice
+from tfgpujob.core.plan import Plan, replica_specs, resolve
+from tfgpujob.core.service import build_service
+from tfgpujob.core.snapshot import Object
+
+
+@click.command()
+@options.job_file
+@options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
+def command(file: str, form: Format) -> None:
+    """Say what would come of a job: pods, TF_CONFIG, warnings, how it behaves.
+
+    Asks no cluster. A job that the operator would refuse is refused with the same words and exit code 2.
+    -o wide shows every TF_CONFIG, -o yaml the objects themselves.
+    """
+    job_file = read_job(file)
+    plan = resolve(job_file.spec, offline.CONFIG)
+    pods = offline.pods(job_file, plan)
+    if form in {Format.JSON, Format.YAML}:
+        click.echo(data(_for_programs(job_file, plan, pods), form))
+        return
+    for part in (_head(job_file, plan), _pods(job_file, plan, pods), _tf_config(pods, every=form is Format.WIDE)):
+        click.echo(f"{part}\n")
+    click.echo(_words(job_file, plan))
+
+
+def _for_programs(file: JobFile, plan: Plan, pods: tuple[Object, ...]) -> dict[str, Any]:
+    job = {**file.job, "metadata": {**file.job["metadata"], "uid": offline.UNKNOWN_UID}}
+    return {
+        "job": file.job["metadata"]["name"],
+        "warnings": list(advice(file.spec)),
+        "behaviour": [{"topic": topic, "text": text} for topic, text in sentences(file.spec, plan)],
+        "objects": [build_service(job), *pods],
+    }
+
+
+def _head(file: JobFile, plan: Plan) -> str:
+    counts = ", ".join(f"{count} × {role}" for role, count in plan.counts.items())
+    return f"{coloured(file.job['metadata']['name'], 'cyan', bold=True)}: {file.spec.strategy}, {counts}"
+
+
+def _pods(file: JobFile, plan: Plan, pods: tuple[Object, ...]) -> str:
+    specs = replica_specs(file.spec)
+    rows = [
+        [
+            pod["metadata"]["name"],
+            str(gpus(file.spec, role, specs[role])),
+            _image(plan.images[role]),
+            offline.own_address(pod) or "-",
+        ]
+        for (role, _), pod in zip(plan.pods(), pods, strict=True)
+    ]
+    service = f"service {file.job['metadata']['name']}: headless, it gives the pods their names"
+    return f"{table(['POD', 'GPUS', 'IMAGE', 'LISTENS ON'], rows)}\n{service}"
+
+
+def _image(image: str) -> str:
+    return "(the operator's trainer image)" if image == offline.CONFIG.trainer_image else image
+
+
+def _tf_config(pods: tuple[Object, ...], *, every: bool) -> str:
+    """Of the first pod of each role, or of every pod."""
+    shown: dict[str, str] = {}
+    for pod in pods:
+        key = pod["metadata"]["name"] if every else pod["metadata"]["labels"][names.LABEL_REPLICA_TYPE]
+        shown.setdefault(key, f"{pod['metadata']['name']}  {offline.variable(pod, 'TF_CONFIG') or 'none'}")
+    return "\n".join(["TF_CONFIG", *(f"  {line}" for line in shown.values())])
+
+
+def _words(file: JobFile, plan: Plan) -> str:
+    warnings = [(coloured("warning", "yellow"), text) for text in advice(file.spec)]
+    expected = [(coloured(topic, "green"), text) for topic, text in sentences(file.spec, plan)]
+    return table(["ABOUT", "WHAT TO EXPECT"], [*warnings, *expected])

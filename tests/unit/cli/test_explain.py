@@ -1,0 +1,110 @@
+"""`tfgpu explain`: what it says is what the core does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.cli import main as cli
+from tfgpujob.cli import offline
+from tfgpujob.cli.behaviour import batch, sentences, strategy_advice
+from tfgpujob.cli.exits import Exit
+from tfgpujob.core.draft import moment
+from tfgpujob.core.plan import resolve
+from tfgpujob.core.reconcile import reconcile
+from tfgpujob.core.snapshot import Snapshot
+from tfgpujob.names import Condition
+
+ROOT = Path(__file__).resolve().parents[3]
+TRAINER = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 2}
+NEVER_BUT_THE_CHIEF = {"worker": {"restartPolicy": "Never"}, "chief": {}}
+
+
+def said(spec: dict[str, Any]) -> str:
+    parsed = parsed_job(spec)
+    return "\n".join(text for _, text in sentences(parsed, resolve(parsed, offline.CONFIG)))
+
+
+def parsed_job(spec: dict[str, Any]) -> JobSpec:
+    whole = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}, "trainer": TRAINER, **spec}
+    parsed = parse_job({"metadata": {"name": "a"}, "spec": {k: v for k, v in whole.items() if v is not None}})
+    assert isinstance(parsed, JobSpec), parsed
+    return parsed
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_its_objects_are_those_that_the_operator_creates(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = next(d for d in yaml.safe_load_all(example.read_text()) if d["kind"] == "TFGPUJob")
+    job["metadata"] |= {"namespace": "default", "uid": offline.UNKNOWN_UID, "generation": 1, "resourceVersion": "1"}
+    outcome = reconcile(Snapshot(job), moment("2026-01-01T00:00:00Z"), offline.CONFIG)
+    assert cli.main(["explain", str(example), "-o", "json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    assert explained["objects"] == [create.body for create in outcome.creates]
+    assert outcome.status is not None
+    (accepted,) = [c for c in outcome.status["conditions"] if c["type"] == Condition.ACCEPTED]
+    assert accepted["message"] == " ".join(["The spec is valid.", *explained["warnings"]])
+
+
+def test_it_is_readable_and_shows_the_tf_config(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", str(ROOT / "examples/digits-multiworker.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("digits: MultiWorkerMirrored, 2 × worker\n")
+    assert '{"cluster":{"worker":["digits-worker-0.digits.default.svc:2222",' in shown
+    assert "start      All 2 required pods are created at once; when not ready within 30m00s" in shown
+    assert shown.count('"cluster"') == 1
+    assert cli.main(["explain", str(ROOT / "examples/digits-multiworker.yaml"), "-o", "wide"]) == 0
+    assert capsys.readouterr().out.count('"cluster"') == 2
+
+
+def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "examples/digits-multiworker.yaml").read_text().replace("epochs:", "epoch:")
+    (tmp_path / "job.yaml").write_text(text)
+    assert cli.main(["explain", str(tmp_path / "job.yaml")]) == Exit.USAGE
+    assert "spec.trainer.epoch: is not a field; did you mean epochs?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({}, "Each step takes 128 examples: 64 on each of 2 replicas."),
+        ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
+        ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),
+        ({}, "What starts again: all replicas."),
+        ({}, "when worker 0 has exited with 0"),
+        ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),
+        ({"runPolicy": {"suspend": True}}, "nothing is created until it is off"),
+        ({"runPolicy": {"startPolicy": "Fail", "startDeadlineSeconds": 90}}, "not ready within 1m30s"),
+        ({"runPolicy": {"activeDeadlineSeconds": 3660}}, "active for 1h01m, restarts included"),
+        ({"runPolicy": {"ttlSecondsAfterFinished": 61, "cleanPodPolicy": "All"}}, "1m01s later the job is deleted"),
+        ({"replicaSpecs": NEVER_BUT_THE_CHIEF}, "When a chief fails, an exit code below 128"),
+        ({"replicaSpecs": NEVER_BUT_THE_CHIEF}, "When a worker fails, a failure ends the job."),
+    ],
+)
+def test_what_to_expect(spec: dict[str, Any], sentence: str) -> None:
+    assert sentence in said(spec)
+
+
+def test_micro_batches_are_part_of_the_sum() -> None:
+    trainer = parsed_job({"trainer": {**TRAINER, "accumulate": 4}}).trainer
+    assert trainer is not None
+    assert batch(trainer, 2) == "128 examples: 16 on each of 2 replicas, 4 times one after another"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"replicaSpecs": {"worker": {"replicas": 1}}}, "OneDevice computes what MultiWorkerMirrored does"),
+        ({"replicaSpecs": {"worker": {"replicas": 1, "gpus": 4}}}, "With one pod, Mirrored does the same"),
+        ({}, "Where one node has 2 GPUs, Mirrored with one worker of 2 GPUs"),
+        ({"strategy": "Mirrored", "replicaSpecs": {"worker": {"gpus": 4}}}, "Mirrored suits 4 GPUs of one pod"),
+        ({"strategy": "Custom", "trainer": None, "image": "x"}, "leaves it to the program"),
+    ],
+)
+def test_advice_on_the_strategy(spec: dict[str, Any], words: str) -> None:
+    parsed = parsed_job(spec)
+    assert words in strategy_advice(parsed, resolve(parsed, offline.CONFIG))
