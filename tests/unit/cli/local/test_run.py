@@ -168,6 +168,7 @@ def test_replicas_die_with_the_tool_and_the_run_goes_on_later(tool: Tool) -> Non
     assert len(children) == 2
     process.kill()
     until(lambda: not any(_runs(child) for child in children))
+    write_job(tool.folder, workers=3)
     code, out, _ = tool.run("config", "--resume")
     assert code == Exit.OK
     assert "started as worker 0 in attempt 2" in out

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -55,8 +55,9 @@ class Screen:
 
     def _write(self, line: str) -> None:
         self._progress.clear()
-        click.echo(line)
-        sys.stdout.flush()
+        # Whoever reads, such as `head`, may have seen enough: the job goes on, and the logs have it all.
+        with suppress(BrokenPipeError):
+            click.echo(line)
         if self._line:
             self._progress.show(self._line)
 

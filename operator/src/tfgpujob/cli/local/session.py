@@ -22,10 +22,10 @@ from tfgpujob.cli.local.folder import Folder
 from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.translate import Here, launch
 from tfgpujob.cli.offline import CONFIG
-from tfgpujob.core.draft import moment
+from tfgpujob.core.draft import Draft, moment
 from tfgpujob.core.reconcile import conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
-from tfgpujob.names import Condition
+from tfgpujob.names import Condition, Reason
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.logs import TextFormatter
 from tfgpujob.shell.metrics import Metrics
@@ -46,7 +46,10 @@ def new_job(job: Object, before: Object | None) -> Object:
         return {**job, "metadata": metadata}
     kept = before["metadata"]
     metadata |= {"uid": kept["uid"], "generation": kept["generation"] + 1, "resourceVersion": kept["resourceVersion"]}
-    return {**job, "metadata": metadata, "status": before.get("status") or {}}
+    # Also when it was killed: its replicas died with it, and what follows is a resumption, perhaps of an edited job.
+    draft = Draft(before, _now())
+    draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, "tfgpu was ended.")
+    return {**job, "metadata": metadata, "status": draft.done()}
 
 
 class Session:
@@ -143,13 +146,16 @@ class Session:
         self._something.set()
 
     def _log_to_file(self) -> None:
-        """What the worker does goes to logs/tfgpu.log."""
-        handler = logging.FileHandler(self._folder.logs / "tfgpu.log")
-        handler.setFormatter(TextFormatter())
+        """What the worker does goes to logs/tfgpu.log; what goes wrong in it also to the screen."""
+        path = self._folder.logs / "tfgpu.log"
+        to_file, to_screen = logging.FileHandler(path), logging.StreamHandler()
+        to_file.setFormatter(TextFormatter())
+        to_screen.setLevel(logging.WARNING)
+        to_screen.setFormatter(logging.Formatter(f"tfgpu: %(message)s; see {path}"))
         logger = logging.getLogger("tfgpujob")
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        logger.addHandler(handler)
+        logger.handlers = [to_file, to_screen]
 
     def _end(self, seconds: float) -> Exit:
         job = self._cluster.job

@@ -49,10 +49,11 @@ def command(
     code: Path | None,
     verbose: bool,
 ) -> int:
-    """Train on this machine, as the cluster would: same planner, TF_CONFIG, restart rules and trainer.
+    """Train on this machine, by the rules of the cluster.
 
-    ^C saves a checkpoint and stops; --resume goes on, with the same result as if nothing had happened. A job without
-    spec.trainer runs the command of its template, or the one after --.
+    Planner, TF_CONFIG, restart rules and trainer are the same. ^C saves a checkpoint and stops; --resume goes on, with
+    the same result as if nothing had happened. A job without spec.trainer runs the command of its template, or the one
+    after --.
     """
     if not local:
         raise CliError("run is for this machine", "add --local")
