@@ -87,7 +87,7 @@ def test_the_example_trains_with_two_workers_and_tells_the_time(tmp_path, record
     assert tool.wait() == 0, tool.printed
     record_property("seconds", round(time.monotonic() - began, 1))
     assert "global batch 128 = 64 × 2 workers × 1 micro-batch" in tool.printed
-    assert "the weights of all 2 are equal; results: runs/digits" in tool.printed
+    assert "all 2 replicas have equal weights; results: runs/digits" in tool.printed
     summary = json.loads((tool.path.parent / "runs/digits/checkpoints/COMPLETED.json").read_text())["summary"]
     assert summary["splits"]["test"]["accuracy"] >= 0.95
 

@@ -72,6 +72,7 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
     ("spec", "sentence"),
     [
         ({}, "Each step takes 128 examples: 64 on each of 2 replicas."),
+        ({"gpu": {"perReplica": 1, "processesPerGpu": 2, "memory": {"limitMiB": 99}}}, "32 on each of 4 replicas"),
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),
         ({}, "What starts again: all replicas."),
@@ -101,6 +102,7 @@ def test_micro_batches_are_part_of_the_sum() -> None:
         ({"replicaSpecs": {"worker": {"replicas": 1}}}, "OneDevice computes what MultiWorkerMirrored does"),
         ({"replicaSpecs": {"worker": {"replicas": 1, "gpus": 4}}}, "With one pod, Mirrored does the same"),
         ({}, "Where one node has 2 GPUs, Mirrored with one worker of 2 GPUs"),
+        ({"gpu": {"perReplica": 1, "processesPerGpu": 2, "memory": {"limitMiB": 99}}}, "measure both"),
         ({"strategy": "Mirrored", "replicaSpecs": {"worker": {"gpus": 4}}}, "Mirrored suits 4 GPUs of one pod"),
         ({"strategy": "Custom", "trainer": None, "image": "x"}, "leaves it to the program"),
     ],

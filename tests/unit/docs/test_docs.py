@@ -129,9 +129,10 @@ def test_commands_of_the_tool_are_taken(page: Path) -> None:
         if words[0] != "tfgpu" or len(words) < 2 or "…" in command:
             continue
         # In running text a command may be named without its arguments.
-        verb = tfgpu.tfgpu.get_command(click.Context(tfgpu.tfgpu), words[1])
+        root = click.Context(tfgpu.tfgpu, **tfgpu.tfgpu.context_settings)
+        verb = tfgpu.tfgpu.get_command(root, words[1])
         assert verb is not None, command
-        verb.make_context(words[1], words[2:], resilient_parsing=len(words) == 2)
+        verb.make_context(words[1], words[2:], parent=root, resilient_parsing=len(words) == 2)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)

@@ -41,10 +41,17 @@ def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def replicas_in_sync(spec: JobSpec, plan: Plan) -> int:
-    """Devices that each compute a part of every global batch: one a GPU, or one a pod that has none."""
+    """What each computes a part of every global batch: a GPU, a process where several share one, or a pod without."""
+    return sum(
+        plan.counts[role] * (len(plan.ports[role]) if len(plan.ports[role]) > 1 else per_pod)
+        for role, per_pod in _devices(spec, plan).items()
+    )
+
+
+def _devices(spec: JobSpec, plan: Plan) -> dict[Role, int]:
+    """GPUs of a pod, or 1 for its CPU, of each role that trains in step."""
     specs = replica_specs(spec)
-    roles = (role for role in (Role.CHIEF, Role.WORKER) if role in plan.counts)
-    return sum(plan.counts[role] * max(1, gpus(spec, role, specs[role])) for role in roles)
+    return {r: max(1, gpus(spec, r, specs[r])) for r in (Role.CHIEF, Role.WORKER) if r in plan.counts}
 
 
 def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
@@ -148,17 +155,21 @@ def strategy_advice(spec: JobSpec, plan: Plan) -> str:
             "ParameterServer suits workers that come and go, and embeddings too large for one GPU. Elsewhere "
             "MultiWorkerMirrored takes each example exactly once an epoch, and needs no ps."
         )
-    return _synchronous_advice(spec.strategy, replicas_in_sync(spec, plan), len(plan.required()))
+    devices = sum(plan.counts[role] * per_pod for role, per_pod in _devices(spec, plan).items())
+    if replicas_in_sync(spec, plan) > devices:
+        return "Several processes on a GPU pay only where one leaves it idle: measure both."
+    pods = sum(plan.counts[role] for role in _devices(spec, plan))
+    return _synchronous_advice(spec.strategy, devices, pods)
 
 
-def _synchronous_advice(strategy: Strategy, replicas: int, pods: int) -> str:
-    if replicas == 1 and strategy is not Strategy.ONE_DEVICE:
-        return f"With one replica, OneDevice computes what {strategy} does."
+def _synchronous_advice(strategy: Strategy, devices: int, pods: int) -> str:
+    if devices == 1 and strategy is not Strategy.ONE_DEVICE:
+        return f"With one device, OneDevice computes what {strategy} does."
     if strategy is not Strategy.MULTI_WORKER_MIRRORED:
-        return f"{strategy} suits {'one device' if replicas == 1 else f'{replicas} GPUs of one pod'}."
+        return f"{strategy} suits {'one device' if devices == 1 else f'{devices} GPUs of one pod'}."
     if pods == 1:
         return "With one pod, Mirrored does the same, without a server for other workers."
     return (
-        f"MultiWorkerMirrored suits {replicas} replicas in {pods} pods. Where one node has {replicas} GPUs, Mirrored "
-        f"with one worker of {replicas} GPUs gives the same result, and keeps the all-reduce off the network."
+        f"MultiWorkerMirrored suits {devices} devices in {pods} pods. Where one node has {devices} GPUs, Mirrored "
+        f"with one worker of {devices} GPUs gives the same result, and keeps the all-reduce off the network."
     )

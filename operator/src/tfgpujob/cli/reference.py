@@ -36,7 +36,7 @@ def _exit_codes() -> Iterator[str]:
 
 def _group(heading: str, verbs: tuple[str, ...]) -> Iterator[str]:
     yield f"## {heading}\n"
-    root = click.Context(tfgpu, info_name="tfgpu")
+    root = click.Context(tfgpu, info_name="tfgpu", **tfgpu.context_settings)
     for verb in verbs:
         command = tfgpu.get_command(root, verb)
         assert command is not None

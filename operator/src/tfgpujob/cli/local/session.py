@@ -183,7 +183,7 @@ class Session:
         summaries = [summary for _, words in self._cluster.end_of.values() if (summary := _summary(words))]
         digests = [summary.get("weightsSha256") for summary in summaries]
         same = len(digests) > 1 and all(digests) and len({*digests}) == 1
-        equal = f", the weights of all {len(digests)} are equal" if same else ""
+        equal = f", all {len(digests)} replicas have equal weights" if same else ""
         return f"{equal}; results: {self._folder.shown()}"
 
 
