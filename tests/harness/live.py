@@ -235,9 +235,14 @@ class LiveCluster:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         except BaseException as error:
             self._failed = error
         finally:
+            self._loop.close()
             self._ready.set()
 
     async def _serve(self) -> None:

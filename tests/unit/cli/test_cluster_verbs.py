@@ -107,6 +107,8 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
         (["submit", "gone.py", "--batch", "1"], Exit.NOT_FOUND, "gone.py"),
         (["submit", "gone.py"], Exit.USAGE, "add --batch"),
         (["submit", "job.yaml", "--batch", "1"], Exit.USAGE, "--batch is for a Python file"),
+        (["submit", "job.yaml", "--workers", "1"], Exit.USAGE, "--workers is for a Python file"),
+        (["submit", __file__, "--batch", "1", "--name", "A", "--dry-run"], Exit.USAGE, "'A' is not a valid name"),
         (["submit", "x.py", "--batch", "1", "--param", "a"], Exit.USAGE, "write it as key=value"),
         (["describe", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),
         (["logs", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),

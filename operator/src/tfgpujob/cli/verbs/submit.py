@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 import yaml
+from click.core import ParameterSource
 
+from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.cluster import cluster_verb
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.job_file import read_job
@@ -16,6 +18,8 @@ from tfgpujob.cli.output import Format, data
 from tfgpujob.client import Client, job_of_file
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Strategy
+
+_FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 
 
 @click.command()
@@ -38,7 +42,7 @@ def command(client: Client, file: str, *, dry_run: bool, **flags: Any) -> None:
 
     The Python file goes into a ConfigMap that belongs to the job.
     """
-    job, others = _of_python(Path(file), **flags) if file.endswith(".py") else _of_yaml(file, client.namespace, flags)
+    job, others = _of_python(Path(file), **flags) if file.endswith(".py") else _of_yaml(file, client.namespace)
     if dry_run:
         for obj in (*others, job):
             click.echo(f"---\n{data(obj, Format.YAML)}")
@@ -47,11 +51,12 @@ def command(client: Client, file: str, *, dry_run: bool, **flags: Any) -> None:
     click.echo(f"{made.namespace}/{made.name} is created; follow it: tfgpu logs {made.name} -f")
 
 
-def _of_yaml(file: str, namespace: str, flags: dict[str, Any]) -> tuple[Object, Sequence[Object]]:
-    for flag in ("name", "strategy", "batch", "params", "claim", "extra"):
-        if flags[flag]:
-            shown = {"params": "param", "extra": "with"}.get(flag, flag)
-            raise CliError(f"--{shown} is for a Python file", f"write it into {file}")
+def _of_yaml(file: str, namespace: str) -> tuple[Object, Sequence[Object]]:
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if given and parameter.name not in _FOR_BOTH:
+            raise CliError(f"{parameter.opts[0]} is for a Python file", f"write it into {file}")
     found = read_job(file, namespace)
     return found.job, found.others
 
@@ -90,6 +95,9 @@ def _of_python(
         raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
     except ValueError as error:
         raise CliError(str(error)) from error
+    found = parse_job(job)
+    if not isinstance(found, JobSpec):
+        raise CliError("\n".join(map(str, found)))
     return job, (code,)
 
 
