@@ -89,8 +89,10 @@ def new_workspace(kube: Kube, target: Target, operator: Installation) -> Iterato
     kube.create("Namespace", "", {"metadata": {"name": namespace}})
     # Until then, no pod is let into the namespace, whoever makes it.
     eventually(lambda: kube.find("ServiceAccount", namespace, "default"), "the namespace has its ServiceAccount")
-    yield Workspace(kube, namespace, target.operator_image, operator.log)
-    kube.delete("Namespace", "", namespace)
+    try:
+        yield Workspace(kube, namespace, target.operator_image, operator.log)
+    finally:
+        kube.delete("Namespace", "", namespace)
 
 
 @pytest.fixture

@@ -43,8 +43,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [tfgpujobs/status, tfgpujobs/finalizers]
   verbs: [update]
 - apiGroups: [""]
-  resources: [pods, services]
+  resources: [pods]
   verbs: [get, list, watch, create, delete]
+# A service goes with its job, by garbage collection.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -21,7 +21,8 @@ JOB_RIGHTS = {
     *((names.GROUP, names.PLURAL, verb, "") for verb in ("get", "list", "watch", "delete")),
     (names.GROUP, f"{names.PLURAL}/status", "update", ""),
     (names.GROUP, f"{names.PLURAL}/finalizers", "update", ""),
-    *(("", kind, verb, "") for kind in ("pods", "services") for verb in ("get", "list", "watch", "create", "delete")),
+    *(("", "pods", verb, "") for verb in ("get", "list", "watch", "create", "delete")),
+    *(("", "services", verb, "") for verb in ("get", "list", "watch", "create")),
     ("", "events", "create", ""),
 }
 NODE_RIGHTS = {("", "nodes", verb, "") for verb in ("list", "watch")}
