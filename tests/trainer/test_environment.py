@@ -93,6 +93,11 @@ def test_each_process_of_a_pod_is_a_task_with_one_gpu():
     assert [env["CUDA_VISIBLE_DEVICES"] for env in chosen] == ["GPU-a", "GPU-a", "GPU-b", "GPU-b"]
 
 
+def test_processes_for_gpus_that_are_not_there_are_refused():
+    with pytest.raises(ConfigError, match="there is no GPU"):
+        environment.processes({"TFGPU_GPUS": "0", "TFGPU_PROCESSES_PER_GPU": "2"})
+
+
 def test_processes_that_predict_share_the_rows_of_all_pods():
     pod = {"TFGPU_STRATEGY": "Custom", "TFGPU_REPLICAS": "3", "TFGPU_REPLICA_INDEX": "2", "TFGPU_GPUS": "1"}
     tasks = [environment.read(env) for env in environment.processes({**pod, "TFGPU_PROCESSES_PER_GPU": "2"})]

@@ -133,6 +133,19 @@ def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undistu
     assert not list((output / "predictions").glob(".*"))
 
 
+def test_two_processes_on_a_gpu_share_the_rows(undisturbed, trained, launch):
+    output = launch.directory / "shared"
+    task = start_worker(
+        launch, config(output, trained), 0, 1, TFGPU_GPUS="1", TFGPU_PROCESSES_PER_GPU="2", TFGPU_PROGRESS_PORT="0"
+    )
+    assert task.wait() == 0, task.log
+    assert "7 of them for this worker (1 of 2)" in task.log
+    assert "worker-1| tfgpu-train: 203 rows in 13 parts, 6 of them for this worker (2 of 2)" in task.log
+    assert parts(output) == parts(launch.directory / "undisturbed")
+    assert (output / "predictions" / "COMMIT").exists()
+    assert (output / "predictions" / "run-worker-1.json").exists()
+
+
 def test_a_saved_model_and_a_checkpoint_predict_the_same(undisturbed, trained, launch):
     """The SavedModel reads its rows from a dataset; the checkpoint's model is the entrypoint's."""
     of_dataset = config(

@@ -250,7 +250,9 @@ class TrainerConfig:
         _require(bool(given), "predict.model is missing", "set it, or initialWeights")
         _require(len(given) == 1, "predict.model and initialWeights are both set", "keep one of them")
         for name in _OF_TRAINING:
-            _require(_at(self, name) is None, f"{name} has no meaning under mode predict", "remove it")
+            _require(
+                _at(self, name) in (None, (), {}, "none"), f"{name} has no meaning under mode predict", "remove it"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The config in the API's names, with every default filled in."""
@@ -261,11 +263,17 @@ _OF_TRAINING = (
     "epochs",
     "steps",
     "accumulate",
+    "jit",
+    "recompute",
+    "placement",
+    "classWeights",
     "data.stepsPerEpoch",
     "profile.steps",
     "checkpoint.everySteps",
     "checkpoint.everyEpochs",
     "evaluate.everyEpochs",
+    "evaluate.everySteps",
+    "best.monitor",
     "output.store",
 )
 

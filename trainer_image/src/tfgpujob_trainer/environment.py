@@ -141,14 +141,19 @@ def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
     """
     each = _integer(env, _PROCESSES_PER_GPU, None, 1)
     count = (_integer(env, "TFGPU_GPUS", 1, 0) or 0) * each if each else 1
-    if each is None or count <= 1:
+    if each and not count:
+        raise ConfigError(
+            f"{_PROCESSES_PER_GPU} is {each}, and there is no GPU", "remove spec.gpu.processesPerGpu to run here"
+        )
+    if count <= 1:
         return [dict(env)]
+    read(env)  # checks TF_CONFIG
     visible = [gpu for gpu in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
     first = (_integer(env, "TFGPU_REPLICA_INDEX", 0, 0) or 0) * count
     replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
     found = []
     for k in range(count):
-        gpu = k // each
+        gpu = k // (each or 1)
         own = {
             "TFGPU_GPUS": "1",
             "TFGPU_REPLICA_INDEX": str(first + k),

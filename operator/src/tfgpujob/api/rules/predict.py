@@ -14,14 +14,21 @@ _OF_TRAINING = (
     "epochs",
     "steps",
     "accumulate",
+    "jit",
+    "recompute",
+    "placement",
+    "classWeights",
     "data.stepsPerEpoch",
     "profile.steps",
     "checkpoint.everySteps",
     "checkpoint.everyEpochs",
     "evaluate.everyEpochs",
+    "evaluate.everySteps",
+    "best.monitor",
     "output.store",
 )
-"""Fields of spec.trainer that say something about training only; absent unless a user sets them."""
+"""Fields of spec.trainer that say something about training only; absent, or off, unless a user sets them."""
+_OFF = "none"
 
 
 def predicts(trainer: str) -> str:
@@ -69,13 +76,14 @@ def _of_training(job: Job) -> Iterator[Invalid]:
         where = given
         for parent in parents:
             where = where[parent]
-        if name in where:
+        if where.get(name, _OFF) != _OFF:
             yield Invalid(f"spec.trainer.{path}", "has no meaning under trainer.mode predict", "remove it")
 
 
 def _given(path: str) -> str:
     parts = path.split(".")
-    return " && ".join(f"has(self.{'.'.join(parts[: i + 1])})" for i in range(len(parts)))
+    set_ = " && ".join(f"has(self.{'.'.join(parts[: i + 1])})" for i in range(len(parts)))
+    return f"{set_} && self.{path} != '{_OFF}'" if path == "jit" else set_
 
 
 RULES = (
