@@ -86,6 +86,10 @@ test-integration: venv ## the same promises on a real cluster
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)
 	@$(PY) -m tests.bench
 
+.PHONY: bench-trainer
+bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
+	@$(TRAINER_PY) -m tests.trainer.bench
+
 .PHONY: crashpoints sequences specwalk
 crashpoints: venv ## planted bugs, then every crash point and every misleading view
 	@$(PY) -m tests.harness.mutations

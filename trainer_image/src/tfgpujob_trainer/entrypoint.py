@@ -15,7 +15,7 @@ from typing import Any
 from tfgpujob_trainer.config import did_you_mean
 from tfgpujob_trainer.exits import ConfigError
 
-BUILTINS = ("digits", "wide_and_deep")
+BUILTINS = ("convnet", "digits", "resnet50", "transformer", "wide_and_deep")
 _OWN_SCRIPT = "run it as your own script: remove spec.trainer"
 
 

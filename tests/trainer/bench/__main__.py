@@ -1,0 +1,117 @@
+"""`make bench-trainer`: is the trainer as fast as a loop written by hand, and is what it promises free really free?
+
+Everything is timed in turns, in the same processes on the same cores, and judged by the ratio of each pair of rounds:
+its mean, with a 95 % interval. A bound is missed only if the whole interval is on the wrong side of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from tests.trainer.harness import free_ports
+
+_T95 = {4: 3.182, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201, 16: 2.131, 20: 2.093}
+"""Two-sided 95 % points of Student's distribution, by the number of rounds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A ratio with its interval, and the bound that it must keep."""
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bound may hold, by the interval."""
+        return (self.least is None or self.high >= self.least) and (self.most is None or self.low <= self.most)
+
+    def row(self) -> str:
+        """One line of the table."""
+        bound = f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
+        inner = f"{self.ratio:6.3f}  [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.name:42}{inner:26}{bound:9}{'' if self.ok else 'MISSED'}".rstrip()
+
+
+def paired(name: str, over: Sequence[float], under: Sequence[float], **bound: float) -> Figure:
+    """The mean of over/under, round by round, with its 95 % interval, on a logarithmic scale."""
+    logs = [math.log(a / b) for a, b in zip(over, under, strict=True)]
+    half = _T95[len(logs)] * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return Figure(name, math.exp(fmean(logs)), math.exp(fmean(logs) - half), math.exp(fmean(logs) + half), **bound)
+
+
+def run(case: str, rounds: int, steps: int, *, workers: int = 1) -> dict[str, list[float]]:
+    """The seconds of a case's rounds; of several workers, the slowest one's. Each worker has its share of the cores."""
+    print(f"{case} …", file=sys.stderr, flush=True)
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // workers)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+    processes = []
+    for index in range(workers):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
+        env |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+        if workers > 1:
+            cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+            env |= {"TF_CONFIG": json.dumps(cluster)}
+        own = ",".join(map(str, cores[index * share : (index + 1) * share]))
+        program = [sys.executable, "-m", "tests.trainer.bench.cases", case, str(rounds), str(steps)]
+        command = ["taskset", "-c", own, *program]
+        processes.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    answers = []
+    for process in processes:
+        out, errors = process.communicate(timeout=900)
+        if process.returncode:
+            sys.exit(f"{case}: {errors[-3000:]}")
+        answers.append(json.loads(out.splitlines()[-1]))
+    return {name: [max(times) for times in zip(*(a[name] for a in answers), strict=True)] for name in answers[0]}
+
+
+def measure(rounds: int, steps: int) -> list[Figure]:
+    """Every figure that the documentation names."""
+    figures = []
+    for case, workers in (("one_device", 1), ("mirrored", 1), ("multi_worker_mirrored", 2)):
+        found = run(case, rounds, steps, workers=workers)
+        figures.append(paired(f"{case}_vs_hand_written", found["hand"], found["trainer"], least=0.98))
+    for case, least in (("conv_copies", 0.97), ("dense_copies", 0.75)):
+        found = run(case, rounds, steps, workers=2)
+        figures.append(paired(f"{case}_2_workers", found["copy"], found["trainer"], least=least))
+    plain = run("plain_memory", 1, 3)["mib"]
+    found = run("accumulation", rounds, max(2, steps // 5))
+    figures.append(paired("accumulation_speed", found["without"], found["with"], least=0.97))
+    figures.append(paired("accumulation_memory", run("accumulation_memory", 1, 3)["mib"], plain, most=0.3))
+    found = run("slow_input", rounds, steps)
+    figures.append(paired("slow_input_vs_memory", found["memory"], found["slow"], least=0.98))
+    return figures
+
+
+def main() -> int:
+    """Measure, print a table and a line of JSON; 0 if every bound may hold."""
+    parser = argparse.ArgumentParser(prog="bench-trainer", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
+    options = parser.parse_args()
+    rounds, steps = (4, 3) if options.quick else (12, 20)
+    figures = measure(rounds, steps)
+    print(f"{'figure':42}{'ratio':>6}  {'95 % interval':18}bound")
+    for figure in figures:
+        print(figure.row())
+    ok = all(figure.ok for figure in figures)
+    values = {f.name: [round(v, 3) for v in (f.ratio, f.low, f.high)] for f in figures}
+    conditions = {"quick": options.quick, "cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    print(json.dumps({"name": "bench-trainer", "ok": ok, **values, **conditions}))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""One case in a process of its own: `python -m tests.trainer.bench.cases NAME ROUNDS STEPS`.
+
+Prints one line of JSON: the seconds of each round, by what was timed; or the MiB of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tests.trainer.bench import trials
+
+from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+
+
+def main() -> None:
+    """Run the case; what the trainer prints goes to standard error."""
+    name, rounds, steps = sys.argv[1:]
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    print(json.dumps(CASES[name](int(rounds), int(steps))), file=out, flush=True)
+    os._exit(0)
+
+
+def strategies(devices: int = 1) -> Any:
+    """The strategy of TF_CONFIG, or one over that many logical devices of this machine."""
+    stop_keras_scaling_by_replicas()
+    if "TF_CONFIG" in os.environ:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
+    if devices > 1:
+        return tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(devices)])
+    return tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def against_hand_written(devices: int) -> Callable[[int, int], Any]:
+    """The trainer's loop and a hand-written one, on the same convolutional network, in turns in one process."""
+
+    def case(rounds: int, steps: int) -> Any:
+        strategy = strategies(devices)
+        data = trials.arrays((32, 32, 3), 64 * 32)
+        return trials.in_turns(
+            {
+                "hand": trials.hand_written(trials.conv_model, data, 64, strategy),
+                "trainer": trials.trainers(trials.conv_model, data, 64, strategy),
+            },
+            rounds,
+            steps,
+        )
+
+    return case
+
+
+def against_copies(model: str, shape: tuple[int, ...], batch: int, **fields: Any) -> Callable[[int, int], Any]:
+    """Two workers on one global batch, and the same two processes each with a copy and half of the batch of its own."""
+
+    def case(rounds: int, steps: int) -> Any:
+        together = strategies()
+        alone = tf.distribute.OneDeviceStrategy("/cpu:0")
+        make, data = getattr(trials, model), trials.arrays(shape, batch * 16)
+        return trials.in_turns(
+            {
+                "copy": trials.trainers(make, data, batch // 2, alone, **fields),
+                "trainer": trials.trainers(make, data, batch, together, **fields),
+            },
+            rounds,
+            steps,
+        )
+
+    return case
+
+
+def settings_compared(**settings: Any) -> Callable[[int, int], Any]:
+    """The wide model with these fields, and without them."""
+
+    def case(rounds: int, steps: int) -> Any:
+        strategy = strategies()
+        data = trials.arrays((128, 64), 256)
+        return trials.in_turns(
+            {
+                "without": trials.trainers(trials.wide_model, data, 64, strategy),
+                "with": trials.trainers(trials.wide_model, data, 64, strategy, **settings),
+            },
+            rounds,
+            steps,
+        )
+
+    return case
+
+
+def memory_of(**settings: Any) -> Callable[[int, int], Any]:
+    """MiB that the steps of the wide model need above what the process had before the first."""
+
+    def case(_rounds: int, steps: int) -> Any:
+        strategy = strategies()
+        trial = trials.trainers(trials.wide_model, trials.arrays((128, 64), 256), 64, strategy, **settings)
+        before = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
+        trial(max(3, steps))
+        return {"mib": [_status("VmHWM") - before]}
+
+    return case
+
+
+def slow_input(rounds: int, steps: int) -> Any:
+    """Records that take several steps' time to parse, and arrays in memory."""
+    strategy = strategies()
+    x, y = trials.arrays((32, 32, 3), 64 * 32)
+    file = str(Path(tempfile.mkdtemp(prefix="bench-trainer-")) / "rows")
+    with tf.io.TFRecordWriter(file) as writer:
+        for row, label in zip(x, y, strict=True):
+            writer.write(row.tobytes() + bytes([label]))
+
+    def slow() -> int:
+        time.sleep(0.02)  # for one row in ten: 128 ms a batch, several steps' time
+        return 0
+
+    def parse(record: Any) -> Any:
+        row = tf.reshape(tf.io.decode_raw(tf.strings.substr(record, 0, 4 * 32 * 32 * 3), tf.float32), (32, 32, 3))
+        label = tf.cast(tf.io.decode_raw(tf.strings.substr(record, 4 * 32 * 32 * 3, 1), tf.uint8)[0], tf.int64)
+        waited = tf.cond(label == 0, lambda: tf.py_function(slow, [], tf.int64), lambda: tf.constant(0, tf.int64))
+        return row, tf.ensure_shape(label + waited, [])
+
+    declared = {"tfrecord": file, "parse": parse}
+    reads = {"parallelReads": 8}
+    return trials.in_turns(
+        {
+            "memory": trials.trainers(trials.conv_model, (x, y), 64, strategy),
+            "slow": trials.trainers(trials.conv_model, declared, 64, strategy, data=reads),
+        },
+        rounds,
+        steps,
+    )
+
+
+def _status(field: str) -> float:
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(field))
+    return int(line.split()[1]) / 1024
+
+
+CASES: dict[str, Callable[[int, int], Any]] = {
+    "one_device": against_hand_written(1),
+    "mirrored": against_hand_written(2),
+    "multi_worker_mirrored": against_hand_written(1),
+    "conv_copies": against_copies("conv_model", (32, 32, 3), 128),
+    "dense_copies": against_copies("dense_model", (256,), 1024, accumulate=16),
+    "accumulation": settings_compared(accumulate=8),
+    "accumulation_memory": memory_of(accumulate=8),
+    "plain_memory": memory_of(),
+    "slow_input": slow_input,
+}
+
+if __name__ == "__main__":
+    main()

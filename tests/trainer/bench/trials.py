@@ -1,0 +1,153 @@
+"""What is timed: some steps of the trainer's own loop, or of a hand-written TensorFlow loop with the same work."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tests.trainer.inprocess import entrypoint
+
+from tfgpujob_trainer import config, environment, loop, task
+from tfgpujob_trainer.data import Feed
+from tfgpujob_trainer.heartbeat import Heartbeat
+
+Trial = Callable[[int], float]
+"""Does that many steps; seconds."""
+
+
+def conv_model() -> keras.Model:
+    """Mostly computation, some 30 ms a step of 64 pictures."""
+    layers = keras.layers
+    return _compiled(
+        keras.Sequential(
+            [
+                keras.Input((32, 32, 3)),
+                layers.Conv2D(48, 3, padding="same", activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Conv2D(96, 3, padding="same", activation="relu"),
+                layers.GlobalAveragePooling2D(),
+                layers.Dense(10),
+            ]
+        )
+    )
+
+
+def dense_model() -> keras.Model:
+    """Many weights for little computation: 2.4 million, which the all-reduce must carry."""
+    layers = keras.layers
+    return _compiled(
+        keras.Sequential([keras.Input((256,)), *(layers.Dense(1024, "relu") for _ in range(3)), layers.Dense(10)])
+    )
+
+
+def wide_model(blocks: int = 12) -> keras.Model:
+    """Few weights and many activations: each block's widest are 1024 numbers a row and position."""
+    inputs = x = keras.Input((128, 64))
+    for i in range(blocks):
+        block = keras.Sequential([keras.layers.Dense(1024, "gelu"), keras.layers.Dense(64)], name=f"block{i}")
+        x = x + block(x)
+    return _compiled(keras.Model(inputs, keras.layers.Dense(10)(keras.layers.GlobalAveragePooling1D()(x))))
+
+
+def _compiled(net: keras.Model) -> keras.Model:
+    net.compile(
+        keras.optimizers.Adam(1e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return net
+
+
+def arrays(shape: tuple[int, ...], rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Made-up rows of that shape, and classes."""
+    rng = np.random.default_rng(3)
+    return rng.standard_normal((rows, *shape), "float32"), rng.integers(0, 10, rows)
+
+
+def trainers(
+    make: Callable[[], keras.Model], rows: Any, batch: int, strategy: tf.distribute.Strategy, **fields: Any
+) -> Trial:
+    """Steps of the trainer's own loop, with its reading, progress and stop flag."""
+    settings = config.parse(
+        {
+            "entrypoint": "made_for_a_test",
+            "globalBatchSize": batch,
+            "epochs": 10**6,
+            "output": {"directory": tempfile.mkdtemp(prefix="bench-trainer-")},
+            "checkpoint": {"everyEpochs": 10**6},
+            "logEverySeconds": 10**6,
+            **fields,
+        }
+    )
+    workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    name = "Mirrored" if strategy.num_replicas_in_sync > 1 else "OneDevice"
+    env = environment.read(os.environ) if workers else environment.Environment(strategy=name)
+    with strategy.scope():
+        built = task.build_model(settings, env, strategy, entrypoint(make, rows), Heartbeat(None))
+        run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=loop.StopFlag())
+    reads = settings.data.parallel_reads
+    feed = Feed(built.data, built.schedule, built.first_replica, built.local_replicas, (0, 0), parallel_reads=reads)
+    position = loop.Position()
+
+    def steps(count: int) -> float:
+        nonlocal position
+        began = time.perf_counter()
+        for _ in range(count):
+            position = loop._one_step(run, feed, position)
+        return time.perf_counter() - began
+
+    return steps
+
+
+def hand_written(make: Callable[[], keras.Model], data: Any, batch: int, strategy: tf.distribute.Strategy) -> Trial:
+    """The loop of TensorFlow's own guides: a distributed dataset, strategy.run, the optimizer's all-reduce."""
+    with strategy.scope():
+        model = make()
+        model.optimizer.build(model.trainable_variables)
+        accuracy = keras.metrics.SparseCategoricalAccuracy()
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+    rows = len(data[0])
+    dataset = tf.data.Dataset.from_tensor_slices(data).shuffle(rows).repeat().batch(batch).prefetch(4)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    batches = iter(strategy.experimental_distribute_dataset(dataset.with_options(options)))
+
+    def replica(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = model(x, training=True)
+            loss = tf.reduce_sum(loss_of(y, logits)) / batch
+        model.optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        accuracy.update_state(y, logits)
+        return loss
+
+    @tf.function
+    def step(x: Any, y: Any) -> Any:
+        losses = strategy.run(replica, args=(x, y))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    def steps(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            loss = step(*next(batches))
+        float(loss)
+        return time.perf_counter() - began
+
+    return steps
+
+
+def in_turns(trials: dict[str, Trial], rounds: int, steps: int) -> dict[str, list[float]]:
+    """Seconds of each trial in each round; who begins changes from round to round, the first steps don't count."""
+    for trial in trials.values():
+        trial(3)
+    found: dict[str, list[float]] = {name: [] for name in trials}
+    for number in range(rounds):
+        for name in list(trials)[:: -1 if number % 2 else 1]:
+            trials[name](1)  # workers wait for each other here, and not in what is timed
+            found[name].append(trials[name](steps))
+    return found
