@@ -209,6 +209,17 @@ def test_an_exception_of_the_user_is_permanent_and_keeps_its_lines(launch):
     assert "ZeroDivisionError" in json.dumps(task.ended)
 
 
+def test_a_worker_that_does_not_come_is_named(launch):
+    (task,) = launch.start_workers(trainer_config(launch.directory / "alone"), started=[0])
+    task.wait_for("waiting for 1 of 1 other workers, which do not answer: worker-1 (127.0.0.1:", 40)
+
+
+def test_what_is_computed_on_and_how_fast_the_all_reduce_is_stands_in_the_log(exact_pair):
+    for task in exact_pair:
+        assert re.search(r"devices: CPU, \d+ cores", task.log)
+        assert re.search(r"all-reduce of 4 MiB over 2 workers: \d+\.\d ms, \d+\.\d\d GB/s", task.log)
+
+
 def test_a_slow_worker_is_told_from_a_slow_network(launch):
     config = trainer_config(launch.directory / "slow")
     fast, slow = launch.start_workers(config, env={1: {"TEST_AT": "0", "TEST_DO": "slow"}})

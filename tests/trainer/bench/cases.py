@@ -18,6 +18,9 @@ import tensorflow as tf
 from tests.trainer.bench import trials
 
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.strategy import leave_threads_for_reading
+
+_READS = 8
 
 
 def main() -> None:
@@ -112,6 +115,7 @@ def memory_of(**settings: Any) -> Callable[[int, int], Any]:
 
 def slow_input(rounds: int, steps: int) -> Any:
     """Records that take several steps' time to parse, and arrays in memory."""
+    leave_threads_for_reading(_READS)
     strategy = strategies()
     x, y = trials.arrays((32, 32, 3), 64 * 32)
     file = str(Path(tempfile.mkdtemp(prefix="bench-trainer-")) / "rows")
@@ -130,7 +134,7 @@ def slow_input(rounds: int, steps: int) -> Any:
         return row, tf.ensure_shape(label + waited, [])
 
     declared = {"tfrecord": file, "parse": parse}
-    reads = {"parallelReads": 8}
+    reads = {"parallelReads": _READS}
     return trials.in_turns(
         {
             "memory": trials.trainers(trials.conv_model, (x, y), 64, strategy),

@@ -6,7 +6,7 @@ All are optional: without them the trainer runs as one worker from a shell.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,9 +189,17 @@ def _tf_config(text: str) -> tuple[dict[str, list[str]], str, int]:
         config = json.loads(text)
         cluster = {role: _addresses(tasks) for role, tasks in config.get("cluster", {}).items()}
         task = config.get("task", {})
-        return cluster, str(task.get("type", "worker")), int(task.get("index", 0))
+        role, index = str(task.get("type", "worker")), int(task.get("index", 0))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"TF_CONFIG cannot be read: {error}") from error
+    _check_addresses([address for addresses in cluster.values() for address in addresses])
+    return cluster, role, index
+
+
+def _check_addresses(addresses: Sequence[str]) -> None:
+    twice = next((address for address in addresses if addresses.count(address) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"TF_CONFIG names {twice} for two tasks", "give each task a port of its own")
 
 
 def _addresses(tasks: Any) -> list[str]:

@@ -38,6 +38,10 @@ class Peers:
             return int(flag)
         return int(self._numbers([int(flag)])[0])
 
+    def sum_floats(self, count: int) -> None:
+        """All-reduce that many float32 numbers, and wait for the sums."""
+        self._sum(tf.zeros([count])).numpy()
+
     def _numbers(self, numbers: Any) -> np.ndarray:
         values = np.asarray(numbers, np.int32)
         padded = np.zeros(next(size for size in _SIZES if size >= len(values)), np.int32)

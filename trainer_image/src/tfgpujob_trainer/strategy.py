@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import time
@@ -44,6 +45,13 @@ def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> li
     if wanted:
         say(f"CPU build of TensorFlow: the {wanted} granted GPUs are not used")
     return _cpus(wanted or 1 if env.strategy in (ONE_DEVICE, MIRRORED, CUSTOM) else 1)
+
+
+def leave_threads_for_reading(parallel_reads: int) -> None:
+    """Before TensorFlow initialises: an operation that waits for a file holds a thread of the pool that also runs the
+    step, so each batch that is read at the same time gets one besides."""
+    if "TF_NUM_INTEROP_THREADS" not in os.environ:
+        tf.config.threading.set_inter_op_parallelism_threads(len(os.sched_getaffinity(0)) + parallel_reads)
 
 
 def _gpus(env: Environment, gpus: Sequence[Any], wanted: int | None) -> list[str]:

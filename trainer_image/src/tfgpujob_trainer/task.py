@@ -46,6 +46,7 @@ from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.predict import predict
+from tfgpujob_trainer.preflight import describe_devices, measure_all_reduce
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
 from tfgpujob_trainer.randomness import draw_per_replica
@@ -93,6 +94,7 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     """Train, evaluate and export, or follow a training run as its evaluator; says how it ended."""
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
+    strategy.leave_threads_for_reading(settings.data.parallel_reads)
     devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     if env.is_asynchronous and not env.is_chief:
         serve(settings, env, heart)
@@ -100,6 +102,7 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     if env.progress_port:
         serve_progress(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
     strategy.resolve_peers((*env.peers, *env.workers, *env.servers), say)
+    say(describe_devices(devices, len(os.sched_getaffinity(0))))
     strategy_ = strategy.build(env, devices, settings.watchdog.step_seconds)
     stop = StopFlag()
     stop.listen()
@@ -198,6 +201,7 @@ def assemble(
     chief of a ParameterServer job."""
     peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
     agree_on_data(built.data, peers)
+    measure_all_reduce(peers, say)
     total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)

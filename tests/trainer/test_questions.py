@@ -1,0 +1,84 @@
+"""docs/questions.md: the lines that it shows for common mistakes are those that the trainer prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tfgpujob_trainer import config, entrypoint, environment, lift, splits
+from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.sources.arrays import arrays
+from tfgpujob_trainer.sources.read import source
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "questions.md").read_text()
+CONFIG = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 1}
+
+
+def model(loss="mse", **optimizer):
+    net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    net.compile(keras.optimizers.Adam(**optimizer), loss)
+    return net
+
+
+def tf_config(addresses):
+    value = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    return {"TF_CONFIG": json.dumps(value)}
+
+
+class OwnStep(keras.Sequential):
+    def train_step(self, *_):
+        return {}
+
+
+def own_step():
+    net = OwnStep([keras.Input((2,)), keras.layers.Dense(1)])
+    net.compile("adam", "mse")
+    return net
+
+
+def too_small():
+    data = arrays((tf.zeros([10, 2]).numpy(), tf.zeros([10]).numpy()), "train")
+    splits.make_schedule(config.parse({**CONFIG, "globalBatchSize": 2}), data, 4, 1)
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    "accumulation said twice": lambda: lift.lift(model(gradient_accumulation_steps=4), "Mirrored", 8),
+    "a loss that is not reduced": lambda: lift.lift(
+        model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None
+    ),
+    "its own train_step": lambda: lift.lift(own_step(), "Mirrored", None),
+    "no TF_CONFIG": lambda: environment.read({"TFGPU_STRATEGY": "MultiWorkerMirrored"}),
+    "the same port for two tasks": lambda: environment.read(tf_config(["127.0.0.1:2222", "127.0.0.1:2222"])),
+    "batched in data()": lambda: source(tf.data.Dataset.range(8).batch(2), "train"),
+    "shuffled in data()": lambda: source(tf.data.Dataset.range(8).shuffle(8), "train"),
+    "a batch smaller than the replicas": too_small,
+    "a misspelt param": lambda: entrypoint.load("digits", {"unit": 3}, Path("/nowhere")),
+    "epochs and steps": lambda: config.parse({**CONFIG, "steps": 100}),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_page_shows_the_line_that_is_printed(mistake):
+    with pytest.raises(ConfigError) as caught:
+        MISTAKES[mistake]()
+    assert f"| {mistake} | `{caught.value.outcome().line()}` |" in PAGE
+
+
+def test_the_page_shows_no_other_mistakes():
+    table = PAGE[PAGE.index("## Common mistakes") :]
+    rows = re.findall(r"^\| (.+?) \| `", table, re.MULTILINE)
+    assert rows == list(MISTAKES)
+
+
+def test_every_test_that_the_page_names_exists():
+    tests = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))
+    named = re.findall(r"`(test_\w+)`", PAGE)
+    assert named
+    assert [name for name in named if f"def {name}(" not in tests] == []
