@@ -8,10 +8,10 @@ from typing import Any
 from tests.integration.kube import Kube, path_of
 from tests.integration.workspace import RUN_ON, Workspace
 
-COLUMNS = ["Name", "Phase", "Ready", "Strategy", "Restarts", "Age"]
+COLUMNS = ["Name", "Phase", "Ready", "Strategy", "Percent", "Restarts", "Age"]
 
 
-def test_get_shows_phase_ready_strategy_restarts_and_age(workspace: Workspace) -> None:
+def test_get_shows_phase_ready_strategy_percent_restarts_and_age(workspace: Workspace) -> None:
     job = workspace.submit(workspace.new_job("table", RUN_ON))
     workspace.wait_for(job, "Running")
     table = table_of(workspace.kube, workspace.namespace)
