@@ -151,7 +151,12 @@ def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     live.say("followed-worker-0", "begins")
     command = [sys.executable, "-c", "import sys; from tfgpujob.cli.main import main; sys.exit(main())"]
     following = subprocess.Popen(
-        [*command, "logs", "followed", "-f"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "logs", "followed", "-f"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A job in a shell's background starts with the signal ignored, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert following.stdout is not None
     assert following.stdout.readline() == "worker-0 | begins\n"

@@ -74,8 +74,8 @@ def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) 
         for line in client.logs("talks", follow=True, tail=1):
             seen.append((line.role, line.index, line.attempt, line.text))
             if len(seen) == 2:
-                client.restart("talks", timeout_seconds=20)
-                client.wait("talks", condition=Condition.RUNNING, timeout_seconds=20)
+                client.restart("talks", timeout_seconds=50)
+                client.wait("talks", condition=Condition.RUNNING, timeout_seconds=50)
                 live.say("talks-worker-0", "again")
             if line.text == "again":
                 live.finish("talks-worker-0", 0)

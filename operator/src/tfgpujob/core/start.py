@@ -78,13 +78,14 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     what = f"{refusal.kind} {refusal.name}"
     if refusal.code == 409:
         return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
+    said = f"{refusal.message.rstrip('.')}."
     if refusal.code in {400, 422}:
-        message = f"{_template_of(refusal)}: {what} was refused: {refusal.message} Correct the template."
+        message = f"{_template_of(refusal)}: {what} was refused: {said} Correct the template."
         return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
     if "exceeded quota" in refusal.message:
-        message = f"{what} does not fit: {refusal.message} Nothing is held meanwhile; it is tried again."
+        message = f"{what} does not fit: {said} Nothing is held meanwhile; it is tried again."
         return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)
-    message = f"{what} was refused: {refusal.message} It is tried again."
+    message = f"{what} was refused: {said} It is tried again."
     return Problem(Condition.CREATED, Reason.FORBIDDEN, message, refusal.name, 300)
 
 

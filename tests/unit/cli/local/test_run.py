@@ -100,7 +100,7 @@ def test_a_permanent_failure_fails_the_job_and_names_the_replica_and_its_log(too
     write_job(tool.folder)
     code, _, err = tool.run("fail")
     assert code == Exit.JOB_FAILED
-    (line,) = err.splitlines()
+    line = err.splitlines()[-1]
     assert re.search(r"try failed: try-worker-\d ended with exit code 3", line)
     assert "runs/try/logs" in line
     assert tool.job()["status"]["lastFailure"]["message"].endswith("the last line")

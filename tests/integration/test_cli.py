@@ -1,0 +1,109 @@
+"""`tfgpu` as people type it, on a real cluster: what its tests on a server in memory say is true of a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.integration.workspace import RUN_ON, Workspace
+
+from tfgpujob.cli.exits import Exit
+
+SPEAK_AND_RUN_ON = f"print('I speak', flush=True); {RUN_ON}"
+
+
+class Tool:
+    """`tfgpu` processes that work in one namespace."""
+
+    def __init__(self, workspace: Workspace, folder: Path) -> None:
+        self.workspace = workspace
+        self.folder = folder
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tfgpujob.cli", *arguments, "--namespace", self.workspace.namespace],
+            env={**os.environ, "KUBECONFIG": str(self.workspace.kube.kubeconfig), "NO_COLOR": "1"},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: Exit = Exit.OK) -> str:
+        """What it prints; on standard error where it is to fail."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=90)
+        assert process.returncode == code, f"tfgpu {' '.join(arguments)}: {out}{err}"
+        return err if code else out
+
+    def submit(self, name: str, program: str, *, replicas: int = 2) -> None:
+        job = self.workspace.new_job(name, program, roles={"worker": {"replicas": replicas}})
+        file = self.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump({"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", **job}))
+        self.run("submit", file.name)
+
+
+@pytest.fixture
+def tool(workspace: Workspace, tmp_path: Path) -> Tool:
+    return Tool(workspace, tmp_path)
+
+
+def test_a_job_from_submit_to_delete(tool: Tool) -> None:
+    tool.submit("typed", SPEAK_AND_RUN_ON)
+    assert tool.run("wait", "typed", "--for", "Running", "--timeout", "60") == "typed is Running\n"
+    listed = json.loads(tool.run("list", "-o", "json"))
+    assert [job["metadata"]["name"] for job in listed["items"]] == ["typed"]
+    assert "2/2" in tool.run("get", "typed")
+    assert sorted(tool.run("logs", "typed").splitlines()) == ["worker-0 | I speak", "worker-1 | I speak"]
+    assert tool.run("describe", "typed").splitlines()[0].endswith("/typed: Running, 2/2 ready")
+
+    tool.run("suspend", "typed")
+    tool.run("wait", "typed", "--for", "Suspended", "--timeout", "60")
+    tool.run("resume", "typed")
+    tool.run("wait", "typed", "--for", "Running", "--timeout", "60")
+    before = tool.workspace.uids("typed")
+    tool.run("restart", "typed", "--timeout", "60")
+    tool.run("wait", "typed", "--for", "Running", "--timeout", "60")
+    assert not set(before.values()) & set(tool.workspace.uids("typed").values())
+
+    tool.run("delete", "typed")
+    assert "not found" in tool.run("get", "typed", code=Exit.NOT_FOUND)
+
+
+def test_logs_are_followed_from_attempt_to_attempt_until_the_end(tool: Tool) -> None:
+    """The first attempt is killed by a signal, which is tried again; the second ends well."""
+    program = (
+        "import os, sys; attempt = os.environ['TFGPU_ATTEMPT']; print('attempt', attempt, flush=True); "
+        "sys.exit(137 if attempt == '1' else 0)"
+    )
+    tool.submit("twice", program, replicas=1)
+    following = tool.start("logs", "twice", "--follow")
+    out, err = following.communicate(timeout=120)
+    assert following.returncode == Exit.OK, err
+    said = [line.split("| ")[1] for line in out.splitlines() if "attempt" in line]
+    assert said[-1] == "attempt 2"
+    assert set(said) <= {"attempt 1", "attempt 2"}
+
+
+def test_a_job_that_fails_says_why_on_its_first_screen(tool: Tool) -> None:
+    tool.submit("bad", "raise ValueError('no such column')")
+    tool.run("wait", "bad", "--timeout", "60", code=Exit.JOB_FAILED)
+    screen = "\n".join(tool.run("describe", "bad").splitlines()[:24])
+    assert "Failed" in screen
+    assert "no such column" in screen
+    assert "Next" in screen
+
+
+def test_a_refused_job_is_refused_in_one_line(tool: Tool) -> None:
+    job = tool.workspace.new_job("wrong", strategy="Mirrored")
+    (tool.folder / "wrong.yaml").write_text(
+        yaml.safe_dump({"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", **job})
+    )
+    refused = tool.run("submit", "wrong.yaml", code=Exit.USAGE)
+    assert refused.startswith("tfgpu: ")
+    assert "spec.replicaSpecs.worker.replicas" in refused
