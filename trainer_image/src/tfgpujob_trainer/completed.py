@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,11 @@ class Mark:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a small file in one go, on disk when this returns."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace a small file in one go, on disk when this returns.
+
+    Process numbers repeat from pod to pod, and a shared volume may hear from a pod that was taken for dead.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with temporary.open("w") as file:
         file.write(text)
         file.flush()
