@@ -149,14 +149,14 @@ def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     submit(tmp_path, "followed", worker=1)
     live.until_running("followed")
     live.say("followed-worker-0", "begins")
-    command = [sys.executable, "-c", "import sys; from tfgpujob.cli.main import main; sys.exit(main())"]
+    # What is started in a shell's background begins with the signal ignored, and so do its children.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heed}; import sys; from tfgpujob.cli.main import main; sys.exit(main())"]
     following = subprocess.Popen(
         [*command, "logs", "followed", "-f"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A job in a shell's background starts with the signal ignored, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert following.stdout is not None
     assert following.stdout.readline() == "worker-0 | begins\n"
