@@ -56,10 +56,11 @@ def test_an_evaluator_is_alone_and_never_writes() -> None:
 @pytest.mark.parametrize(
     ("gpu", "gpus", "growth", "limit"),
     [
-        ({}, 1, False, None),
-        ({"perReplica": 4}, 4, False, None),
-        ({"perReplica": 0}, 0, False, None),
+        ({}, 1, True, None),
+        ({"perReplica": 4}, 4, True, None),
+        ({"perReplica": 0}, 0, True, None),
         ({"memory": {"growth": True}}, 1, True, None),
+        ({"memory": {"growth": False}}, 1, False, None),
         ({"memory": {"limitMiB": 2048}}, 1, False, 2048),
     ],
 )

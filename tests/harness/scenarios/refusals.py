@@ -46,7 +46,7 @@ _MISFIT = {
         "worker": {
             "replicas": 2,
             "template": {
-                "spec": {"containers": [{"name": "tensorflow", "resources": {"limits": {"nvidia.com/gpu": "x"}}}]}
+                "spec": {"containers": [{"name": "tensorflow", "volumeMounts": [{"name": "none", "mountPath": "/a"}]}]}
             },
         }
     }

@@ -36,7 +36,10 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
         ),
         (make.job("Custom", run={"stallSeconds": 9}), "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer"),
         (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy need spec.trainer"),
-        (make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}), "spec.runPolicy.schedulingPolicy has no"),
+        (
+            make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}),
+            "schedulingPolicy.queue has no effect",
+        ),
     ],
 )
 def test_advice(job: dict[str, Any], words: str) -> None:

@@ -99,6 +99,21 @@ def test_the_templates_own_variables_come_last_so_that_they_may_refer_to_ours() 
     assert main(pod)["env"][-1] == {"name": "RUN", "value": "$(TFGPU_JOB)"}
 
 
+def test_the_priority_class_of_the_scheduling_policy_is_that_of_pods_that_name_none() -> None:
+    run = {"schedulingPolicy": {"priorityClass": "urgent"}}
+    assert built(make.job("OneDevice", run=run))["spec"]["priorityClassName"] == "urgent"
+    own = {"template": {"spec": {"priorityClassName": "mine"}}}
+    assert built(make.job("OneDevice", run=run, worker=own))["spec"]["priorityClassName"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("memory", "growth"), [({}, "true"), ({"growth": False}, "false"), ({"limitMiB": 100}, "false")], ids=str
+)
+def test_memory_grows_unless_it_is_limited(memory: dict[str, Any], growth: str) -> None:
+    env = {e["name"]: e["value"] for e in main(built(make.job("OneDevice", gpu={"memory": memory})))["env"]}
+    assert env["TFGPU_GPU_MEMORY_GROWTH"] == growth
+
+
 def test_a_port_2222_of_the_template_is_kept() -> None:
     container = {"name": "tensorflow", "command": ["train"], "ports": [{"name": "grpc", "containerPort": 2222}]}
     pod = built(with_template({"spec": {"containers": [container]}}))

@@ -213,3 +213,9 @@ def test_an_evaluator_that_is_never_allowed_waits_without_tries() -> None:
     assert world.tries == tries
     assert world.condition("Accepted") == "False/TemplateRefused"
     assert world.phase == "Running"
+    assert "suspend the job, correct the template, and resume it" in world.message("Accepted")
+    world.suspend()
+    world.refuse = lambda _: None
+    world.edit(lambda spec: spec["replicaSpecs"]["evaluator"].update(gpus=0))
+    world.suspend(False)
+    assert (world.condition("Accepted"), len(world.pods)) == ("True/Valid", 2)

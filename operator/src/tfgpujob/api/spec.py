@@ -119,8 +119,8 @@ class ReplicaSpecs(Model):
 class GpuMemory(Model):
     """spec.gpu.memory."""
 
-    growth: bool = False
-    """Take memory as it is needed instead of all at start. Not together with limitMiB."""
+    growth: bool | None = None
+    """Take memory as it is needed instead of all at start. Absent: true, unless limitMiB is set."""
     limit_mib: Annotated[Positive | None, Field(alias="limitMiB")] = None
     """Take at most this many MiB of each GPU, for GPUs that are shared. Not together with growth."""
 
@@ -141,9 +141,9 @@ class GpuSpec(Model):
     """The extended resource to request: nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, …"""
     processes_per_gpu: Annotated[int, Field(ge=1, le=64)] | None = None
     """Processes of the bundled trainer on each GPU of a worker, each a worker task with one GPU. Not together with a
-    chief, and above 1 only with memory.limitMiB or memory.growth. Absent: one process in a pod sees all its GPUs."""
+    chief, and above 1 not with memory.growth: false. Absent: one process in a pod sees all its GPUs."""
     memory: GpuMemory = Field(default_factory=GpuMemory)
-    """How much GPU memory TensorFlow takes. By default all of it, at start."""
+    """How much GPU memory TensorFlow takes. By default as it needs it."""
 
 
 class SchedulingPolicy(Model):
@@ -156,7 +156,7 @@ class SchedulingPolicy(Model):
     min_resources: Annotated[dict[str, Quantity], Field(max_length=64)] | None = None
     """Resources that must be free before any pod starts, such as cpu: 16."""
     priority_class: Text | None = None
-    """PriorityClass of the whole group."""
+    """PriorityClass of the pods, from the next one that is created; a template's own priorityClassName wins."""
     schedule_timeout_seconds: Positive | None = None
     """Seconds to wait for the group to be scheduled."""
 
@@ -206,7 +206,8 @@ class RunPolicy(Model):
     """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. Anything else: this operator does
     not touch it."""
     scheduling_policy: SchedulingPolicy | None = None
-    """Wishes to a scheduler that starts all pods of a job or none."""
+    """Wishes to the scheduler. This release acts on priorityClass; Accepted names the others. What starts, starts
+    whole without it: see startDeadlineSeconds."""
     failure_log_lines: Annotated[int, Field(ge=0, le=100)] = 20
     """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes. 0: none."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfgpujob.api.base import PRESERVE, OpenModel
+from tfgpujob.names import CONTAINER
 
 AnyObject = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]
 ShortText = Annotated[str, Field(max_length=253)]
@@ -93,6 +94,10 @@ class PodSpec(OpenModel):
     volumes: list[Volume] = Field(default_factory=list)
     """Volumes of the pod."""
 
+    def training_container(self) -> tuple[str, Container] | None:
+        """The container named `tensorflow`, with its place."""
+        return next((f for f in self.each_container() if f[1].name == CONTAINER and f[0][0] == "c"), None)
+
     def each_container(self) -> Iterator[tuple[str, Container]]:
         """All containers with their place: `containers[0]`, `initContainers[1]`."""
         for index, container in enumerate(self.containers):
@@ -108,6 +113,21 @@ class PodTemplate(OpenModel):
     """Labels and annotations for the pods."""
     spec: PodSpec = Field(default_factory=PodSpec)
     """The pods' spec."""
+
+
+def part(model: OpenModel, *keys: str) -> Any:
+    """What the template says below these keys, which no model names; None if nothing, or nothing that makes sense."""
+    found: Any = model.model_extra
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def items(model: OpenModel, *keys: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The objects in a list below these keys, with their places."""
+    found = part(model, *keys)
+    if isinstance(found, list):
+        yield from ((index, item) for index, item in enumerate(found) if isinstance(item, Mapping))
 
 
 def read_template(template: Mapping[str, Any]) -> PodTemplate:

@@ -34,4 +34,5 @@ def advice(spec: JobSpec) -> Iterator[str]:
 def _without_effect(policy: RunPolicy) -> Iterator[str]:
     """Fields of the API that no policy acts on yet. An author who sets one must hear of it."""
     if policy.scheduling_policy is not None:
-        yield "schedulingPolicy"
+        given = policy.scheduling_policy.model_dump(by_alias=True, exclude_none=True)
+        yield from (f"schedulingPolicy.{field}" for field in given if field != "priorityClass")

@@ -46,6 +46,8 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     container["image"] = plan.images[replica.role]
     container["env"] = [*_environment(job, spec, plan, replica, replica_spec), *container.get("env", [])]
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    if spec.run_policy.scheduling_policy is not None and spec.run_policy.scheduling_policy.priority_class:
+        pod_spec.setdefault("priorityClassName", spec.run_policy.scheduling_policy.priority_class)
     _ports(container, plan.ports[replica.role])
     _gpu_request(container, spec.gpu.resource_name, gpus(spec, replica.role, replica_spec))
     _shared_memory(pod_spec, container)
@@ -105,6 +107,7 @@ def _environment(
     job_metadata = job["metadata"]
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
+    growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
         "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, plan, address, replica.role, replica.index),
         "TFGPU_STRATEGY": str(spec.strategy),
@@ -118,7 +121,7 @@ def _environment(
         "TFGPU_REPLICA_RESTART": str(replica.restart),
         "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),
         "TFGPU_PROCESSES_PER_GPU": str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
-        "TFGPU_GPU_MEMORY_GROWTH": "true" if spec.gpu.memory.growth else "false",
+        "TFGPU_GPU_MEMORY_GROWTH": "true" if growth else "false",
         "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
     }
     return [{"name": name, "value": value} for name, value in values.items() if value is not None]

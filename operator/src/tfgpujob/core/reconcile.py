@@ -11,6 +11,7 @@ and besides                               pods stuck on a dead node           â†
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tfgpujob import names
@@ -92,6 +93,7 @@ def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
 
 def _go_on_without(job: Object, intended: Object, found: start.Problem, now: datetime) -> Conclusion:
     """What runs is worth more than what is missing: say so, and try again."""
+    found = replace(found, message=found.while_running or found.message)
     before = Draft(job, now)
     draft = Draft({**job, "status": {**intended, "retry": before.fields.get("retry")}}, now)
     start.go_on_without(draft, found)

@@ -66,6 +66,8 @@ class Problem:
     object: str
     retry_cap: float | None
     """Seconds between tries at most; None: only an edit helps."""
+    while_running: str = ""
+    """The message, where the rest of the attempt runs and its template can't just be edited. Empty: the same."""
 
 
 def problem(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> Problem | None:
@@ -80,8 +82,10 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
         return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
     said = f"{refusal.message.rstrip('.')}."
     if refusal.code in {400, 422}:
-        message = f"{_template_of(refusal)}: {what} was refused: {said} Correct the template."
-        return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, message, refusal.name, None)
+        text = f"{_template_of(refusal)}: {what} was refused: {said}"
+        running = f"{text} What runs goes on: suspend the job, correct the template, and resume it."
+        alone = f"{text} Correct the template."
+        return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, alone, refusal.name, None, running)
     if "exceeded quota" in refusal.message:
         message = f"{what} does not fit: {said} Nothing is held meanwhile; it is tried again."
         return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)

@@ -8,8 +8,10 @@ from typing import Final
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Job, JobRule
 from tfgpujob.api.rules.template import each_template
-from tfgpujob.api.template import PodTemplate
+from tfgpujob.api.template import PodTemplate, items, part
 
+_DEFAULT: Final = "default"
+"""The ServiceAccount of a pod that names none."""
 _ASK: Final = "remove it, or ask an administrator to allow host access in this namespace"
 _BY_CONFIG: Final = "an administrator opens it by namespace in the operator's settings, which CEL can't see"
 
@@ -49,6 +51,20 @@ def _service_account(job: Job) -> Iterator[Invalid]:
                 fix = f"use one of {', '.join(sorted(allowed))}" if allowed else "remove it: none is allowed here"
                 field = f"spec.replicaSpecs.{role}.template.spec.{key}"
                 yield Invalid(field, f"jobs may not use the ServiceAccount {account!r}", fix)
+        token = _token(template, f"spec.replicaSpecs.{role}.template")
+        if token and not any(names.values()) and _DEFAULT not in allowed:
+            problem = f"gives the pod a token of the ServiceAccount {_DEFAULT!r}, which jobs may not use"
+            yield Invalid(token, problem, f"remove it, or name one of {', '.join(sorted(allowed)) or 'those allowed'}")
+
+
+def _token(template: PodTemplate, path: str) -> str:
+    """Where the template asks for a token. Without one, the account that a pod runs as opens nothing to it."""
+    if part(template.spec, "automountServiceAccountToken"):
+        return f"{path}.spec.automountServiceAccountToken"
+    for index, volume in enumerate(template.spec.volumes):
+        if any("serviceAccountToken" in source for _, source in items(volume, "projected", "sources")):
+            return f"{path}.spec.volumes[{index}].projected"
+    return ""
 
 
 RULES = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.api.spec import MAX_REPLICAS, JobSpec, ReplicaSpec
+from tfgpujob.api.template import part
 from tfgpujob.names import Role, Strategy
 
 
@@ -44,6 +45,18 @@ def _memory(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.gpu.memory", "growth and limitMiB are both set", fix)
 
 
+def _template_limit(job: Job) -> Iterator[Invalid]:
+    resource = job.spec.gpu.resource_name
+    for role, template in job.templates.items():
+        place, container = template.spec.training_container() or ("", None)
+        limit = part(container, "resources", "limits", resource) if container else None
+        count = gpus(job.spec, role, getattr(job.spec.replica_specs, role))
+        if limit is not None and str(limit) != str(count):
+            field = f"spec.replicaSpecs.{role}.template.spec.{place}.resources.limits[{resource}]"
+            fix = f"remove it, and set spec.replicaSpecs.{role}.gpus to what you want"
+            yield Invalid(field, f"is {limit}, but {count} GPUs are asked for by gpus, gpu.perReplica or default", fix)
+
+
 def _processes_need_trainer(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None and several_processes(job):
         fix = "remove it: your own command starts as many processes as it likes"
@@ -71,11 +84,11 @@ def _processes_strategy(job: Job) -> Iterator[Invalid]:
 def _processes_memory(job: Job) -> Iterator[Invalid]:
     gpu = job.spec.gpu
     shared = several_processes(job) and (gpu.processes_per_gpu or 1) > 1
-    if job.spec.trainer is not None and shared and not gpu.memory.growth and gpu.memory.limit_mib is None:
+    if job.spec.trainer is not None and shared and gpu.memory.growth is False and gpu.memory.limit_mib is None:
         yield Invalid(
             "spec.gpu.memory",
             f"the first of {gpu.processes_per_gpu} processes on a GPU takes all its memory",
-            "set limitMiB, of which each process takes as much, or growth: true",
+            "set limitMiB, of which each process takes as much, or remove growth",
         )
 
 
@@ -100,6 +113,11 @@ RULES = (
                 "grows",
             ),
         ),
+    ),
+    JobRule(
+        "gpu.template-limit",
+        _template_limit,
+        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
     ),
     JobRule(
         "gpu.processes-need-trainer",

@@ -8,7 +8,8 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
-from tfgpujob.names import CONTAINER, Role, Strategy
+from tfgpujob.api.template import items
+from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, SHM_DIR, Role, Strategy
 
 
 def _length(job: Job) -> Iterator[Invalid]:
@@ -83,6 +84,31 @@ def _placement_gpus(job: Job) -> Iterator[Invalid]:
             yield Invalid("spec.trainer.placement", f"{layers} is on GPU {gpu} of a worker with {count}", fix)
 
 
+def _output_place(job: Job) -> Iterator[Invalid]:
+    directory = job.spec.trainer.output.directory if job.spec.trainer else None
+    taken = next((d for d in _TAKEN if directory and f"{directory.rstrip('/')}/".startswith(f"{d}/")), None)
+    if taken is None and directory in _ABOVE:
+        taken = directory
+    if taken is not None:
+        problem = f"{directory} is in or above a directory that the operator mounts for something else"
+        yield Invalid("spec.trainer.output.directory", problem, "choose another one, such as /output")
+
+
+def _output_mount(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is None or trainer.output.claim is None:
+        return
+    for role, template in job.templates.items():
+        place, container = template.spec.training_container() or ("", None)
+        for index, mount in items(container, "volumeMounts") if container else ():
+            if str(mount.get("mountPath", "")).rstrip("/") == trainer.output.directory.rstrip("/"):
+                yield Invalid(
+                    f"spec.replicaSpecs.{role}.template.spec.{place}.volumeMounts[{index}]",
+                    f"is mounted where spec.trainer.output.claim {trainer.output.claim} is to be",
+                    "remove the mount, or remove output.claim to write to this volume",
+                )
+
+
 def _no_command(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None:
         return
@@ -99,6 +125,8 @@ def _no_command(job: Job) -> Iterator[Invalid]:
                 )
 
 
+_TAKEN = (CODE_DIR, CONFIG_DIR, SHM_DIR)
+_ABOVE = ("/", "/etc", "/etc/", "/dev", "/dev/")
 _OURS = f"c.name == '{CONTAINER}'"
 _CONTAINERS = f"self.replicaSpecs.{EVERY_ROLE}.template.spec.containers"
 
@@ -166,6 +194,20 @@ RULES = (
         ),
     ),
     JobRule(
+        "trainer.output-place",
+        _output_place,
+        cel=(
+            Cel(
+                at="spec.trainer.output",
+                rule=f"!has(self.directory) || (!(self.directory in {list(_ABOVE)}) && "
+                f"!{list(_TAKEN)}.exists(d, self.directory == d || self.directory.startsWith(d + '/')))",
+                field="directory",
+                message="is in or above a directory that the operator mounts for something else; choose another one, "
+                "such as /output",
+            ),
+        ),
+    ),
+    JobRule(
         "trainer.class-weights",
         _class_weights,
         cel=(
@@ -193,6 +235,11 @@ RULES = (
         "trainer.placement-gpus",
         _placement_gpus,
         only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+    ),
+    JobRule(
+        "trainer.output-mount",
+        _output_mount,
+        only_python="a list in a list: a cost limit would have to cap what people may write",
     ),
     JobRule(
         "trainer.no-command",
