@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,8 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core import case, complete, finished, reconcile, stall, start, view
+from tfgpujob.core import attempt, case, complete, draft, finished, force, pods, reconcile, stall, start, view
+from tfgpujob.core.draft import moment
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
 from tfgpujob.shell import leader, main, poll, worker
 from tfgpujob.shell.ports import ApiError
@@ -51,6 +53,7 @@ def planted(mutation: Mutation) -> Iterator[None]:
         yield
 
 
+@cache
 def caught(mutation: Mutation) -> tuple[Point, str] | None:
     """The first point at which the bug shows, and as what; None when it gets away."""
     expected = [(scenario, fault_free(scenario), list(points(scenario))) for scenario in mutation.scenarios]
@@ -186,6 +189,46 @@ def _asks_all_the_time(real: Any) -> Any:
     return broken
 
 
+def _other_port(real: Any) -> Any:
+    def broken(strategy: Any, plan: Any, address: Any, role: Any, index: int) -> Any:
+        config = real(strategy, plan, address, role, index)
+        return config.replace(":2222", ":3333") if index and config else config
+
+    return broken
+
+
+def _named_by_attempt(real: Any) -> Any:
+    def broken(job: Any, spec: Any, plan: Any, replica: Any) -> Object:
+        body: Object = real(job, spec, plan, replica)
+        name = f"{body['metadata']['name']}-{replica.attempt}"
+        return {**body, "metadata": {**body["metadata"], "name": name}} if replica.attempt > 1 else body
+
+    return broken
+
+
+def _with_finalizer(real: Any) -> Any:
+    def broken(job: Any, spec: Any, plan: Any, replica: Any) -> Object:
+        body: Object = real(job, spec, plan, replica)
+        return {**body, "metadata": {**body["metadata"], "finalizers": ["example.com/ours"]}}
+
+    return broken
+
+
+def _ahead(real: Any) -> Any:
+    def broken(self: Any) -> Object:
+        status: Object = real(self)
+        return {**status, "observedGeneration": status["observedGeneration"] + 1}
+
+    return broken
+
+
+def _this_attempt_too(real: Any) -> Any:
+    def broken(snapshot: Snapshot, attempt: int) -> Any:
+        return real(snapshot, attempt + 1)
+
+    return broken
+
+
 MUTATIONS: Sequence[Mutation] = (
     Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
@@ -218,6 +261,29 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),
     Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
     Mutation("keep the attempt's number", (start, "begin"), _same_number, ("evicted",)),
+    Mutation(
+        "name pods by their attempt",
+        (complete, "build_pod"),
+        _named_by_attempt,
+        ("evicted",),
+        ((complete, "_in_the_way"), lambda _: lambda of: ""),
+    ),
+    Mutation("give a replica another port", (pods, "tf_config"), _other_port, ("multi-worker",)),
+    Mutation("put a finalizer on pods", (complete, "build_pod"), _with_finalizer, ("deleted-while-running",)),
+    Mutation("observe what is not there yet", (draft.Draft, "done"), _ahead, ("one-device",)),
+    Mutation(
+        "take every end for a success",
+        (view, "has_succeeded"),
+        lambda _: lambda pod: pod.termination is not None,
+        ("retryable-failure",),
+    ),
+    Mutation("delete what runs", (attempt, "old_pods"), _this_attempt_too, ("edited-while-running",)),
+    Mutation(
+        "force at once",
+        (force, "_stuck_from"),
+        lambda _: lambda pod, after: moment(pod.deletion_due),
+        ("node-lost-while-deleting",),
+    ),
     Mutation("ask all the time", (poll.Poll, "run"), _asks_all_the_time, ("progress-told",)),
     Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
     Mutation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.harness.crashpoints import fault_free
 from tests.harness.mutations import MUTATIONS, Mutation, caught
+from tests.harness.promises import Promises
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
@@ -12,3 +13,9 @@ def test_planted_bug_is_caught(mutation: Mutation) -> None:
     for scenario in mutation.scenarios:
         assert fault_free(scenario).problems == []
     assert caught(mutation) is not None
+
+
+def test_every_promise_catches_a_planted_bug_by_name() -> None:
+    told = {name for name in vars(Promises) if not name.startswith("_")} - {"check", "stood_still"}
+    found = (caught(mutation) for mutation in MUTATIONS)
+    assert told - {hit[1].partition(":")[0] for hit in found if hit} == set()
