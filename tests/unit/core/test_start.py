@@ -219,3 +219,27 @@ def test_an_evaluator_that_is_never_allowed_waits_without_tries() -> None:
     world.edit(lambda spec: spec["replicaSpecs"]["evaluator"].update(gpus=0))
     world.suspend(False)
     assert (world.condition("Accepted"), len(world.pods)) == ("True/Valid", 2)
+
+
+def test_a_start_that_is_tried_again_says_what_failed() -> None:
+    world = World(make.job(worker=2))
+    world.refuse = lambda create: (403, QUOTA) if create.name == "train-worker-1" else None
+    world.settle()
+    assert world.status["lastFailure"]["cause"] == "Quota"
+    assert "role" not in world.status["lastFailure"]
+
+
+@pytest.mark.parametrize("refusal", [(403, "exceeded quota: q"), (403, "no"), (422, "no")], ids=str)
+def test_what_is_there_of_a_gang_that_cannot_be_started_goes_whatever_is_to_stay(refusal: tuple[int, str]) -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail", "cleanPodPolicy": "None"}))
+    world.refuse = lambda create: refusal if create.name == "train-worker-1" else None
+    world.settle()
+    assert (world.phase, world.pods) == ("Failed", [])
+
+
+def test_what_is_there_of_a_gang_that_starts_too_late_goes_whatever_is_to_stay() -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail", "cleanPodPolicy": "None"}))
+    world.settle()
+    world.ready("train-worker-0")
+    world.advance(hours=1)
+    assert (world.condition("Failed"), world.pods) == ("True/StartDeadlineExceeded", [])

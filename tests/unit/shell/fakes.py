@@ -74,6 +74,7 @@ class FakeCluster:
         self.refuse: Callable[[str], None] = lambda _: None
         self.before: Callable[[str], None] = lambda _: None
         self.version = 100
+        self.old = True
         self.prune: Callable[[Object], Object] = lambda body: body
         for obj in objects:
             self.hold(obj)
@@ -106,6 +107,9 @@ class FakeCluster:
         start = int(token or 0)
         more = str(start + limit) if len(found) > start + limit else ""
         return ListPage(found[start : start + limit], str(self.version), more)
+
+    async def drops_fields(self) -> bool:
+        return self.old
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         name = body["metadata"]["name"]

@@ -103,6 +103,18 @@ async def test_requests_are_what_the_api_server_expects(tmp_path: Path, monkeypa
         assert server.authorization == "Bearer secret"
 
 
+@pytest.mark.parametrize(
+    ("minor", "drops"), [("20", True), ("26+", True), ("27", False), ("27+", False), ("36", False), ("", True)]
+)
+async def test_an_old_server_drops_fields_and_is_asked_once(
+    minor: str, drops: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        server.answer = {"major": "1", "minor": minor}
+        assert [await cluster.drops_fields() for _ in range(2)] == [drops, drops]
+        assert [path for _, path, _ in server.requests] == ["/version"]
+
+
 async def test_lists_are_paged_and_may_be_of_all_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(tmp_path, monkeypatch) as (server, cluster):
         server.answer = {"items": [pod()], "metadata": {"resourceVersion": "9", "continue": "next"}}

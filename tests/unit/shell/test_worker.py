@@ -199,7 +199,7 @@ def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, 
 
 
 def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused() -> None:
-    """Servers before 1.25 drop what they don't know: the pod is not the one that was asked for."""
+    """Servers before 1.27 drop what they don't know: the pod is not the one that was asked for."""
     misspelt = {**pod("train-worker-0", uid="p"), "spec": {"nodeSelecter": {"gpu": "a100"}}}
     brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), Conclusion(status=STATUS))
     rig = Rig(brain, job())
@@ -209,6 +209,17 @@ def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused()
     message = "this API server does not know spec.nodeSelecter."
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 422, "Invalid", message),)
     assert rig.store.snapshot(KEY).pods == ()
+
+
+def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
+    sent = {**pod("train-worker-0", uid="p"), "spec": {"runtimeClassName": "nvidia"}}
+    brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, sent),)), Conclusion(status=STATUS))
+    rig = Rig(brain, job())
+    rig.cluster.prune = lambda body: {**body, "spec": {}}
+    rig.cluster.old = False
+    assert rig.look() == "ok"
+    assert not brain.refusals
+    assert [found.name for found in rig.store.snapshot(KEY).pods] == ["train-worker-0"]
 
 
 def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:

@@ -89,6 +89,7 @@ _BY_REASON = {
     str(Condition.STALLED): Diagnosis.HANG,
     str(Reason.QUOTA_EXCEEDED): Diagnosis.QUOTA,
     str(Reason.FORBIDDEN): Diagnosis.REFUSED,
+    str(Reason.NAME_TAKEN): Diagnosis.REFUSED,
     str(Reason.TEMPLATE_REFUSED): Diagnosis.REFUSED,
     str(Reason.START_DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
     str(Reason.DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
@@ -139,6 +140,11 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
     fix = trainer.get("fix") if reason not in _BY_REASON else None
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
     return Finding(cause, action, _message(trainer, said, lines))
+
+
+def without_replica(reason: str, message: str) -> dict[str, Any]:
+    """status.lastFailure where no replica failed: a deadline, or a start that was refused."""
+    return {"reason": reason, **diagnose(reason, None, message, 1).to_status()}
 
 
 def advice(reason: str) -> str:

@@ -11,13 +11,18 @@ from tfgpujob.core import progress
 from tfgpujob.core.case import own_pods
 from tfgpujob.core.cleanup import pods_to_clean
 from tfgpujob.core.deadlines import expiry
-from tfgpujob.core.diagnosis import diagnose
+from tfgpujob.core.diagnosis import without_replica
 from tfgpujob.core.draft import Draft, timestamp
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.snapshot import Delete, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.view import build_view, has_ended
 from tfgpujob.names import Condition, Phase, Reason
+
+_NEVER_STARTED = frozenset(
+    {Reason.START_DEADLINE_EXCEEDED, Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN, Reason.TEMPLATE_REFUSED}
+)
+"""Ends of a job that never had all its pods: all or none, so that cleanPodPolicy None keeps none that runs."""
 
 
 def succeed(draft: Draft, reason: Reason, message: str) -> None:
@@ -26,8 +31,7 @@ def succeed(draft: Draft, reason: Reason, message: str) -> None:
 
 def fail(draft: Draft, reason: Reason, message: str, last_failure: Mapping[str, Any] | None = None) -> None:
     """`last_failure`: of a replica. None: no replica failed, and the reason itself is the failure."""
-    without_replica = {"reason": str(reason), **diagnose(str(reason), None, message, 1).to_status()}
-    draft.put("lastFailure", last_failure or without_replica)
+    draft.put("lastFailure", last_failure or without_replica(str(reason), message))
     _finish(draft, Condition.FAILED, Phase.FAILED, reason, message)
 
 
@@ -73,6 +77,8 @@ def over(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
 def clean_up(snapshot: Snapshot, draft: Draft, policy: CleanPodPolicy) -> tuple[Delete, ...]:
     """A pod that goes because it runs goes only if it still does: one that has ended meanwhile may have to stay."""
     own = own_pods(snapshot, draft.attempt)
+    if policy is CleanPodPolicy.NONE and draft.reason(Condition.FAILED) in _NEVER_STARTED:
+        policy = CleanPodPolicy.RUNNING
     return tuple(
         Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version)
         for pod in pods_to_clean(policy, own)

@@ -1,8 +1,9 @@
 """Fields that an API server has left out of an object without a word.
 
-Servers before 1.25 know no strict field validation: they drop a misspelt field of a pod and create the rest, which
+Servers before 1.27 may know no strict field validation: they drop a misspelt field of a pod and create the rest, which
 then runs on the wrong node or without its command. What came back is compared with what was sent. What the server or
-a webhook added or changed doesn't matter, nor that empty values are left out.
+a webhook added or changed doesn't matter, nor that empty values are left out. Later servers refuse such a pod; what is
+missing there a webhook has taken out, as it may.
 """
 
 from __future__ import annotations

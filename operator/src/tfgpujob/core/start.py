@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgpujob.api import JobSpec, StartPolicy
 from tfgpujob.core import backoff, progress
-from tfgpujob.core.diagnosis import advice
+from tfgpujob.core.diagnosis import advice, without_replica
 from tfgpujob.core.draft import Draft, moment, timestamp
 from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.plan import Plan
@@ -123,6 +123,7 @@ def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
 def release(draft: Draft, plan: Plan, found: Problem, *, created_some: bool) -> None:
     """Writes that this start failed, and when the next is due. Under startPolicy Fail the caller ends the job."""
     wait, refusals = _next_try(draft, found)
+    draft.put("lastFailure", without_replica(str(found.reason), found.message))
     if created_some:
         begin(draft, plan, not_before=wait, refusals=refusals, first=found.object)
     else:

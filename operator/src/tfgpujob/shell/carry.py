@@ -109,7 +109,7 @@ class Hands:
 
         What is true of a role's first pod is true of all, which come from the same template.
         """
-        if create.kind is not Kind.POD or not _is_first(create.body):
+        if create.kind is not Kind.POD or not _is_first(create.body) or not await self._drops_fields():
             return None
         lost = pruned_fields(create.body.get("spec"), made.get("spec"), "spec")
         if not lost:
@@ -120,6 +120,13 @@ class Hands:
             if error.code != 404:
                 return error
         return Refusal(create.kind, create.name, 422, "Invalid", f"this API server does not know {', '.join(lost)}.")
+
+    async def _drops_fields(self) -> bool:
+        """While a server doesn't say how old it is, it is looked at closely."""
+        try:
+            return await self._cluster.drops_fields()
+        except ApiError:
+            return True
 
     async def _taken(self, key: Key, job: Object, create: Create, error: ApiError) -> Refusal | ApiError | Ownership:
         try:

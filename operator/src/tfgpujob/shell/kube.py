@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -18,12 +19,16 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.SERVICE: ("/api/v1", "services"),
     Kind.NODE: ("/api/v1", "nodes"),
 }
+_STRICT_FROM: Final = (1, 27)
+"""The first version that certainly validates fields strictly when asked to."""
 _LEASES: Final = ("/apis/coordination.k8s.io/v1", "leases")
 _EVENTS: Final = ("/api/v1", "events")
 
 
 class KubeCluster(Connection):
     """`ports.Cluster` and `ports.Watchable` on a real API server."""
+
+    _drops_fields: bool | None = None
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         return await self.send("GET", _path(_COLLECTIONS[kind], namespace, name))
@@ -50,6 +55,13 @@ class KubeCluster(Connection):
         query = {"resourceVersion": resource_version, **({"labelSelector": selector} if selector else {})}
         async for event in self.watch_at(_path(_COLLECTIONS[kind], namespace), query):
             yield event
+
+    async def drops_fields(self) -> bool:
+        if self._drops_fields is None:
+            version = await self.send("GET", "/version")
+            major, minor = (int(re.sub(r"\D.*", "", str(version.get(part, ""))) or 0) for part in ("major", "minor"))
+            self._drops_fields = (major, minor) < _STRICT_FROM
+        return self._drops_fields
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         # A server too old to know the parameter ignores it.

@@ -30,11 +30,17 @@ class Nodes:
         """Names of the nodes that are there, or were."""
         return frozenset(self._ready)
 
-    def listed(self, nodes: Iterable[Object], known: frozenset[str]) -> frozenset[str]:
-        """The answer of a list: whoever was `known` before it was asked for and is missing is gone."""
+    def listed(self, nodes: Iterable[Object], known: frozenset[str], named: frozenset[str]) -> frozenset[str]:
+        """The answer of a list: whoever was `known` before it was asked for and is missing is gone.
+
+        `named` are the nodes that pods name; of the others that are gone nothing is kept.
+        """
         before, present = self.lost, {node["metadata"]["name"] for node in nodes}
         for name in known - present:
             self._ready[name] = False
+            if name not in named:
+                del self._ready[name]
+                self._versions.pop(name, None)
         for node in nodes:
             self.put(node)
         self._judge()

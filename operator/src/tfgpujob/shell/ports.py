@@ -63,6 +63,12 @@ class Objects(Protocol):
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """404 → ApiError(code=404)."""
 
+    async def drops_fields(self) -> bool:
+        """Whether this server leaves fields that it does not know out of a pod without a word: before 1.27.
+
+        Asked of it once.
+        """
+
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         """Pods are created with strict field validation where the server knows it."""
 

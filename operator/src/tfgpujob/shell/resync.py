@@ -98,7 +98,7 @@ class Resync:
                 break
         self._drop(before)
         if kind is Kind.NODE:
-            for key in self._store.jobs_on(self._store.nodes.listed(nodes, nodes_before)):
+            for key in self._store.jobs_on(self._store.nodes.listed(nodes, nodes_before, self._store.nodes_named())):
                 self._changed(key)
         self.versions[kind, namespace] = page.resource_version
 

@@ -97,6 +97,10 @@ class Store:
         if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
             entry.reports[pod_uid] = report
 
+    def nodes_named(self) -> frozenset[str]:
+        """Nodes that pods are on."""
+        return frozenset(pod.node for entry in self._entries.values() for pod in entry.pods.values())
+
     def jobs_on(self, nodes: Collection[str]) -> list[Key]:
         """Jobs that have a pod on one of these nodes."""
         return [key for key, e in self._entries.items() if nodes and any(p.node in nodes for p in e.pods.values())]
