@@ -23,7 +23,7 @@ from tests.harness.scenario import (
     shows,
     then,
 )
-from tests.harness.scenarios.common import FAILED, MWM, PENDING, SUCCEEDED, submit
+from tests.harness.scenarios.common import FAILED, MWM, PENDING, STATUS, SUCCEEDED, submit
 
 from tfgpujob import names
 from tfgpujob.shell.ports import ApiError
@@ -56,6 +56,7 @@ _MISFIT = {
 REFUSALS = (
     Scenario(
         name="quota-then-room",
+        forgives={f"{STATUS}lastFailure/message": "which pod was refused, when a fault changed their order"},
         script=(
             Step(at_once, then(apply(quota(pods="1")), apply(MWM))),
             Step(shows("train", "Created", "False", "QuotaExceeded"), delete("ResourceQuota", "quota")),
@@ -137,6 +138,7 @@ REFUSALS = (
     Scenario(name="invalid", script=(submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)),), phases=PENDING),
     Scenario(
         name="unschedulable",
+        forgives={f"{STATUS}lastFailure/message": "who was missing when it was noticed"},
         script=(
             submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
             Step(
