@@ -23,6 +23,8 @@ OPERATOR = "operator"
 FORCE_AFTER = 60.0
 """forceDeleteAfterSeconds, by default."""
 PROGRESS_EVERY = 15.0
+"""Seconds: the least that can be set."""
+PROGRESS_WRITES = 4
 DELETES = ("delete", "delete by name")
 _TERMINAL = ("Succeeded", "Failed", "Finished")
 
@@ -41,7 +43,7 @@ class Promises:
         self._due: dict[str, str] = {}
         self._renewed_at = 0.0
         self._stalled: set[str] = set()
-        self._told: dict[str, float] = {}
+        self._told: dict[str, list[float]] = {}
         self._real_failures: dict[str, set[str]] = {}
         self._real_losses: dict[str, set[str]] = {}
         self._real_successes: set[tuple[str, str, str]] = set()
@@ -159,13 +161,15 @@ class Promises:
             yield "stalls_are_real: the training got on"
 
     def progress_is_seldom(self, change: Change) -> Iterator[str]:
-        """How far a job is costs at most one write an interval."""
+        """How far a job is costs at most one write an interval; one that was held up may come with the next."""
         assert change.old is not None
-        uid, before, now = change.object["metadata"]["uid"], _told_at(change.old), _told_at(change.object)
-        if now and now != before:
-            if self._now() < self._told.get(uid, 0.0) + PROGRESS_EVERY:
-                yield f"progress_is_seldom: {now} after {before}"
-            self._told[uid] = self._now()
+        now = _told_at(change.object)
+        if now and now != _told_at(change.old):
+            since = self._now() - PROGRESS_WRITES * PROGRESS_EVERY
+            told = [at for at in self._told.get(change.object["metadata"]["uid"], []) if at > since]
+            self._told[change.object["metadata"]["uid"]] = [*told, self._now()]
+            if len(told) >= PROGRESS_WRITES:
+                yield f"progress_is_seldom: {len(told) + 1} writes since {since:.0f}"
 
     def stood_still(self, job_uid: str, attempt: str) -> None:
         """The world says that this attempt does not get on: to restart it is no invention."""
