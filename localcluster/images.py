@@ -17,6 +17,7 @@ from localcluster.progress import say
 from localcluster.tools import run
 
 CTR = ("ctr", "-a", "/run/containerd/containerd.sock", "-n", "k8s.io")
+IMPORT_TRIES = 3
 _INDEX = IMAGES / "index.json"
 
 
@@ -61,9 +62,23 @@ def import_missing(node: Node, inside: Sequence[str] = ()) -> None:
         if not Path(entry["archive"]).exists():
             say(f"{node.name}: {tag} can't be imported: {entry['archive']} is gone; load it again")
             continue
-        run(*inside, *CTR, "images", "import", "--snapshotter", "overlayfs", entry["archive"])
+        _import(entry["archive"], inside)
         imported[tag] = entry["version"]
         _write(record, imported)
+
+
+def _import(archive: str, inside: Sequence[str]) -> None:
+    """Tries again when a layer was gone: that of the tag's last image is collected as soon as the tag moves on,
+    which may be while the new one is unpacked on top of it. The next try unpacks it anew.
+    """
+    for tries_left in reversed(range(IMPORT_TRIES)):
+        try:
+            run(*inside, *CTR, "images", "import", "--snapshotter", "overlayfs", archive)
+        except ClusterError as error:
+            if not tries_left or "not found" not in error.problem:
+                raise
+        else:
+            return
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -83,6 +83,28 @@ def test_only_what_is_missing_or_new_is_imported(tmp_path: Path, monkeypatch: py
     assert imports == ["one.tar", "two.tar", "two.tar"]
 
 
+def test_an_import_that_finds_a_layer_gone_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["parent snapshot sha256:1 does not exist: not found", "", "no space left on device"]
+    asked = []
+
+    def run(*command: str) -> str:
+        if "import" not in command:
+            return ""
+        asked.append(command)
+        if problem := answers.pop(0):
+            raise ClusterError(problem, "look")
+        return ""
+
+    monkeypatch.setattr(images, "run", run)
+    monkeypatch.setattr(Node, "containerd_root", property(lambda _: tmp_path))
+    images.remember(archive(tmp_path, "app:1", "one"))
+    images.import_missing(Node(1))
+    assert len(asked) == 2
+    with pytest.raises(ClusterError, match="no space"):
+        images.import_missing(Node(1))
+    assert len(asked) == 3
+
+
 def test_pip_settings_of_the_environment_go_before_those_of_files() -> None:
     listed = (
         ":env:.cert='/env/ca.pem'\nglobal.cert='/file/ca.pem'\n"
