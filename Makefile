@@ -69,7 +69,7 @@ cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
 .PHONY: test test-unit test-trainer test-integration parity
-test: lint types test-unit test-trainer test-integration ## everything that must pass
+test: lint types docs test-unit test-trainer test-integration ## everything that must pass
 test-unit: venv ## the operator's unit tests, in seconds
 	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
