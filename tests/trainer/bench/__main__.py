@@ -40,7 +40,7 @@ class Figure:
 
     def row(self) -> str:
         """One line of the table."""
-        bound = f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
+        bound = f"≥ {self.least:.3g}" if self.least is not None else f"≤ {self.most:.3g}"
         inner = f"{self.ratio:6.3f}  [{self.low:.3f}, {self.high:.3f}]"
         return f"{self.name:42}{inner:26}{bound:9}{'' if self.ok else 'MISSED'}".rstrip()
 
@@ -91,6 +91,9 @@ def measure(rounds: int, steps: int) -> list[Figure]:
     found = run("accumulation", rounds, max(2, steps // 5))
     figures.append(paired("accumulation_speed", found["without"], found["with"], least=0.97))
     figures.append(paired("accumulation_memory", run("accumulation_memory", 1, 3)["mib"], plain, most=0.3))
+    found = run("recompute", rounds, max(2, steps // 5))
+    figures.append(paired("recompute_speed", found["without"], found["with"], least=1 / 1.33))
+    figures.append(paired("recompute_memory", run("recompute_memory", 1, 3)["mib"], plain, most=1 / 3))
     found = run("slow_input", rounds, steps)
     figures.append(paired("slow_input_vs_memory", found["memory"], found["slow"], least=0.98))
     return figures

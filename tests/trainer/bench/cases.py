@@ -158,6 +158,8 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "dense_copies": against_copies("dense_model", (256,), 1024, accumulate=16),
     "accumulation": settings_compared(accumulate=8),
     "accumulation_memory": memory_of(accumulate=8),
+    "recompute": settings_compared(recompute=["block*"]),
+    "recompute_memory": memory_of(recompute=["block*"]),
     "plain_memory": memory_of(),
     "slow_input": slow_input,
 }
