@@ -67,3 +67,9 @@ def test_a_refusal_names_the_job_and_the_others_are_converted(
 def test_nothing_to_convert(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(CLAIM))
     assert cli.main(["convert", str(tmp_path)]) == Exit.NOT_FOUND
+
+
+def test_a_list_of_what_is_no_object_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.yaml").write_text("apiVersion: v1\nkind: List\nitems: [null]\n")
+    assert cli.main(["convert", str(tmp_path / "in.yaml")]) == Exit.USAGE
+    assert "a List holds None; each of its items must be a Kubernetes object" in capsys.readouterr().err

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -93,3 +95,14 @@ def test_data_for_programs() -> None:
     value = {"b": 1, "a": ["ü"]}
     assert data(value, Format.YAML) == "b: 1\na:\n- ü"
     assert data(value, Format.JSON) == '{\n  "b": 1,\n  "a": [\n    "ü"\n  ]\n}'
+
+
+def test_a_pipe_that_is_closed_before_it_is_written_to_is_no_failure() -> None:
+    """As under `tfgpu … | head -1`."""
+    example = Path(__file__).resolve().parents[3] / "examples/digits-multiworker.yaml"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "tfgpujob.cli", "explain", str(example)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (Exit.OK, "")

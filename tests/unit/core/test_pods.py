@@ -9,6 +9,7 @@ import pytest
 from tests.unit.core import make
 
 from tfgpujob import names
+from tfgpujob.api.rules.template import OWN_ENV
 from tfgpujob.core.pods import Replica, build_pod
 from tfgpujob.names import Role
 
@@ -26,6 +27,8 @@ def main(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def env(pod: dict[str, Any]) -> dict[str, str]:
+    """Each is the operator's own, which a template may not set."""
+    assert {v["name"] for v in main(pod)["env"] if v["name"].startswith("TFGPU_")} <= OWN_ENV
     return {variable["name"]: variable.get("value", "") for variable in main(pod)["env"]}
 
 

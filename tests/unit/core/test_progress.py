@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.progress import whom_to_ask
+from tfgpujob.core.progress import MOST_ASKED, whom_to_ask
 
 CHECKPOINT = {"step": 4, "directory": "/output/c", "time": "2026-01-01T00:00:00Z"}
 
@@ -96,6 +96,14 @@ def test_the_reporter_and_one_other_in_turn_are_asked() -> None:
     assert asked(world) == ["train-worker-0", "train-worker-1"]
     assert asked(world, 1) == ["train-worker-0", "train-worker-2"]
     assert asked(world, 2) == asked(world)
+
+
+def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
+    world = running(40)
+    world.tells("train-worker-0", idleSeconds=60)
+    turns = [set(asked(world, turn)) for turn in range(3)]
+    assert {len(turn) for turn in turns} == {1 + MOST_ASKED}
+    assert len(set.union(*turns)) == 40
 
 
 def test_all_are_asked_when_the_reporter_stands_still() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
+from tfgpujob.api import parse
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import JobRule
 from tfgpujob.core.reconcile import COALESCE, reconcile
 from tfgpujob.core.snapshot import Config, Create, Kind, Outcome, Snapshot
 
@@ -451,3 +456,19 @@ def test_a_status_that_somebody_wrote_by_hand_is_survived(status: dict[str, obje
     world.settle()
     world.ready()
     assert world.phase == "Running"
+
+
+def test_a_rule_of_a_later_release_refuses_no_job_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started(World(make.job(worker=2)))
+    rule = JobRule("new.rule", lambda _: iter([Invalid("spec.image", "is out of fashion", "use another")]))
+    monkeypatch.setattr(parse, "JOB_RULES", (rule,))
+    world.stop()
+    world.start(replace(world.config, operator_version="2.0.0"))
+    world.settle()
+    assert world.condition("Accepted") == "True/Valid"
+    world.exits("train-worker-0", 137)
+    world.advance(minutes=1)
+    assert world.status["attempt"] == 2
+    world.edit(lambda spec: spec.update(runPolicy={"ttlSecondsAfterFinished": 60}))
+    world.settle()
+    assert world.condition("Accepted") == "False/InvalidSpec", "what is edited is judged as a new job would be"

@@ -9,7 +9,7 @@ import pytest
 from tests.harness.vtime import run
 from tests.unit.shell.fakes import FakeCluster, job, told
 
-from tfgpujob.core.snapshot import Event
+from tfgpujob.core.snapshot import Event, Object
 from tfgpujob.shell import events
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.ports import ApiError
@@ -42,6 +42,22 @@ def test_an_event_that_is_refused_takes_no_other_with_it(caplog: pytest.LogCaptu
     run(told(herald))
     assert [event["reason"] for event in cluster.events] == ["Running"]
     assert [record.message for record in caplog.records] == ["event lost"]
+
+
+def test_nothing_that_an_event_does_stops_its_leader(caplog: pytest.LogCaptureFixture) -> None:
+    class Locked(FakeCluster):
+        async def create_event(self, namespace: str, body: Object) -> None:
+            await super().create_event(namespace, body)
+            if body["reason"] == "Created":
+                raise ValueError("the token file is empty")
+
+    cluster = Locked()
+    herald = Herald(cluster, lambda: NOW)
+    for event in (CREATED, RUNNING):
+        herald.tell(job(), event)
+    run(told(herald))
+    assert cluster.calls == ["event Created", "event Running"]
+    assert "the token file is empty" in caplog.text
 
 
 def test_a_leader_that_stops_does_not_wait_for_ever_for_its_events() -> None:

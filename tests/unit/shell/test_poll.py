@@ -160,6 +160,23 @@ def test_an_error_in_one_answer_ends_nothing(caplog: pytest.LogCaptureFixture) -
     assert "cannot ask" in caplog.text
 
 
+def test_a_job_whose_pods_are_silent_is_not_asked_again_meanwhile() -> None:
+    jobs = Jobs(1, seconds=70.0)
+    jobs.run(200)
+    assert jobs.most == 1
+
+
+def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    jobs = Jobs(2)
+    broken = jobs.store.snapshot(Key("ns-0", "train")).job
+    assert broken is not None
+    status = {**broken["status"], "plan": {**broken["status"]["plan"], "counts": 7}}
+    jobs.store.put(Kind.JOB, {**broken, "metadata": {**broken["metadata"], "resourceVersion": "99"}, "status": status})
+    jobs.run(61)
+    assert {key.namespace for key in jobs.changed} == {"ns-1"}
+    assert "cannot tell whom to ask" in caplog.text
+
+
 def test_what_a_pod_told_goes_with_it() -> None:
     jobs = Jobs(1)
     jobs.run(31)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules import JOB_RULES, NAME_RULES
-from tfgpujob.api.rules.rule import Job
+from tfgpujob.api.rules import JOB_RULES, NAME_RULES, access
+from tfgpujob.api.rules.rule import Job, JobRule
 from tfgpujob.api.spec import JobSpec, RunPolicy
 from tfgpujob.api.template import PodTemplate, read_template
 from tfgpujob.api.translate import shown, translate
@@ -17,20 +17,28 @@ from tfgpujob.names import Role
 
 
 def parse_job(
-    obj: Mapping[str, Any], *, allow_host: bool = False, allowed_service_accounts: frozenset[str] | None = None
+    obj: Mapping[str, Any],
+    *,
+    allow_host: bool = False,
+    allowed_service_accounts: frozenset[str] | None = None,
+    accepted: bool = False,
 ) -> JobSpec | tuple[Invalid, ...]:
     """The job's spec, or all problems that were found. `obj` is a TFGPUJob as read from YAML; it is not changed.
 
     `allow_host` lets templates use host namespaces, hostPath and privileged containers.
     `allowed_service_accounts` are the ServiceAccounts that templates may name; None allows any.
+    `accepted`: this very spec was accepted before. Then only what an administrator allows is judged again, so that
+    a rule of a later release refuses no job that runs.
     """
     metadata = obj.get("metadata")
     problems = [
-        problem for rule in NAME_RULES for problem in rule.check(metadata if isinstance(metadata, Mapping) else {})
+        problem
+        for rule in (() if accepted else NAME_RULES)
+        for problem in rule.check(metadata if isinstance(metadata, Mapping) else {})
     ]
     job = read_spec(obj.get("spec"), allow_host=allow_host, allowed_service_accounts=allowed_service_accounts)
     if isinstance(job, Job):
-        problems += [problem for _, problem in violations(job)]
+        problems += [problem for _, problem in violations(job, access.RULES if accepted else JOB_RULES)]
     else:
         problems += job
     if problems or not isinstance(job, Job):
@@ -54,9 +62,9 @@ def _reads(policy: Mapping[str, Any]) -> bool:
     return True
 
 
-def violations(job: Job) -> Iterator[tuple[str, Invalid]]:
+def violations(job: Job, rules: Sequence[JobRule] = JOB_RULES) -> Iterator[tuple[str, Invalid]]:
     """Every rule that the job breaks, by the rule's id."""
-    for rule in JOB_RULES:
+    for rule in rules:
         for problem in rule.check(job):
             yield rule.id, problem
 

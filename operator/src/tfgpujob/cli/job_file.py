@@ -47,7 +47,8 @@ def read_job(file: str, namespace: str = "default") -> JobFile:
     jobs = [obj for obj in objects if obj.get("kind") == names.KIND]
     if len(jobs) != 1:
         found = ", ".join(str(obj.get("kind")) for obj in objects) or "nothing"
-        raise CliError(f"{file} holds {found}", f"it must hold exactly one {names.KIND}")
+        convert = f"convert it first: tfgpu convert {file}" if "TFJob" in found else ""
+        raise CliError(f"{file} holds {found}", convert or f"it must hold exactly one {names.KIND}")
     job: dict[str, Any] = dict(jobs[0])
     if job.get("apiVersion") != names.API_VERSION:
         raise CliError(f"{file}: apiVersion is {job.get('apiVersion')!r}", f"write {names.API_VERSION}")

@@ -81,10 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. Python would complain again when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(Exit.OK)
+        return _seen_enough()
+    except SystemExit:
+        # click's own way out of a broken pipe, and the only one that it takes without standalone mode.
+        return _seen_enough()
     return int(code or Exit.OK)
+
+
+def _seen_enough() -> int:
+    """The reader, such as `head`, is gone. Python would complain again when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return int(Exit.OK)
 
 
 def _usage(error: click.ClickException, program: str) -> str:

@@ -22,7 +22,10 @@ STALLS = frozenset({"training", "evaluating", "saving"})
 """Phases whose pieces are short. Start-up (a compile, a first step, a cache) and an export have clocks of their own."""
 
 STILL_SECONDS = 30
-"""A reporter that did nothing for so long may be waiting for one of the others: all are asked."""
+"""A reporter that did nothing for so long may be waiting for one of the others: all are asked, by and by."""
+
+MOST_ASKED = 16
+"""Of one job's others in a turn: what a job says of itself must not keep the operator busy."""
 
 
 def reporter(view: View) -> ReplicaId:
@@ -37,7 +40,7 @@ def report_of(view: View, reports: Mapping[str, Report], replica: ReplicaId) -> 
 
 
 def whom_to_ask(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
-    """The pods to ask in this turn: the reporter, and one of the other trainers; all of them once it stands still.
+    """The pods to ask in this turn: the reporter, and one of the other trainers; many once it stands still.
 
     Empty for a job that does not run, or whose pods are not the bundled trainer's.
     """
@@ -53,8 +56,9 @@ def whom_to_ask(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
         return ()
     first, *others = trainers
     told = report_of(view, snapshot.reports, first)
-    if others and (told is None or told.idle_seconds < STILL_SECONDS):
-        others = [others[turn % len(others)]]
+    moving = told is None or told.idle_seconds < STILL_SECONDS
+    count = min(1 if moving else MOST_ASKED, len(others))
+    others = [others[(turn * count + i) % len(others)] for i in range(count)]
     return tuple(view.pods[replica] for replica in (first, *others))
 
 

@@ -57,6 +57,9 @@ class Herald:
             await self._cluster.create_event(namespace, body)
         except ApiError as error:
             _lost(body, str(error))
+        except Exception:
+            # Whatever it is, such as a token that cannot be read: the leader goes on.
+            logger.exception("event lost", extra={"event": body["reason"]})
 
 
 def _lost(body: dict[str, Any], why: str) -> None:

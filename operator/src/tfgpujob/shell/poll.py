@@ -37,6 +37,7 @@ class Poll:
         self._interval = interval
         self._metrics = metrics
         self._free = asyncio.Semaphore(AT_ONCE)
+        self._under_way: set[Key] = set()
 
     async def run(self) -> None:
         """Ask every job once a round, until cancelled."""
@@ -46,7 +47,10 @@ class Poll:
                 began, keys = clock(), [key for key in self._store.jobs() if self._whom(key, turn)]
                 for number, key in enumerate(keys, 1):
                     await asyncio.sleep(began + self._interval * number / len(keys) - clock())
+                    if key in self._under_way:
+                        continue  # pods that don't answer take longer than a round
                     await self._free.acquire()
+                    self._under_way.add(key)
                     asking.create_task(self._one(key, turn))
                 await asyncio.sleep(began + self._interval - clock())
                 turn += 1
@@ -60,10 +64,16 @@ class Poll:
             # How far a job is must never keep anybody from running it.
             logger.exception("cannot ask", extra={"job": f"{key.namespace}/{key.name}"})
         finally:
+            self._under_way.discard(key)
             self._free.release()
 
     def _whom(self, key: Key, turn: int) -> tuple[Pod, ...]:
-        return whom_to_ask(self._store.snapshot(key), turn)
+        try:
+            return whom_to_ask(self._store.snapshot(key), turn)
+        except Exception:
+            # A status that nobody can read is said by who reconciles the job; the others are asked all the same.
+            logger.exception("cannot tell whom to ask", extra={"job": f"{key.namespace}/{key.name}"})
+            return ()
 
     async def _hear(self, key: Key, pod: Pod) -> bool:
         payload = await self._ask(pod.ip)

@@ -46,12 +46,16 @@ def _memory(job: Job) -> Iterator[Invalid]:
 
 
 def _template_limit(job: Job) -> Iterator[Invalid]:
-    resource = job.spec.gpu.resource_name
+    spec, resource = job.spec, job.spec.gpu.resource_name
     for role, template in job.templates.items():
+        replica = getattr(spec.replica_specs, role)
+        if spec.strategy is Strategy.CUSTOM and spec.trainer is None and replica.gpus is spec.gpu.per_replica is None:
+            continue  # nothing is known of the program, so its own limit is the only word on it
         place, container = template.spec.training_container() or ("", None)
         limit = part(container, "resources", "limits", resource) if container else None
-        count = gpus(job.spec, role, getattr(job.spec.replica_specs, role))
-        if limit is not None and str(limit) != str(count):
+        count = gpus(spec, role, replica)
+        # Other spellings of a number, such as 1e0, are left to the API server.
+        if limit is not None and str(limit).isdigit() and int(limit) != count:
             field = f"spec.replicaSpecs.{role}.template.spec.{place}.resources.limits[{resource}]"
             fix = f"remove it, and set spec.replicaSpecs.{role}.gpus to what you want"
             yield Invalid(field, f"is {limit}, but {count} GPUs are asked for by gpus, gpu.perReplica or default", fix)

@@ -21,9 +21,11 @@ OWN_ENV = frozenset(
         "TFGPU_JOB_UID",
         "TFGPU_REPLICA_TYPE",
         "TFGPU_REPLICA_INDEX",
+        "TFGPU_REPLICAS",
         "TFGPU_ATTEMPT",
         "TFGPU_REPLICA_RESTART",
         "TFGPU_GPUS",
+        "TFGPU_PROCESSES_PER_GPU",
         "TFGPU_GPU_MEMORY_GROWTH",
         "TFGPU_GPU_MEMORY_LIMIT_MIB",
     }

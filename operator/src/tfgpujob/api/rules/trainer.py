@@ -11,6 +11,8 @@ from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.api.template import items
 from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, SHM_DIR, Role, Strategy
 
+_ONE_ROW = "each replica needs at least one row a step: use a larger batch, or fewer workers or GPUs"
+
 
 def _length(job: Job) -> Iterator[Invalid]:
     trainer = job.spec.trainer
@@ -20,6 +22,20 @@ def _length(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer", "doesn't say how long to train", "set epochs, or steps")
     if trainer.epochs is not None and trainer.steps is not None:
         yield Invalid("spec.trainer", "epochs and steps are both set", "keep one of them")
+
+
+def _batch(job: Job) -> Iterator[Invalid]:
+    spec, trainer = job.spec, job.spec.trainer
+    if trainer is None or spec.predicts or spec.strategy not in {Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED}:
+        return
+    replicas = sum(
+        pods.replicas * max(1, gpus(spec, role, pods) * (spec.gpu.processes_per_gpu or 1))
+        for role, pods in spec.replica_specs.items()
+        if role in {Role.CHIEF, Role.WORKER}
+    )
+    size = trainer.global_batch_size
+    if size is not None and size < replicas:
+        yield Invalid("spec.trainer.globalBatchSize", f"is {size} for {replicas} replicas", _ONE_ROW)
 
 
 def _code(job: Job) -> Iterator[Invalid]:
@@ -194,6 +210,11 @@ RULES = (
         ),
     ),
     JobRule(
+        "trainer.batch",
+        _batch,
+        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+    ),
+    JobRule(
         "trainer.output-place",
         _output_place,
         cel=(
@@ -224,7 +245,8 @@ RULES = (
         cel=(
             Cel(
                 at="spec",
-                rule="!has(self.trainer) || !has(self.trainer.placement) || self.strategy == 'OneDevice'",
+                rule="!has(self.trainer) || !has(self.trainer.placement) || size(self.trainer.placement) == 0 || "
+                "self.strategy == 'OneDevice'",
                 field="trainer.placement",
                 message="can't be combined with this strategy; use strategy OneDevice, or remove placement: every "
                 "replica has the whole model",

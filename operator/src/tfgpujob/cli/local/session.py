@@ -173,10 +173,8 @@ class Session:
         failure = job["status"].get("lastFailure") or {}
         said = str(failure.get("message", "")).partition("\n")[0]
         problem = f"{self._key.name} failed: {message(job, Condition.FAILED)}{f' {said}' if said else ''}"
-        return (
-            problem,
-            f"{failure.get('action', '')} The logs are in {self._folder.shown()}/logs; {self._again} goes on",
-        )
+        action = f"{str(failure.get('action', '')).rstrip('.')}. ".lstrip(". ")
+        return problem, f"{action}The logs are in {self._folder.shown()}/logs; {self._again} goes on"
 
     def _result(self) -> str:
         """Where the results are, and whether the trainers' last words name the same weights."""

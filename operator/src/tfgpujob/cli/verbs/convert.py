@@ -71,6 +71,8 @@ def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
 def _flat(objects: Sequence[Any]) -> Iterator[Any]:
     """With the items of a List, as `kubectl get -o yaml` prints it, in its place."""
     for obj in objects:
+        if not isinstance(obj, dict):
+            raise CliError(f"a List holds {obj!r:.60}", "each of its items must be a Kubernetes object")
         listed = str(obj.get("kind", "")).endswith("List") and isinstance(obj.get("items"), list)
         yield from _flat(obj["items"]) if listed else (obj,)
 
