@@ -93,8 +93,11 @@ class ApiServer:
 
     # Writes
 
-    def create(self, kind: str, namespace: str, body: Mapping[str, Any], *, by: str) -> Object:
-        """201 with the stored object, or the refusal of a real server, checked in its order."""
+    def create(self, kind: str, namespace: str, body: Mapping[str, Any], *, by: str, dry_run: bool = False) -> Object:
+        """201 with the stored object, or the refusal of a real server, checked in its order.
+
+        `dry_run` stores nothing.
+        """
         row = resource(kind)
         _check_type(row, body)
         meta = dict(body.get("metadata") or {})
@@ -127,7 +130,7 @@ class ApiServer:
         holder = self.objects.get((kind, namespace, name))
         if holder is not None:
             raise already_exists(row, name, going="deletionTimestamp" in holder["metadata"])
-        return self._commit("ADDED", row, None, obj, by, "create")
+        return obj if dry_run else self._commit("ADDED", row, None, obj, by, "create")
 
     def replace(self, kind: str, namespace: str, body: Mapping[str, Any], *, by: str, status: bool = False) -> Object:
         """PUT on the object, or on its /status: each applies only its own half. No change, no revision."""

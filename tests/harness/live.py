@@ -43,6 +43,8 @@ class Front:
         self.server = server
         self.logs: dict[str, list[str]] = {}
         """Lines by pod, each with a timestamp as the kubelet gives it."""
+        self.outage = 0
+        """So many requests from now on are answered by a server that is going down."""
         self._changed = asyncio.Condition()
         server.observers.append(lambda _: self.wake())
 
@@ -56,6 +58,9 @@ class Front:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
+            if self.outage:
+                self.outage -= 1
+                raise ApiError(503, "ServiceUnavailable", "apiserver is shutting down")
             return await self._route(request)
         except ApiError as refused:
             body = {"kind": "Status", "code": refused.code, "reason": refused.reason, "message": refused.message}
@@ -75,7 +80,8 @@ class Front:
         if name:
             return await self._object(request, row, namespace, name, sub, body)
         if request.method == "POST":
-            return web.json_response(self.server.create(row.kind, namespace, body, by="user"), status=201)
+            made = self.server.create(row.kind, namespace, body, by="user", dry_run="dryRun" in request.query)
+            return web.json_response(made, status=201)
         if "watch" in request.query:
             return await self._watch(request, row, namespace)
         return self._list(request, row, namespace)

@@ -49,6 +49,13 @@ def test_every_problem_has_a_line(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+def test_host_access_is_for_the_operator_to_allow(tmp_path: Path) -> None:
+    text = """{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a},
+               spec: {strategy: OneDevice, image: x, replicaSpecs:
+               {worker: {template: {spec: {hostNetwork: true}}}}}}"""
+    assert read_job(write(tmp_path, text)).job["metadata"]["name"] == "a"
+
+
 def test_no_file() -> None:
     with pytest.raises(CliError, match="No such file") as caught:
         read_job("nowhere.yaml")

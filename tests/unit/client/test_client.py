@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 
 from tfgpujob import names
-from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code_map, job_of_file
+from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, asynchronous, code_map, job_of_file, logs
+from tfgpujob.client.logs import Follower, View
+from tfgpujob.client.synchronous import _Loop
+from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition, Phase, Strategy
+from tfgpujob.shell.connection import Connection
+from tfgpujob.shell.ports import WatchEvent
 
 
 def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
@@ -113,6 +122,170 @@ def test_a_job_whose_code_is_refused_does_not_stay(live: LiveCluster, tmp_path: 
         with pytest.raises(ApiError) as gone:
             client.get("refused")
         assert gone.value.code == 404
+
+
+def test_a_job_whose_code_has_no_name_does_not_stay(live: LiveCluster) -> None:
+    with Client() as client:
+        with pytest.raises(ApiError, match="name or generateName is required"):
+            client.submit(job("nameless", worker=1), [{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}])
+        assert "nameless" not in [found.name for found in client.list()]
+
+
+async def test_an_interrupted_submission_leaves_no_job() -> None:
+    class Hanging:
+        namespace = "default"
+
+        def __init__(self) -> None:
+            self.reached = asyncio.Event()
+            self.deleted: list[str] = []
+
+        async def send(self, method: str, path: str, *, body: Object | None = None) -> Object:
+            if method == "GET":
+                return {"resources": [{"kind": "ConfigMap", "name": "configmaps", "namespaced": True}]}
+            if method == "DELETE":
+                self.deleted.append(path.rpartition("/")[2])
+            elif path.endswith("configmaps"):
+                self.reached.set()
+                await asyncio.Event().wait()
+            return {**job("cut", worker=1), "metadata": {"name": "cut", "namespace": "default", "uid": "u"}}
+
+    server = Hanging()
+    submitting = asyncio.create_task(
+        AsyncClient(cast("Connection", server)).submit(job("cut", worker=1), [code_map("cut", [])])
+    )
+    await server.reached.wait()
+    submitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await submitting
+    assert server.deleted == ["cut"]
+
+
+def test_interrupted_work_cleans_up_before_the_interrupt_is_told() -> None:
+    cleaned = threading.Event()
+    loop = _Loop()
+
+    async def work() -> None:
+        main = threading.main_thread().ident or 0
+        asyncio.get_running_loop().call_later(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned.set()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(work())
+        assert cleaned.is_set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        loop.stop()
+
+
+def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def model(): ...\n")
+    made, code = job_of_file(script, name="rerun", trainer={"globalBatchSize": 8, "epochs": 1})
+    with Client() as client:
+        client.submit(made, [code])
+        live.finish("rerun-worker-0", 1)
+        client.wait("rerun", timeout_seconds=20)
+        anew = client.restart("rerun", timeout_seconds=20)
+        held = live.do(lambda: live.server.get("ConfigMap", "default", "rerun-code"))
+        assert held["data"] == code["data"]
+        assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [anew.uid]
+        client.delete("rerun")
+        live.until(lambda: ("ConfigMap", "default", "rerun-code") not in live.server.objects, "its code goes too")
+
+
+def test_a_restart_that_would_be_refused_deletes_nothing(live: LiveCluster) -> None:
+    def refuse(verb: str, kind: str, _: Object) -> ApiError | None:
+        return ApiError(422, "Invalid", "a rule of today") if (verb, kind) == ("create", names.KIND) else None
+
+    with Client() as client:
+        submitted = client.submit(job("yesterday", worker=1))
+        live.finish("yesterday-worker-0", 1)
+        client.wait("yesterday", timeout_seconds=20)
+        live.do(lambda: live.server.rules.append(refuse))
+        try:
+            with pytest.raises(ApiError, match="a rule of today"):
+                client.restart("yesterday", timeout_seconds=20)
+        finally:
+            live.do(lambda: live.server.rules.remove(refuse))
+        assert client.get("yesterday").uid == submitted.uid
+
+
+async def test_waiting_goes_on_through_an_outage(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asynchronous, "RECONNECT_SECONDS", 0.01)
+    async with await AsyncClient.connect() as client:
+        await client.submit(job("patient", worker=1))
+        seen = client.watch("patient")
+        await anext(seen)
+        await asyncio.to_thread(live.do, lambda: setattr(live.front, "outage", 3))
+        async for found in seen:
+            if found.is_true(Condition.RUNNING):
+                break
+        assert live.front.outage == 0
+
+
+async def test_a_watch_that_ends_at_once_is_not_begun_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Brief:
+        namespace = "default"
+        lists = 0
+
+        async def send(self, *_: object, **__: object) -> Object:
+            self.lists += 1
+            return {"items": [{"metadata": {"name": "a", "uid": "u"}}], "metadata": {"resourceVersion": "1"}}
+
+        async def watch_at(self, *_: object) -> AsyncIterator[WatchEvent]:
+            none: tuple[WatchEvent, ...] = ()
+            for event in none:
+                yield event
+
+    monkeypatch.setattr(asynchronous, "RECONNECT_SECONDS", 1000.0)
+    server = Brief()
+    with pytest.raises(TimeoutError):
+        await AsyncClient(cast("Connection", server)).wait("a", timeout_seconds=0.1)
+    assert server.lists == 1
+
+
+async def test_the_rest_of_a_broken_log_is_read_after_its_pod_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pod(state: str) -> Object:
+        labels = {names.LABEL_JOB_NAME: "a", names.LABEL_REPLICA_TYPE: "worker", names.LABEL_REPLICA_INDEX: "0"}
+        detail = {"exitCode": 1, "finishedAt": "2026-01-01T00:00:09Z"} if state == "terminated" else {}
+        statuses = [{"name": names.CONTAINER, "state": {state: detail}}]
+        metadata = {"name": "a-worker-0", "namespace": "d", "uid": "u", "resourceVersion": "1"}
+        return {
+            "metadata": {**metadata, "labels": {**labels, names.LABEL_ATTEMPT: "1"}},
+            "spec": {},
+            "status": {"phase": "Failed" if detail else "Running", "containerStatuses": statuses},
+        }
+
+    class Cut:
+        def __init__(self) -> None:
+            self.asked: list[str | None] = []
+
+        async def stream(self, _: str, query: dict[str, str]) -> AsyncIterator[bytes]:
+            self.asked.append(query.get("sinceTime"))
+            yield b"2026-01-01T00:00:01Z one"
+            if len(self.asked) == 1:
+                raise ApiError(0, "Unreachable", "cut")
+            yield b"2026-01-01T00:00:02Z the traceback"
+
+    looks = iter([View([pod("running")], ended=False), None, View([pod("terminated")], ended=True)])
+
+    async def look() -> View:
+        found = next(looks)
+        if found is None:
+            raise ApiError(503, "ServiceUnavailable", "apiserver is shutting down")
+        return found
+
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.01)
+    server = Cut()
+    follower = Follower(cast("Connection", server), look)
+    assert [line.text async for line in follower.lines()] == ["one", "the traceback"]
+    assert server.asked == [None, "2026-01-01T00:00:01Z"]
 
 
 @pytest.mark.parametrize(

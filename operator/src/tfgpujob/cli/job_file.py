@@ -42,7 +42,10 @@ def read_objects(file: str) -> tuple[Object, ...]:
 
 
 def read_job(file: str, namespace: str = "default") -> JobFile:
-    """The one TFGPUJob of the file, checked as the operator checks it. Raises CliError with every problem."""
+    """The one TFGPUJob of the file, checked as the operator checks it. Raises CliError with every problem.
+
+    Host access passes: whether it is allowed, the operator's settings say.
+    """
     objects = read_objects(file)
     jobs = [obj for obj in objects if obj.get("kind") == names.KIND]
     if len(jobs) != 1:
@@ -55,7 +58,7 @@ def read_job(file: str, namespace: str = "default") -> JobFile:
     metadata = job.get("metadata")
     if isinstance(metadata, dict):
         job["metadata"] = {"namespace": namespace, **metadata}
-    spec = parse_job(job)
+    spec = parse_job(job, allow_host=True)
     if not isinstance(spec, JobSpec):
         raise CliError("\n".join(f"{file}: {invalid}" for invalid in spec))
     return JobFile(job, spec, tuple(obj for obj in objects if obj is not jobs[0]))

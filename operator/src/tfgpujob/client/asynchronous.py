@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.api.status import ProgressStatus
-from tfgpujob.client.errors import ApiError, InvalidJobError
+from tfgpujob.client.errors import ApiError, InvalidJobError, is_passing
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs
 from tfgpujob.core.snapshot import Object
@@ -50,24 +51,26 @@ class AsyncClient:
         """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
 
         `others` are objects that it needs. A ConfigMap belongs to the job from then on and goes with it; what is there
-        already otherwise stays as it is. If one of them is refused, there is no job.
+        already otherwise stays as it is. If one of them can't be made, there is no job.
         """
         namespace = (job.get("metadata") or {}).get("namespace") or self.namespace
         body = {**job, "metadata": {**(job.get("metadata") or {}), "namespace": namespace}}
-        # Whether host access is allowed is known to the operator only.
-        found = parse_job(body, allow_host=True)
-        if not isinstance(found, JobSpec):
-            raise InvalidJobError(found)
-        claims = [obj for obj in others if obj.get("kind") != "ConfigMap"]
-        for obj in claims:
-            await self._create_unless_there(obj, namespace)
+        _check(body)
+        maps = []
+        for obj in others:
+            path = await self._collection(str(obj.get("apiVersion")), str(obj.get("kind")), namespace)
+            if obj.get("kind") == "ConfigMap":
+                maps.append((path, obj))
+            else:
+                await self._create_unless_there(path, obj)
         made = Job(await self._connection.send("POST", _jobs(namespace), body=body))
         try:
-            for obj in others:
-                if obj not in claims:
-                    await self._create_unless_there(_owned(obj, made), namespace)
-        except ApiError:
-            await self.delete(made.name, namespace)
+            for path, obj in maps:
+                await self._connection.send("POST", path, body=_owned(obj, made))
+        except BaseException:
+            # Also when it is interrupted: without its code the job would wait for ever.
+            with contextlib.suppress(ApiError):
+                await self.delete(made.name, namespace)
             raise
         return made
 
@@ -116,8 +119,9 @@ class AsyncClient:
     async def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
         """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
 
-        A finished job never runs again, so it is deleted and created anew with the same spec. Raises TimeoutError when
-        the old pods are not gone in time; a job that runs is then left suspended.
+        A finished job never runs again, so it is deleted and created anew with the same spec, and its ConfigMaps pass
+        to the new one. A spec that would be refused today raises InvalidJobError or ApiError before anything is
+        deleted. Raises TimeoutError when the old pods are not gone in time; a job that runs is then left suspended.
         """
         job = await self.get(name, namespace)
         async with asyncio.timeout(timeout_seconds):
@@ -125,12 +129,13 @@ class AsyncClient:
                 await self.suspend(name, namespace)
                 await self.wait(name, namespace, condition=Condition.SUSPENDED)
                 return await self.resume(name, namespace)
-            await self.delete(name, namespace, propagation="Foreground")
-            await self._until_gone(name, namespace)
-        kept = {key: job.raw["metadata"][key] for key in ("labels", "annotations") if key in job.raw["metadata"]}
-        again = {**job.raw, "metadata": {"name": job.name, "namespace": job.namespace, **kept}}
-        again.pop("status", None)
-        return Job(await self._connection.send("POST", _jobs(job.namespace), body=again))
+            again = await self._checked_anew(job)
+            config_maps = await self._release_config_maps(job)
+            await self._until_deleted(job, config_maps)
+        made = Job(await self._connection.send("POST", _jobs(job.namespace), body=again))
+        for obj in config_maps:
+            await self._set_owners(obj, [*_owners(obj, without=job), _reference(made)])
+        return made
 
     async def delete(self, name: str, namespace: str | None = None, *, propagation: str = "Background") -> None:
         """Delete the job with its pods. `propagation`: Background, Foreground, or Orphan, which keeps the pods."""
@@ -208,6 +213,39 @@ class AsyncClient:
     def _job(self, name: str, namespace: str | None) -> str:
         return f"{_jobs(namespace or self.namespace)}/{name}"
 
+    async def _checked_anew(self, job: Job) -> Object:
+        """The same job to create once more, which the API server would take."""
+        kept = {key: job.raw["metadata"][key] for key in ("labels", "annotations") if key in job.raw["metadata"]}
+        again = {**job.raw, "metadata": {"name": job.name, "namespace": job.namespace, **kept}}
+        again.pop("status", None)
+        _check(again)
+        trial = {**again, "metadata": {"generateName": "restart-", "namespace": job.namespace, **kept}}
+        await self._connection.send("POST", _jobs(job.namespace), query={"dryRun": "All"}, body=trial)
+        return again
+
+    async def _release_config_maps(self, job: Job) -> Sequence[Object]:
+        """Those of the job, as they were; they belong to it no more, so they outlive it."""
+        found, _ = await self._items(_config_maps(job.namespace))
+        owned = [obj for obj in found if _owners(obj) != _owners(obj, without=job)]
+        for obj in owned:
+            await self._set_owners(obj, _owners(obj, without=job))
+        return owned
+
+    async def _until_deleted(self, job: Job, config_maps: Sequence[Object]) -> None:
+        try:
+            await self.delete(job.name, job.namespace, propagation="Foreground")
+        except ApiError as error:
+            # Without an answer it may be gone, and would take what belongs to it along.
+            for obj in config_maps if error.code else ():
+                await self._set_owners(obj, _owners(obj))
+            raise
+        await self._until_gone(job.name, job.namespace)
+
+    async def _set_owners(self, config_map: Object, owners: Sequence[Object]) -> None:
+        patch = {"metadata": {"ownerReferences": owners}}
+        path = f"{_config_maps(config_map['metadata']['namespace'])}/{config_map['metadata']['name']}"
+        await self._connection.send("PATCH", path, body=patch, content_type=MERGE_PATCH)
+
     async def _until_gone(self, name: str, namespace: str | None) -> None:
         try:
             async for _ in self.watch(name, namespace):
@@ -233,12 +271,26 @@ class AsyncClient:
                 return found, metadata.get("resourceVersion", "")
             asked["continue"] = metadata["continue"]
 
+    async def _items_at_last(self, path: str, query: Mapping[str, str]) -> tuple[Sequence[Object], str]:
+        """`_items`, asked for until the server answers."""
+        while True:
+            try:
+                return await self._items(path, query)
+            except ApiError as error:
+                if not is_passing(error):
+                    raise
+                await asyncio.sleep(RECONNECT_SECONDS)
+
     async def _changes(self, path: str, name: str) -> AsyncIterator[WatchEvent]:
-        """The object as it is, as ADDED, and what happens to it. A DELETED that was missed is made up for."""
+        """The object as it is, as ADDED, and what happens to it. A DELETED that was missed is made up for.
+
+        Once it was seen, a server that does not answer is asked again.
+        """
         query = {"fieldSelector": f"metadata.name={name}"}
         known: dict[str, Object] = {}
+        clock = asyncio.get_running_loop().time
         while True:
-            items, version = await self._items(path, query)
+            items, version = await self._items_at_last(path, query) if known else await self._items(path, query)
             now = {item["metadata"]["uid"]: item for item in items}
             for uid in [uid for uid in known if uid not in now]:
                 yield WatchEvent("DELETED", known.pop(uid))
@@ -248,22 +300,23 @@ class AsyncClient:
                 if known.get(uid, {}).get("metadata") != item["metadata"]:
                     yield WatchEvent("ADDED", item)
             known = now
+            began = clock()
             try:
                 async for event in self._connection.watch_at(path, {**query, "resourceVersion": version}):
                     if event.type != "BOOKMARK":
                         known[event.object["metadata"]["uid"]] = event.object
                         yield event
             except ApiError as error:
-                if error.code not in {0, _EXPIRED}:
+                if error.code != _EXPIRED and not is_passing(error):
                     raise
-                await asyncio.sleep(RECONNECT_SECONDS)
+            # One that ends at once is not begun again at once.
+            await asyncio.sleep(max(0.0, began + RECONNECT_SECONDS - clock()))
 
-    async def _create_unless_there(self, obj: Object, namespace: str) -> None:
-        path = await self._collection(str(obj.get("apiVersion")), str(obj.get("kind")), namespace)
+    async def _create_unless_there(self, path: str, obj: Object) -> None:
         try:
             await self._connection.send("POST", path, body=obj)
         except ApiError as error:
-            if error.code != _CONFLICT or obj.get("kind") == "ConfigMap":
+            if error.code != _CONFLICT:
                 raise
 
     async def _collection(self, api_version: str, kind: str, namespace: str) -> str:
@@ -281,6 +334,10 @@ def _jobs(namespace: str | None) -> str:
     return f"{_API}{where}/{names.PLURAL}"
 
 
+def _config_maps(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
 def _missing(name: str) -> ApiError:
     return ApiError(_GONE, "NotFound", f'{names.PLURAL}.{names.GROUP} "{name}" not found')
 
@@ -290,6 +347,22 @@ def _whole(item: Object) -> Object:
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, **item}
 
 
+def _check(job: Object) -> None:
+    # Whether host access is allowed is known to the operator only.
+    found = parse_job(job, allow_host=True)
+    if not isinstance(found, JobSpec):
+        raise InvalidJobError(found)
+
+
+def _reference(job: Job) -> Object:
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": job.name, "uid": job.uid}
+
+
 def _owned(obj: Object, job: Job) -> Object:
-    owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": job.name, "uid": job.uid}
-    return {**obj, "metadata": {**obj["metadata"], "namespace": job.namespace, "ownerReferences": [owner]}}
+    metadata = obj.get("metadata") or {}
+    return {**obj, "metadata": {**metadata, "namespace": job.namespace, "ownerReferences": [_reference(job)]}}
+
+
+def _owners(obj: Object, *, without: Job | None = None) -> Sequence[Object]:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return [owner for owner in owners if without is None or owner["uid"] != without.uid]

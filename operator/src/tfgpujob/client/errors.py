@@ -9,6 +9,11 @@ from tfgpujob.shell.settings import SettingsError as NoClusterError
 __all__ = ["ApiError", "InvalidJobError", "NoClusterError"]
 
 
+def is_passing(error: ApiError) -> bool:
+    """Whether the same request may be answered a little later: no answer came, or the server is busy or going down."""
+    return error.code in {0, 429} or error.code >= 500
+
+
 class InvalidJobError(ValueError):
     """The operator would refuse this job; nothing was sent. `problems` has every one, with its field and fix."""
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from tfgpujob import names
+from tfgpujob.client.errors import ApiError, is_passing
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object, Pod
 from tfgpujob.shell.connection import Connection
-from tfgpujob.shell.ports import ApiError
 
 LOOK_SECONDS = 1.0
 """How often new pods are looked for while following, and how long a broken stream rests."""
@@ -45,6 +45,8 @@ class _Stream:
     task: asyncio.Task[None] | None = None
     last: str = ""
     """Timestamp of the last line that was read, to go on from when the stream breaks."""
+    through: bool = False
+    """The last stream came to its end, rather than broke."""
 
 
 async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncIterator[LogLine]:
@@ -95,23 +97,31 @@ class Follower:
 
     async def _join(self, group: asyncio.TaskGroup) -> bool:
         """Read what is new; True when nothing new will come."""
-        view = await self.look()
+        try:
+            view = await self.look()
+        except ApiError as error:
+            if not is_passing(error):
+                raise
+            return False
+        reading = {}
         for pod in view.pods:
             record = trim_pod(pod)
-            stream = self._streams.get(record.uid)
-            broken = stream is not None and stream.task is not None and stream.task.done() and not record.termination
-            if (stream is None or broken) and _has_begun(pod):
-                stream = self._streams.setdefault(record.uid, _Stream(record))
-                stream.task = group.create_task(self._read(stream, _path(pod)))
-        if view.ended:
-            through = {trim_pod(pod).uid for pod in view.pods if trim_pod(pod).termination}
-            for uid, stream in self._streams.items():
-                # A parameter server that is kept after the end would go on for ever.
-                if uid not in through and stream.task is not None:
-                    stream.task.cancel()
-        return view.ended
+            # A parameter server that is kept after the end would go on for ever.
+            if not _has_begun(pod) or (view.ended and not record.termination):
+                continue
+            stream = reading[record.uid] = self._streams.setdefault(record.uid, _Stream(record))
+            over = stream.through and record.termination
+            if stream.task is None or (stream.task.done() and not over):
+                stream.task = group.create_task(self._read(stream, _path(pod), ended=bool(record.termination)))
+        if not view.ended:
+            return False
+        for uid, stream in self._streams.items():
+            if uid not in reading and stream.task is not None:
+                stream.task.cancel()
+        await asyncio.gather(*(stream.task for stream in reading.values() if stream.task is not None))
+        return all(stream.through for stream in reading.values())
 
-    async def _read(self, stream: _Stream, path: str) -> None:
+    async def _read(self, stream: _Stream, path: str, *, ended: bool) -> None:
         """Until the container ends or the stream breaks; the next look goes on from there."""
         resumed = stream.last
         query = {"container": names.CONTAINER, "follow": "true", "timestamps": "true"}
@@ -125,9 +135,12 @@ class Follower:
                 if not resumed or _comparable(stamp) > _comparable(resumed):
                     self._lines.put_nowait(_line(stream.pod, text))
                     stream.last = stamp
+            stream.through = True
         except ApiError as error:
             if error.code not in {0, _NOT_STARTED, _GONE}:
                 raise
+            # What an ended pod refuses now it will refuse later too.
+            stream.through = ended and error.code != 0
 
 
 def _comparable(stamp: str) -> str:

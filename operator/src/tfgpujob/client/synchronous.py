@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.asynchronous import AsyncClient
@@ -15,6 +15,8 @@ from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
 
 T = TypeVar("T")
+PARTING_SECONDS: Final = 5.0
+"""How long work that is interrupted may take to undo what it has begun."""
 
 
 class _Loop:
@@ -26,12 +28,21 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result. ^C cancels the work."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Its result. ^C cancels the work, and waits until it has cleaned up."""
+        over = threading.Event()
+
+        async def whole() -> T:
+            try:
+                return await work
+            finally:
+                over.set()
+
+        future = asyncio.run_coroutine_threadsafe(whole(), self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
+            over.wait(PARTING_SECONDS)
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:

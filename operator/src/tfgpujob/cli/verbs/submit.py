@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,4 +106,11 @@ def _param(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise CliError(f"--param {text} has no value", "write it as key=value")
-    return key, yaml.safe_load(value)
+    try:
+        read = yaml.safe_load(value)
+        # YAML knows dates and not-a-number, which no job can hold.
+        json.dumps(read, allow_nan=False)
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        fix = "write a number, true, a text, [a, b] or {a: b}; any other text in quotes"
+        raise CliError(f"--param {key}: {value!r} is no YAML that a job can hold", fix) from error
+    return key, read
