@@ -95,7 +95,7 @@ def test_the_environment_of_a_program_is_the_contract(workspace: Workspace) -> N
         "TFGPU_ATTEMPT": "1",
         "TFGPU_REPLICA_RESTART": "0",
         "TFGPU_GPUS": "0",
-        "TFGPU_GPU_MEMORY_GROWTH": "true",
+        "TFGPU_GPU_MEMORY_GROWTH": "false",
         "TFGPU_GPU_MEMORY_LIMIT_MIB": "512",
     }
     assert env["HOSTNAME"] == "env-worker-0"
