@@ -36,7 +36,8 @@ def run(launch: Launcher) -> tuple[Task, dict[str, Any], list[str]]:
         launch.directory / "out", checkpoint={"everySteps": 5}, profile={"steps": [3, 4]}, evaluate={"everyEpochs": 1}
     )
     task = launch.start(config, env={"TEST_AT": "20", "TEST_DO": "stall", "TFGPU_PROGRESS_PORT": str(port)})
-    until(lambda: (ask(port) or {}).get("step") == 19)
+    # The save after step 15 goes on beside the steps.
+    until(lambda: (told := ask(port) or {}).get("step") == 19 and told["lastCheckpoint"]["step"] == 15)
     seen, addresses = ask(port), listening(port)
     task.process.kill()
     task.wait()

@@ -115,7 +115,7 @@ def statuses() -> st.SearchStrategy[dict[str, Any]]:
     return st.sampled_from([{}, *world.writes])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     RUN,
     statuses(),
@@ -204,7 +204,7 @@ def steps() -> st.SearchStrategy[Step]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from([{"worker": 2}, {"strategy": "ParameterServer", "worker": 2, "ps": 1}]),
     st.lists(steps(), max_size=25),
