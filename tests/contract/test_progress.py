@@ -19,12 +19,13 @@ KNOWN: dict[str, Any] = {
     "examplesPerSecond": 5120.0,
     "inputWait": 0.02,
     "stepSeconds": 0.025,
+    "workerSeconds": {"worker-0": 0.02, "worker-1": 0.03},
     "waitsForInput": True,
     "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z"},
 }
 
 
-FOR_PEOPLE = {"allReduce", "compute", "workerSeconds"}
+FOR_PEOPLE = {"allReduce", "compute"}
 """What /progress tells besides, and the operator does nothing with."""
 
 

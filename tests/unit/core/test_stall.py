@@ -136,25 +136,43 @@ def test_what_is_suspended_is_not_stalled() -> None:
     assert world.condition("Stalled") == "False/Suspended"
 
 
-def waits(world: World, *shares: float) -> None:
-    for index, share in reversed(list(enumerate(shares))):
-        world.tells(f"train-worker-{index}", inputWait=share)
+def takes(world: World, *seconds: float) -> None:
+    """What each worker needs of its own for a step, as the reporter tells."""
+    world.tells("train-worker-0", workerSeconds={f"worker-{index}": own for index, own in enumerate(seconds)})
 
 
-def test_a_worker_that_waits_for_its_data_while_the_others_wait_for_it_is_named() -> None:
+def test_a_worker_that_needs_longer_than_the_others_is_named() -> None:
     world = running(3)
-    waits(world, 0.02, 0.03, 0.6)
+    takes(world, 0.1, 0.11, 0.3)
     assert world.condition("Degraded") == "True/Straggler"
-    assert "train-worker-2 waits for its data for 60% of its time, the others for 2%" in world.message("Degraded")
-    waits(world, 0.02, 0.03, 0.2)
+    assert "train-worker-2 needs 0.3 s of its own for a step, the others 0.105 s" in world.message("Degraded")
+    takes(world, 0.1, 0.11, 0.14)
     assert world.condition("Degraded") == "True/Straggler", "it takes more than a little to be well again"
-    waits(world, 0.02, 0.03, 0.1)
+    takes(world, 0.1, 0.11, 0.12)
     assert world.condition("Degraded") == "False/Progressing"
     assert reasons(world).count("Straggler") == 1
 
 
-@pytest.mark.parametrize("shares", [(0.5, 0.5, 0.6), (0.0, 0.0, 0.2), (0.9,)], ids=str)
-def test_no_straggler(shares: tuple[float, ...]) -> None:
-    world = running(len(shares))
-    waits(world, *shares)
+def test_a_straggler_that_waits_for_its_data_is_said_to() -> None:
+    world = running(3)
+    world.tells("train-worker-2", inputWait=0.6)
+    takes(world, 0.1, 0.1, 0.3)
+    assert "it waits for its data for 60% of its time" in world.message("Degraded")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"worker-0": 0.1, "worker-1": 0.14},
+        {"worker-0": 0.001, "worker-1": 0.02},
+        {"worker-0": 0.1},
+        {"worker-0": 0.1, "worker-7": 9.0},
+        {"worker-0": 0.1, "chief-0": 9.0},
+        None,
+    ],
+    ids=str,
+)
+def test_no_straggler(told: dict[str, float] | None) -> None:
+    world = running(2)
+    world.tells("train-worker-0", workerSeconds=told)
     assert world.condition("Degraded") == ""

@@ -16,6 +16,8 @@ MAX_BYTES: Final = 16 << 10
 _Decimal = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+_Task = Annotated[str, Field(pattern=r"^(chief|worker)-[0-9]{1,4}$")]
+
 
 class _Told(BaseModel):
     """A key that is not known here comes from a newer trainer."""
@@ -52,6 +54,8 @@ class Report(_Told):
     input_wait: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the time that it waited for its own data, lately."""
     step_seconds: _Positive | None = None
+    worker_seconds: Annotated[dict[_Task, _Positive], Field(max_length=512)] | None = None
+    """What each worker needs for a step without the all-reduce, by role-index: in a synchronous job all know it."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
     waits_for_input: bool = False

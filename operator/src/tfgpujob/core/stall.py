@@ -1,7 +1,7 @@
 """A job that runs and does not get on, or is held up by one of its workers.
 
 Stalled     no step, evaluation batch or save was done for spec.runPolicy.stallSeconds, as the reporter itself says
-Degraded    one worker of a synchronous job waits for its own data while the others wait for it
+Degraded    one worker of a synchronous job needs longer for its steps, and the others wait for it
 
 Both need a fresh word of the training process: silence is no stall. Neither has a clock here, so an operator that was
 away says the same as one that was not.
@@ -19,14 +19,16 @@ from tfgpujob.core.plan import ReplicaId
 from tfgpujob.core.progress import STALLS, report_of, reporter
 from tfgpujob.core.report import Report
 from tfgpujob.core.snapshot import Event
-from tfgpujob.names import Condition, Reason, Strategy
+from tfgpujob.names import Condition, Reason
 
-SLOW = 0.3
-"""Share of its time that a straggler waits for its data."""
-TIMES_SLOWER = 3
-"""How much more that is than what the others wait for theirs."""
+SLOWER = 0.5
+"""A straggler needs this much more time for a step than the others do, of theirs."""
+NOTICEABLE_SECONDS = 0.02
+"""And at least so much more: the shortest steps differ by chance."""
 RECOVERED = 0.5
-"""A straggler is none any more when its share has fallen to this part of SLOW."""
+"""A straggler is none any more when what it needs more has fallen to this part."""
+MUCH = 0.3
+"""Share of a worker's time that is worth a word when it goes into waiting for data."""
 
 
 def note(case: Case) -> tuple[Event, ...]:
@@ -83,24 +85,34 @@ def _in_the_way(case: Case) -> ReplicaId | None:
 
 
 def _note_straggler(case: Case) -> tuple[Event, ...]:
-    draft = case.draft
-    if case.spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
+    draft, told = case.draft, report_of(case.view, case.snapshot.reports, reporter(case.view))
+    own = _own_seconds(case, told) if told is not None and told.phase == "training" else {}
+    if len(own) < 2:
         return ()
-    waits = {r: t.input_wait for r, t in _told(case).items() if t.phase == "training" and t.input_wait is not None}
-    if len(waits) < 2:
-        return ()
-    slowest = max(waits, key=lambda replica: waits[replica])
-    others = median(wait for replica, wait in waits.items() if replica != slowest)
+    slowest = max(own, key=lambda replica: own[replica])
+    others = median(seconds for replica, seconds in own.items() if replica != slowest)
     held_up = draft.is_true(Condition.DEGRADED)
-    if waits[slowest] < (SLOW * RECOVERED if held_up else SLOW) or waits[slowest] < TIMES_SLOWER * others:
+    lost = own[slowest] - others
+    if lost < NOTICEABLE_SECONDS or lost < SLOWER * others * (RECOVERED if held_up else 1):
         _over(draft, Condition.DEGRADED, "No worker holds up the others any more.")
         return ()
     text = (
-        f"{case.view.name(slowest)} waits for its data for {waits[slowest]:.0%} of its time, the others for "
-        f"{others:.0%}, and all go at its pace: look at that pod's CPU, disk and network."
+        f"{case.view.name(slowest)} needs {own[slowest]:.3g} s of its own for a step, the others {others:.3g} s, and "
+        f"all go at its pace{_why(case, slowest)}: look at that pod's node, CPU, disk and network."
     )
     draft.set(Condition.DEGRADED, True, Reason.STRAGGLER, text)
     return () if held_up else (Event("Warning", str(Reason.STRAGGLER), text),)
+
+
+def _own_seconds(case: Case, told: Report) -> dict[ReplicaId, float]:
+    seconds = told.worker_seconds or {}
+    return {r: seconds[task] for r in case.plan.required() if (task := f"{r[0]}-{r[1]}") in seconds}
+
+
+def _why(case: Case, replica: ReplicaId) -> str:
+    told = _told(case).get(replica)
+    share = told.input_wait if told is not None else None
+    return f"; it waits for its data for {share:.0%} of its time" if share is not None and share >= MUCH else ""
 
 
 def _told(case: Case) -> dict[ReplicaId, Report]:
