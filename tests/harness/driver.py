@@ -76,12 +76,12 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
         for identity in scenario.operators:
             world.spawn(identity)
         problems = await _to_the_end(world, scenario, expected)
+        ended_at = world.last_change
+        writes, events = [write for write in injector.writes if write.at <= ended_at + AFTERMATH], blindfold.seen
+        if not problems and expected is None:
+            problems += await _restart_writes_nothing(world)
     finally:
         complaints.detach()
-    ended_at = world.last_change
-    writes, events = [write for write in injector.writes if write.at <= ended_at + AFTERMATH], blindfold.seen
-    if not problems and expected is None:
-        problems += await _restart_writes_nothing(world)
     problems += world.promises.broken + world.promises.orphans() + world.complaints
     return Result(
         state=canonical.state(world.server),

@@ -249,9 +249,8 @@ class Complaints(logging.Handler):
         return self
 
     def detach(self) -> None:
+        """What the tasks of a run that is over say as they end is nobody's business: the logger stays quiet."""
         self._logger.removeHandler(self)
-        self._logger.setLevel(logging.NOTSET)
-        self._logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else ""

@@ -1,11 +1,20 @@
-"""One live cluster for each test module that asks for one."""
+"""What all unit tests share: one live cluster for each module that asks for one, and a logger that can be heard."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from tests.harness.live import LiveCluster, live_cluster
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> None:
+    """A story that was played before leaves the operator's logger quiet."""
+    logger = logging.getLogger("tfgpujob")
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 @pytest.fixture(scope="module")
