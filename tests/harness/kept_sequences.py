@@ -40,4 +40,22 @@ KEPT: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("create", "a", "mirrored"),
         ("wait", 3.0),
     ),
+    "counts that wait for something worth a write do not wait for a clock that has gone back": (
+        ("create", "a", "parameter-server"),
+        ("wait", 12.0),
+        ("edit", "a", "three workers"),
+        ("wait", 150.0),
+        ("pod", 4, "exit 1"),
+        ("wait", 3.0),
+        ("clock", -300.0),
+    ),
+    "a delete that arrives late takes a pod that was orphaned meanwhile": (
+        ("create", "a", "multi-worker"),
+        ("wait", 40.0),
+        ("pod", 6, "vanish"),
+        ("wait", 0.01),
+        ("write", "late", 0),
+        ("delete", "a", "Orphan"),
+        ("wait", 40.0),
+    ),
 }

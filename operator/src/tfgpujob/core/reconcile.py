@@ -107,8 +107,10 @@ def _write_if_worth(snapshot: Snapshot, outcome: Outcome, status: Object, now: d
     current = snapshot.job.get("status") or {}
     if not differs(current, status):
         return Conclusion(None, outcome.events, outcome.requeue_at)
-    due = (snapshot.unsaid_since or now) + COALESCE
-    if worth_a_write_now(current, status) or now >= due:
+    since = snapshot.unsaid_since or now
+    due = since + COALESCE
+    # Before `since`: the clock has gone back, and who waits for it may wait for long.
+    if worth_a_write_now(current, status) or not since <= now < due:
         return Conclusion(status, outcome.events, outcome.requeue_at)
     next_look = min(due, outcome.requeue_at) if outcome.requeue_at else due
     return Conclusion(None, outcome.events, next_look, unsaid=True)
