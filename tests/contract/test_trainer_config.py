@@ -16,6 +16,7 @@ import yaml
 from tests.contract.sides import CONFIG, config_file, job, pod_of, read_by_trainer, trainer
 
 from tfgpujob.api import JobSpec, TrainerSpec, parse_job
+from tfgpujob.api.rules import predict
 from tfgpujob.api.trainer import CodeSource, ConfigMapCode, VolumeCode
 from tfgpujob.core.plan import resolve
 
@@ -219,3 +220,7 @@ def test_the_annotation_is_one_file_in_the_place_that_the_command_names() -> Non
     assert "train.py" in config_file(pod)
     assert volumes[mounts["/results"]]["persistentVolumeClaim"]["claimName"] == "out"
     assert volumes[mounts["/code"]]["persistentVolumeClaim"]["claimName"] == "code"
+
+
+def test_both_sides_refuse_the_same_fields_under_mode_predict() -> None:
+    assert trainer("facts")["ofTraining"] == list(predict.OF_TRAINING)

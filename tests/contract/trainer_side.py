@@ -46,6 +46,7 @@ def facts() -> dict[str, Any]:
     mapped = config.ConfigMapCode(name="x")
     return {
         "defaults": smallest.to_json(),
+        "ofTraining": config.OF_TRAINING,
         "volume": fullest.to_json()["code"]["volume"],
         "configMap": [config.camel(field.name) for field in dataclasses.fields(mapped)],
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},

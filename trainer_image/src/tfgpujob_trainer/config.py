@@ -249,7 +249,7 @@ class TrainerConfig:
         given = [name for name in ("predict.model", "initialWeights") if _at(self, name) is not None]
         _require(bool(given), "predict.model is missing", "set it, or initialWeights")
         _require(len(given) == 1, "predict.model and initialWeights are both set", "keep one of them")
-        for name in _OF_TRAINING:
+        for name in OF_TRAINING:
             _require(
                 _at(self, name) in (None, (), {}, "none"), f"{name} has no meaning under mode predict", "remove it"
             )
@@ -259,7 +259,7 @@ class TrainerConfig:
         return typing.cast("dict[str, Any]", _to_json(self))
 
 
-_OF_TRAINING = (
+OF_TRAINING = (
     "epochs",
     "steps",
     "accumulate",

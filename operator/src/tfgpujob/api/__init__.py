@@ -5,7 +5,7 @@ The models are the only source: the CRD (crds/), its documentation and these che
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.parse import parse_job, read_run_policy
-from tfgpujob.api.rules.gpu import gpus, processes
+from tfgpujob.api.rules.gpu import gpus, processes, replicas_in_sync
 from tfgpujob.api.spec import (
     CleanPodPolicy,
     GpuMemory,
@@ -46,4 +46,5 @@ __all__ = [
     "parse_job",
     "processes",
     "read_run_policy",
+    "replicas_in_sync",
 ]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpujob.api import CleanPodPolicy, JobSpec, RestartPolicy, StartPolicy, SuccessPolicy, TrainerSpec, gpus
+from tfgpujob.api import (
+    CleanPodPolicy,
+    JobSpec,
+    RestartPolicy,
+    StartPolicy,
+    SuccessPolicy,
+    TrainerSpec,
+    gpus,
+    replicas_in_sync,
+)
 from tfgpujob.core.budgets import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.failure import FIRST_RETRYABLE
 from tfgpujob.core.plan import Plan, replica_specs
@@ -40,14 +49,6 @@ def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "strategy", strategy_advice(spec, plan)
 
 
-def replicas_in_sync(spec: JobSpec, plan: Plan) -> int:
-    """What each computes a part of every global batch: a GPU, a process where several share one, or a pod without."""
-    return sum(
-        plan.counts[role] * (len(plan.ports[role]) if len(plan.ports[role]) > 1 else per_pod)
-        for role, per_pod in _devices(spec, plan).items()
-    )
-
-
 def _devices(spec: JobSpec, plan: Plan) -> dict[Role, int]:
     """GPUs of a pod, or 1 for its CPU, of each role that trains in step."""
     specs = replica_specs(spec)
@@ -73,7 +74,7 @@ def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple
             f"The rows of data('predict') are shared among {plan.counts[Role.WORKER]} workers, each on its own.",
         )
     elif spec.strategy in _SYNCHRONOUS:
-        yield "work", f"Each step takes {batch(trainer, replicas_in_sync(spec, plan))}."
+        yield "work", f"Each step takes {batch(trainer, replicas_in_sync(spec))}."
     length = f"{trainer.epochs} epochs" if trainer.epochs else f"{trainer.steps} steps"
     if not spec.predicts:
         yield "work", f"It trains for {length} and then evaluates data('test'); {_saves(trainer)}."
@@ -156,7 +157,7 @@ def strategy_advice(spec: JobSpec, plan: Plan) -> str:
             "MultiWorkerMirrored takes each example exactly once an epoch, and needs no ps."
         )
     devices = sum(plan.counts[role] * per_pod for role, per_pod in _devices(spec, plan).items())
-    if replicas_in_sync(spec, plan) > devices:
+    if replicas_in_sync(spec) > devices:
         return "Several processes on a GPU pay only where one leaves it idle: measure both."
     pods = sum(plan.counts[role] for role in _devices(spec, plan))
     return _synchronous_advice(spec.strategy, devices, pods)

@@ -82,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
         return _seen_enough()
-    except SystemExit:
+    except SystemExit as leaving:
+        if leaving.code != 1:
+            raise
         # click's own way out of a broken pipe, and the only one that it takes without standalone mode.
         return _seen_enough()
     return int(code or Exit.OK)

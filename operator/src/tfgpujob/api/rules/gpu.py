@@ -33,6 +33,15 @@ def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
     return max(1, gpus(spec, role, replica) * spec.gpu.processes_per_gpu)
 
 
+def replicas_in_sync(spec: JobSpec) -> int:
+    """What each computes a part of every global batch: a GPU, a process where several share one, or a pod without."""
+    return sum(
+        pods.replicas * max(1, gpus(spec, role, pods), processes(spec, role, pods))
+        for role, pods in spec.replica_specs.items()
+        if role in {Role.CHIEF, Role.WORKER}
+    )
+
+
 def several_processes(job: Job) -> bool:
     """Some pod has more than one TensorFlow process."""
     return any(processes(job.spec, role, replica) > 1 for role, replica in job.spec.replica_specs.items())

@@ -10,7 +10,7 @@ from tfgpujob.names import Role, Strategy
 
 _STRATEGIES = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CUSTOM)
 _NOT_WORKERS = tuple(role for role in Role if role is not Role.WORKER)
-_OF_TRAINING = (
+OF_TRAINING = (
     "epochs",
     "steps",
     "accumulate",
@@ -71,7 +71,7 @@ def _of_training(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None or not job.spec.predicts:
         return
     given = job.spec.trainer.model_dump(mode="json", by_alias=True, exclude_none=True)
-    for path in _OF_TRAINING:
+    for path in OF_TRAINING:
         *parents, name = path.split(".")
         where = given
         for parent in parents:
@@ -147,7 +147,7 @@ RULES = (
                 field=path,
                 message="has no meaning under trainer.mode predict; remove it",
             )
-            for path in _OF_TRAINING
+            for path in OF_TRAINING
         ),
     ),
 )

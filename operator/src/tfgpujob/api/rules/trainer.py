@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.gpu import gpus
+from tfgpujob.api.rules.gpu import gpus, replicas_in_sync
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.api.template import items
@@ -28,11 +28,7 @@ def _batch(job: Job) -> Iterator[Invalid]:
     spec, trainer = job.spec, job.spec.trainer
     if trainer is None or spec.predicts or spec.strategy not in {Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED}:
         return
-    replicas = sum(
-        pods.replicas * max(1, gpus(spec, role, pods) * (spec.gpu.processes_per_gpu or 1))
-        for role, pods in spec.replica_specs.items()
-        if role in {Role.CHIEF, Role.WORKER}
-    )
+    replicas = replicas_in_sync(spec)
     size = trainer.global_batch_size
     if size is not None and size < replicas:
         yield Invalid("spec.trainer.globalBatchSize", f"is {size} for {replicas} replicas", _ONE_ROW)
