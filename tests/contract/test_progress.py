@@ -20,7 +20,6 @@ KNOWN: dict[str, Any] = {
     "inputWait": 0.02,
     "stepSeconds": 0.025,
     "workerSeconds": {"worker-0": 0.02, "worker-1": 0.03},
-    "waitsForInput": True,
     "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z"},
 }
 
@@ -36,7 +35,7 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
         assert set(told) - FOR_PEOPLE == {field.alias for field in Report.model_fields.values()}
     found = parse(json.dumps(said["known"]).encode())
     assert found is not None
-    assert {**found.model_dump(by_alias=True), "idleSeconds": 0} == {**KNOWN, "idleSeconds": 0}
+    assert found.model_dump(by_alias=True) == {**KNOWN, "idleSeconds": 0, "waitsForPeers": True}
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:

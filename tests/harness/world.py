@@ -148,7 +148,7 @@ class World:
             "step": 3 if hangs else up,
             "steps": 1000,
             "idleSeconds": up if hangs else 0,
-            "waitsForInput": hangs and "-".join(_replica(pod)) in self.stuck,
+            "waitsForPeers": hangs and "-".join(_replica(pod)) not in self.stuck,
             "lastCheckpoint": {"step": 2, "directory": "/output/checkpoints/step-2"},
         }
         return json.dumps(report).encode()

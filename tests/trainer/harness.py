@@ -9,11 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tfgpujob_trainer.scoreboard import MAX_BYTES
 
 DEADLINE_SECONDS = 90
 
@@ -74,6 +77,17 @@ def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS) -> N
     while not condition():
         assert time.monotonic() < deadline, "condition not met in time"
         time.sleep(0.05)
+
+
+def ask(port: int) -> dict[str, Any]:
+    """What the process with this TFGPU_PROGRESS_PORT says of itself; empty while it doesn't answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+            told: dict[str, Any] = json.loads(answer.read(MAX_BYTES + 1))
+            return told
+    except OSError:
+        return {}
 
 
 class Launcher:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from tests.trainer import user_module
-from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
 
 ROWS = 203
 
@@ -113,8 +112,7 @@ def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undistu
     assert "parts of other workers are to come" in again.log
     hung = start_worker(launch, settings, 0, 2, **hook, TEST_AT="3", TEST_DO="stall", TFGPU_PROGRESS_PORT=str(port))
     hung.wait_for('"phase": "predicting"')
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as answer:
-        shown = json.loads(answer.read())
+    shown = ask(port)
     assert (shown["phase"], shown["steps"]) == ("predicting", 13 - len(parts(output)))
     assert {"rows", "examplesPerSecond", "latencyMs"} <= set(shown)
     hung.process.kill()

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.reference import plain_keras_weights
 
 STOPPED = re.compile(r"stopped by SIGTERM after step (\d+), saved")
@@ -147,7 +147,10 @@ def test_a_run_resized_from_two_workers_to_one_is_the_same_run(launch):
 
 def test_a_stalled_worker_is_told_from_the_one_that_waits_for_it(launch):
     config = trainer_config(launch.directory / "stalled", watchdog={"stepSeconds": 5, "startupSeconds": 60})
-    tasks = launch.start_workers(config, env={1: {"TEST_AT": "9", "TEST_DO": "stall"}})
+    ports = free_ports(2)
+    told = [{"TFGPU_PROGRESS_PORT": str(port)} for port in ports]
+    tasks = launch.start_workers(config, env={0: told[0], 1: {**told[1], "TEST_AT": "9", "TEST_DO": "stall"}})
+    until(lambda: [(said := ask(port)).get("step") == 8 and said["waitsForPeers"] for port in ports] == [True, False])
     assert tasks[0].wait() == 160, tasks[0].log
     assert tasks[1].wait() in (160, 161), tasks[1].log
     assert tasks[0].ended["cause"] == "PeerFailure"

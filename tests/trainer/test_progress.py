@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 
 from tfgpujob_trainer import endpoint
 from tfgpujob_trainer.environment import read
 from tfgpujob_trainer.progress import Progress
-from tfgpujob_trainer.scoreboard import MAX_BYTES, Scoreboard
+from tfgpujob_trainer.scoreboard import Scoreboard
 from tfgpujob_trainer.timing import StepTime, Workers
 
 
@@ -37,20 +37,11 @@ def run(launch: Launcher) -> tuple[Task, dict[str, Any], list[str]]:
     )
     task = launch.start(config, env={"TEST_AT": "20", "TEST_DO": "stall", "TFGPU_PROGRESS_PORT": str(port)})
     # The save after step 15 goes on beside the steps.
-    until(lambda: (told := ask(port) or {}).get("step") == 19 and told["lastCheckpoint"]["step"] == 15)
+    until(lambda: (told := ask(port)).get("step") == 19 and told["lastCheckpoint"]["step"] == 15)
     seen, addresses = ask(port), listening(port)
     task.process.kill()
     task.wait()
     return task, seen, addresses
-
-
-def ask(port):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as answer:
-            assert answer.headers["Content-Type"] == "application/json"
-            return json.loads(answer.read(MAX_BYTES + 1))
-    except OSError:
-        return None
 
 
 def listening(port):
@@ -74,7 +65,7 @@ def test_progress_while_a_run_goes_on(run, launch):
     assert 0 <= progress["inputWait"] <= 1
     directory = launch.directory / "out" / "checkpoints" / "step-0000000015"
     assert progress["idleSeconds"] >= 0
-    assert progress["waitsForInput"] is False
+    assert progress["waitsForPeers"] is False
     when = progress["lastCheckpoint"].pop("time")
     assert timedelta() <= datetime.now(UTC) - datetime.fromisoformat(when) < timedelta(hours=1)
     assert progress["lastCheckpoint"] == {"step": 15, "directory": str(directory)}

@@ -19,7 +19,7 @@ TOLD: dict[str, Any] = {
     "examplesPerSecond": 5120,
     "inputWait": 0.02,
     "stepSeconds": 0.025,
-    "waitsForInput": False,
+    "waitsForPeers": False,
     "idleSeconds": 7,
     "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z"},
 }
@@ -38,7 +38,7 @@ def test_all_of_it() -> None:
 
 
 def test_what_is_not_known_yet() -> None:
-    unknown = {**dict.fromkeys(TOLD), "phase": "starting", "waitsForInput": False, "idleSeconds": 0}
+    unknown = {**dict.fromkeys(TOLD), "phase": "starting", "waitsForPeers": False, "idleSeconds": 0}
     found = parse(json.dumps(unknown).encode())
     assert found is not None
     assert found.step is None

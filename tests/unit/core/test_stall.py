@@ -69,20 +69,20 @@ def test_silence_is_no_stall() -> None:
     assert world.condition("Stalled") == ""
 
 
-def stands_still(world: World, **others: Any) -> None:
+def stands_still(world: World, *, first_waits: bool = True, **others: Any) -> None:
     """Worker 1 stands still as told; then, as the last to tell, worker 0."""
     world.tells("train-worker-1", **{"idleSeconds": 200, **others})
-    world.tells("train-worker-0", idleSeconds=200)
+    world.tells("train-worker-0", idleSeconds=200, waitsForPeers=first_waits)
 
 
-@pytest.mark.parametrize("told", [{"step": 4}, {"waitsForInput": True}], ids=str)
+@pytest.mark.parametrize("told", [{"step": 4}, {"step": 4, "waitsForPeers": True}, {}], ids=str)
 def test_who_holds_up_the_others_is_named(told: dict[str, Any]) -> None:
     world = running()
     stands_still(world, **told)
     assert "train-worker-1 holds up the others" in world.message("Stalled")
 
 
-@pytest.mark.parametrize("told", [{}, {"idleSeconds": 3, "waitsForInput": True}], ids=str)
+@pytest.mark.parametrize("told", [{"waitsForPeers": True}, {"first_waits": False}, {"idleSeconds": 3}], ids=str)
 def test_nobody_is_named_on_a_guess(told: dict[str, Any]) -> None:
     world = running()
     stands_still(world, **told)
@@ -91,7 +91,7 @@ def test_nobody_is_named_on_a_guess(told: dict[str, Any]) -> None:
 
 def test_on_request_a_stalled_job_starts_again_and_it_is_counted() -> None:
     world = running(run={"stallPolicy": "Restart"})
-    stands_still(world, waitsForInput=True)
+    stands_still(world)
     assert world.condition("Restarting") == "True/RetryableFailure"
     assert world.condition("Stalled") == "False/RetryableFailure"
     assert world.status["restarts"] == 1

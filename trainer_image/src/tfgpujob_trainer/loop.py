@@ -135,9 +135,7 @@ def train(run: Run) -> Position:
 def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
-    run.heart.scoreboard.update(waitsForInput=True)
     batch = feed.next()
-    run.heart.scoreboard.update(waitsForInput=False)
     steps, own_seconds = run.built.steps, run.progress.workers.own
     assert isinstance(steps, Steps)
     result = steps.train(

@@ -6,6 +6,7 @@ import json
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 MAX_BYTES = 16 << 10
@@ -17,6 +18,7 @@ class Scoreboard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._beaten = time.monotonic()
+        self.waits_for_peers: Callable[[], bool] = lambda: False
         self._state: dict[str, Any] = {
             "phase": "starting",
             "step": None,
@@ -30,7 +32,6 @@ class Scoreboard:
             "allReduce": None,
             "compute": None,
             "workerSeconds": None,
-            "waitsForInput": False,
             "lastCheckpoint": None,
         }
 
@@ -48,6 +49,7 @@ class Scoreboard:
         """The JSON object; a number that is not finite is null, which every JSON reader can read."""
         with self._lock:
             state = {**self._state, "idleSeconds": int(time.monotonic() - self._beaten)}
+        state["waitsForPeers"] = self.waits_for_peers()
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
         encoded = json.dumps(plain).encode()
         assert len(encoded) <= MAX_BYTES

@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tfgpujob_trainer.classes import weigher
 from tfgpujob_trainer.jit import Sums, compiling, jitted, jitted_notes
@@ -62,6 +63,9 @@ class Steps:
         self._strategy, self._model, self._lifted = strategy, model, lifted
         self._weigh = weigher(class_weights or {})
         self._devices = strategy.extended.worker_devices
+        with tf.device("/cpu:0"):
+            # A plain variable of this process; tf.Variable would make one that the workers share.
+            self._reducing = ResourceVariable(0, trainable=False, dtype=tf.int32)
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._statistics = moving_statistics(model)
@@ -88,6 +92,13 @@ class Steps:
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
         return StepResult(*self._evaluate(batches, *_numbers()))
+
+    def waits_for_peers(self) -> bool:
+        """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
+
+        Any thread may ask.
+        """
+        return int(self._reducing) == len(self._devices)
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""
@@ -233,6 +244,7 @@ class Steps:
             packed = [tf.concat([tf.reshape(flat[i], [-1]) for i in same], axis=0) for same in places]
             slices = [i for i, tensor in enumerate(flat) if isinstance(tensor, tf.IndexedSlices)]
             ready = time_after([*packed, *(flat[i].values for i in slices)])
+            self._now_reducing(+1, ready)
             sums = [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in packed]
             for same, total in zip(places, sums, strict=True):
                 parts = tf.split(total, [flat[i].shape.num_elements() for i in same])
@@ -241,7 +253,12 @@ class Steps:
             for i in slices:
                 reduced[i] = context.all_reduce(tf.distribute.ReduceOp.SUM, flat[i])
             done = time_after([*sums, *(reduced[i].values for i in slices)])
+            self._now_reducing(-1, done)
         return tf.nest.pack_sequence_as(message, reduced), tf.stack([ready, done])
+
+    def _now_reducing(self, change: int, at: Any) -> None:
+        with tf.device("/cpu:0"), tf.control_dependencies([at]):
+            self._reducing.assign_add(change)
 
     def _replica(self) -> int:
         """Which of this worker's replicas is being traced."""

@@ -146,6 +146,8 @@ def build_model(
     check_precision(settings, model)
     build(model, head, kind)
     steps = make_steps(settings, strategy_, model, lifted, data)
+    if isinstance(steps, Steps):
+        heart.scoreboard.waits_for_peers = steps.waits_for_peers
     arranged = blocks.arrange(model, settings.recompute, settings.placement, devices, kind)
     schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
     for line in (

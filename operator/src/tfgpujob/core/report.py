@@ -58,8 +58,8 @@ class Report(_Told):
     """What each worker needs for a step without the all-reduce, by role-index: in a synchronous job all know it."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
-    waits_for_input: bool = False
-    """It waits for its own data right now."""
+    waits_for_peers: bool = False
+    """It has done its part of the step, and waits for the others' right now."""
     last_checkpoint: Checkpoint | None = None
 
 

@@ -74,13 +74,13 @@ def _note_stall(case: Case, told: Report) -> tuple[Event, ...]:
 
 
 def _in_the_way(case: Case) -> ReplicaId | None:
-    """Of trainers that stand still, the one that the others wait for: it has not got as far, or waits for its data."""
+    """Of trainers that stand still, the one that the others wait for: it is behind, or does not wait itself."""
     stuck = {r: t for r, t in _told(case).items() if 2 * t.idle_seconds >= limit(case.spec)}
     if len(stuck) < 2:
         return None
     first = max(t.step or 0 for t in stuck.values())
     behind = [r for r, t in stuck.items() if (t.step or 0) < first]
-    behind = behind or [r for r, t in stuck.items() if t.waits_for_input]
+    behind = behind or [r for r, t in stuck.items() if not t.waits_for_peers]
     return min(behind) if 0 < len(behind) < len(stuck) else None
 
 
