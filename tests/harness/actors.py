@@ -194,7 +194,8 @@ class Kubelet:
         if finished(pod) or "deletionTimestamp" in pod["metadata"]:
             return
         running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        self._set(pod, "Running", running, ready=True, podIP=pod["metadata"]["name"])
+        taken = self.server.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._set(pod, "Running", running, ready=True, podIP=pod["metadata"]["name"], startTime=taken)
         self.on_ready(pod)
 
     def finish(self, pod: Object, exit_code: int, message: str = "") -> None:

@@ -29,6 +29,7 @@ _LEFT_OUT = frozenset(
         "startTime",
         "completionTime",
         "attemptStartTime",
+        "gpuTime",
         "time",
         "notBefore",
         "attempt",

@@ -10,3 +10,14 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size}{unit}{whole % size // step:02d}{below}"
     return f"{whole}s"
+
+
+def hours(seconds: int) -> str:
+    """Hours with the digits that matter: 0.02, 3.5, 1240."""
+    value = seconds / 3600
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 pod, 2 pods."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

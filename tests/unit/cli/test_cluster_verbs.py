@@ -35,8 +35,13 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     header, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
     assert header == ["NAME", "PHASE", "READY", "PROGRESS", "ETA", "GPUS", "AGE"]
     assert row[:-1] == ["typed", "Running", "2/2", "50", "%", "1m05s", "2"]
+    live.tell("typed", gpuTime={"seconds": 7200, "gpus": 2, "time": live.job("typed")["status"]["startTime"]})
     assert cli.main(["top", "-A"]) == Exit.OK
-    assert "MultiWorkerMirrored" in capsys.readouterr().out
+    header, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
+    assert "MultiWorkerMirrored" in row
+    assert (header[-1], row[-1]) == ("GPU-HOURS", "2.0")
+    assert cli.main(["describe", "typed"]) == Exit.OK
+    assert "GPU-hours   2.0, all attempts together" in capsys.readouterr().out
     live.say("typed-worker-1", "loss: 0.5")
     assert cli.main(["logs", "typed"]) == Exit.OK
     assert capsys.readouterr().out == "worker-1 | loss: 0.5\n"

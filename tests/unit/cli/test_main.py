@@ -13,7 +13,7 @@ import pytest
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
 from tfgpujob.cli.output import Format, Progress, coloured, data, size, table
-from tfgpujob.units import duration
+from tfgpujob.units import counted, duration, hours
 
 
 def test_every_verb_that_is_listed_loads_and_has_help() -> None:
@@ -46,6 +46,15 @@ def test_wrong_usage_is_one_line_and_exit_2(
     assert said.startswith("tfgpu: ")
     assert line in said
     assert said.endswith("--help")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0.00"), (72, "0.02"), (12600, "3.5"), (360_000, "100")])
+def test_hours_have_the_digits_that_matter(seconds: int, text: str) -> None:
+    assert hours(seconds) == text
+
+
+def test_one_is_not_several() -> None:
+    assert (counted(1, "GPU"), counted(0, "GPU"), counted(2, "GPU")) == ("1 GPU", "0 GPUs", "2 GPUs")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -121,7 +121,8 @@ class World:
     def ready(self, *pods: str) -> None:
         for name in pods or [name for name in self.pods if not self.pod(name).get("status")]:
             running = {"name": names.CONTAINER, "ready": True, "state": {"running": {}}}
-            self.pod(name)["status"] = {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [running]}
+            now = {"startTime": timestamp(self.now), "podIP": "10.0.0.1"}
+            self.pod(name)["status"] = {"phase": "Running", **now, "containerStatuses": [running]}
             self.settle()
 
     def tells(self, name: str, **told: Any) -> None:
@@ -136,12 +137,16 @@ class World:
         ended["reason"] = reason or ("Error" if code else "Completed")
         container = {"name": names.CONTAINER, "ready": False, "state": {"terminated": ended}}
         phase = "Failed" if code else "Succeeded"
-        self.pod(name)["status"] = {"phase": phase, "containerStatuses": [container]}
-        self.settle()
+        self._ends_with(name, phase=phase, containerStatuses=[container])
 
     def evict(self, name: str) -> None:
         target = {"type": "DisruptionTarget", "status": "True"}
-        self.pod(name)["status"] = {"phase": "Failed", "reason": "Evicted", "conditions": [target]}
+        self._ends_with(name, phase="Failed", reason="Evicted", conditions=[target])
+
+    def _ends_with(self, name: str, **status: Any) -> None:
+        before = self.pod(name).get("status") or {}
+        kept = {"startTime": before["startTime"]} if "startTime" in before else {}
+        self.pod(name)["status"] = {**kept, **status}
         self.settle()
 
     def waits(self, name: str, reason: str, message: str) -> None:

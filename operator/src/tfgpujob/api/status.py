@@ -128,6 +128,17 @@ class ProgressStatus(StatusModel):
     """When this was told first: while nothing changes, nothing is written."""
 
 
+class GpuTimeStatus(StatusModel):
+    """How long all pods have held their GPUs. Until status says otherwise, gpus × the time since adds up."""
+
+    seconds: NotNegative64
+    """Seconds, times GPUs."""
+    gpus: NotNegative
+    """GPUs that were held at that moment."""
+    time: Time
+    """Up to when this counts."""
+
+
 class CheckpointStatus(StatusModel):
     """The newest complete checkpoint."""
 
@@ -208,6 +219,8 @@ class JobStatus(StatusModel):
     """A start that could not be completed and is tried again."""
     progress: ProgressStatus | None = None
     """How far the training is."""
+    gpu_time: GpuTimeStatus | None = None
+    """What the job has cost in GPUs, brought up to date with each write of the status."""
     last_checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     last_failure: FailureStatus | None = None

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from tfgpujob.api import JobSpec, gpus
 from tfgpujob.cli.output import Format, coloured, data, table
 from tfgpujob.client import Job
+from tfgpujob.core import gpu_time
+from tfgpujob.core.plan import replica_specs
 from tfgpujob.names import Phase
-from tfgpujob.units import duration
+from tfgpujob.units import duration, hours
 
 _COLOURS = {
     Phase.RUNNING: "green",
@@ -22,7 +23,7 @@ _COLOURS = {
     Phase.PENDING: "yellow",
 }
 _HEADERS = ("NAME", "PHASE", "READY", "PROGRESS", "ETA", "GPUS", "AGE")
-_WIDE = ("STRATEGY", "ATTEMPT", "RESTARTS", "STEP", "LOSS", "EXAMPLES/S", "CHECKPOINT")
+_WIDE = ("STRATEGY", "ATTEMPT", "RESTARTS", "STEP", "LOSS", "EXAMPLES/S", "CHECKPOINT", "GPU-HOURS")
 
 
 def show(jobs: Sequence[Job], form: Format, *, namespaces: bool = False) -> None:
@@ -66,6 +67,7 @@ def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
             _or_dash(progress.loss if progress else None),
             _or_dash(progress.examples_per_second if progress else None),
             f"step {checkpoint.step}" if checkpoint and checkpoint.step is not None else "-",
+            hours(job.gpu_seconds(datetime.now(UTC))),
         ]
     return cells
 
@@ -81,10 +83,10 @@ def _epochs(progress: Any) -> str:
 def _gpus(job: Job) -> str:
     """GPUs of all pods together; `-` for a spec that the operator has refused."""
     try:
-        spec: JobSpec = job.spec
+        specs = replica_specs(job.spec)
     except ValueError:
         return "-"
-    return str(sum(gpus(spec, role, replica) * replica.replicas for role, replica in spec.replica_specs.items()))
+    return str(sum(gpu_time.held_by(job.spec, role, replica) * replica.replicas for role, replica in specs.items()))
 
 
 def _age(job: Job) -> str:

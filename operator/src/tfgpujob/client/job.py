@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, JobStatus
+from tfgpujob.core import gpu_time
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
 
@@ -58,6 +60,10 @@ class Job:
     @property
     def failed(self) -> bool:
         return self.is_true(Condition.FAILED)
+
+    def gpu_seconds(self, now: datetime) -> int:
+        """GPUs × seconds that the pods of all attempts have held them, until `now`."""
+        return gpu_time.seconds(self.raw.get("status") or {}, now)
 
     @property
     def pod_selector(self) -> str:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import attempt, finished, force, start, suspend, unreadable
+from tfgpujob.core import attempt, finished, force, gpu_time, start, suspend, unreadable
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
 from tfgpujob.core.ownership import is_ours
 from tfgpujob.core.parsed import parsed_spec
@@ -38,7 +38,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
         return unreadable.reconcile(snapshot, draft, spec)
-    outcome = _judge(snapshot, draft, spec, config)
+    outcome = gpu_time.in_intent(_judge(snapshot, draft, spec, config), snapshot, spec, now)
     return force.with_stuck_pods(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
 
 
@@ -59,6 +59,16 @@ def conclude(
 
     `snapshot.job` is the job as last read or written; `refusals` are the creates that it definitely refused.
     """
+    conclusion = _conclude(snapshot, outcome, refusals, now, config)
+    spec = parsed_spec(snapshot.job, config) if snapshot.job is not None and conclusion.status is not None else None
+    if conclusion.status is None or not isinstance(spec, JobSpec):
+        return conclusion
+    return replace(conclusion, status=gpu_time.noted(conclusion.status, snapshot, outcome.deletes, spec, now))
+
+
+def _conclude(
+    snapshot: Snapshot, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime, config: Config
+) -> Conclusion:
     job = snapshot.job
     if job is None or outcome.status is None:
         return Conclusion(events=outcome.events, requeue_at=outcome.requeue_at)

@@ -47,6 +47,7 @@ def trim_pod(obj: Object) -> Pod:
         disrupted=conditions.get("DisruptionTarget", _EMPTY).get("status") == "True",
         termination=_termination(container),
         ip=status.get("podIP") or "",
+        started_at=status.get("startTime") or "",
     )
 
 

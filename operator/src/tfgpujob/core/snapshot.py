@@ -69,6 +69,8 @@ class Pod:
     termination: Termination | None
     ip: str = ""
     """Where its processes answer; empty until it has one."""
+    started_at: str = ""
+    """When its node took it; empty until one has."""
 
 
 @dataclass(frozen=True, slots=True)

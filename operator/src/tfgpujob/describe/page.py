@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from tfgpujob.core import gpu_time
 from tfgpujob.core.snapshot import Object, Pod
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.describe.verdict import judge
-from tfgpujob.units import duration
+from tfgpujob.units import counted, duration, hours
 
 WIDTH = 110
 MAX_LINES = 8
@@ -48,8 +49,10 @@ def _summary(facts: Facts) -> Iterator[str]:
     limit = (spec.get("runPolicy") or {}).get("backoffLimit", 6)
     spent.append(f"{status.get('restarts', 0)} of {limit} restarts spent")
     if status.get("disruptions"):
-        spent.append(f"{status['disruptions']} disruptions, which cost nothing")
+        spent.append(f"{counted(status['disruptions'], 'disruption')}, at no cost")
     yield from _labelled("Attempts", [", ".join(spent)])
+    if "gpuTime" in status:
+        yield from _labelled("GPU-hours", [f"{hours(gpu_time.seconds(status, facts.now))}, all attempts together"])
     yield from _labelled("Progress", [progress_line(status.get("progress") or {})])
     checkpoint = status.get("lastCheckpoint") or {}
     if checkpoint:

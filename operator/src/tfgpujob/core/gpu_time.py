@@ -1,0 +1,74 @@
+"""status.gpuTime: how long the pods of all attempts have held their GPUs.
+
+It is brought up to date by writes that are made anyway, and by none of its own: it says up to when it counts and how
+many GPUs were held then, from which a reader goes on. A pod holds its GPUs from when its node took it until its program
+ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tfgpujob.api import JobSpec, ReplicaSpec, gpus
+from tfgpujob.core.draft import moment, timestamp
+from tfgpujob.core.plan import replica_specs
+from tfgpujob.core.snapshot import Delete, Object, Outcome, Pod, Snapshot
+from tfgpujob.core.view import has_ended
+from tfgpujob.names import CONTAINER, Condition, Role
+
+
+def seconds(status: Mapping[str, Any], now: datetime) -> int:
+    """GPU-seconds until now, as a reader of the status works them out."""
+    told = status.get("gpuTime")
+    if told is None:
+        return 0
+    stopped = {Condition.SUSPENDED, Condition.FINISHED}
+    ended = any(c["type"] in stopped and c["status"] == "True" for c in status.get("conditions") or ())
+    since = max(0, int((now - moment(told["time"])).total_seconds()))
+    return int(told["seconds"]) + (0 if ended else int(told["gpus"]) * since)
+
+
+def held_by(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
+    """GPUs of one pod; also where only the limits of a Custom program's own container name them."""
+    count = gpus(spec, role, replica)
+    for container in () if count else ((replica.template or {}).get("spec") or {}).get("containers") or ():
+        if container.get("name") == CONTAINER:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            limit = str(limits.get(spec.gpu.resource_name))
+            return int(limit) if limit.isdecimal() else 0
+    return count
+
+
+def in_intent(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: datetime) -> Outcome:
+    """The outcome whose intent, if it writes one, says the time until now. `conclude` says it in what it writes."""
+    if outcome.intent is None or outcome.status is None:
+        return outcome
+    intent, status = (noted(s, snapshot, outcome.deletes, spec, now) for s in (outcome.intent, outcome.status))
+    return replace(outcome, intent=intent, status=status)
+
+
+def noted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
+    """The status that is about to be written, with the time until now. `deletes`: of pods that this write gives up."""
+    assert snapshot.job is not None
+    told = status.get("gpuTime") or {}
+    since = moment(told["time"]) if told else None
+    now = max(now.replace(microsecond=0), since or now)
+    own = [pod for pod in snapshot.pods if pod.owner_uid == snapshot.job["metadata"]["uid"] and pod.started_at]
+    counts = {str(role): held_by(spec, role, replica) for role, replica in replica_specs(spec).items()}
+    more = sum(counts.get(pod.role, 0) * _held(pod, since, now) for pod in own)
+    going = {delete.uid for delete in deletes}
+    held = sum(counts.get(pod.role, 0) for pod in own if not has_ended(pod) and pod.uid not in going)
+    if not told and not more and not held:
+        return status
+    return {**status, "gpuTime": {"seconds": told.get("seconds", 0) + more, "gpus": held, "time": timestamp(now)}}
+
+
+def _held(pod: Pod, since: datetime | None, now: datetime) -> int:
+    """Seconds between the two times, as far as it held them."""
+    ended = pod.termination.finished_at if pod.termination is not None else ""
+    begin = max(moment(pod.started_at), since or moment(pod.started_at))
+    end = min(moment(ended), now) if ended else now
+    return max(0, int((end - begin).total_seconds()))
