@@ -201,5 +201,11 @@ ACCUMULATED = [
 ]
 """Cases that are also run in micro-batches, for `gradient accumulation`."""
 
+MICRO_BATCHES = 3
+"""Into how many a batch is cut in the cases that accumulate."""
+
+PER_MICRO_BATCH = {"synchronized BatchNormalization with accumulation": "synchronized BatchNormalization"}
+"""Techniques that equal one device with the same micro-batches, and the case that is run for each."""
+
 JUDGED_OTHERWISE = {"gradient accumulation", "mixed_bfloat16", "mixed_float16"}
 """Exact techniques without a case of their own: see the tests that name them."""

@@ -19,11 +19,26 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tests.trainer.cases import ACCUMULATED, CASES, CE, PLAIN, ROWS, SETTINGS, adamw, blocks, dense, labels, rows
+from tests.trainer.cases import (
+    ACCUMULATED,
+    CASES,
+    CE,
+    MICRO_BATCHES,
+    PER_MICRO_BATCH,
+    PLAIN,
+    ROWS,
+    SETTINGS,
+    adamw,
+    blocks,
+    dense,
+    labels,
+    rows,
+)
 from tests.trainer.harness import free_ports
 from tests.trainer.inprocess import WORKERS, train_here, weights_of
-from tests.trainer.reference import train_plainly, use_float
+from tests.trainer.reference import train_in_micro_batches, train_plainly, use_float
 
+from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
 
 EPOCHS, BATCH, SEED = 15, 16, 1
@@ -43,7 +58,7 @@ def main() -> int:
         pair = start_workers(2, directory, until=2 * STEPS_PER_EPOCH + 3)
         expected = {case: plain(case) for case in CASES}
         say("plain Keras done")
-        found = {"Mirrored 2": run_cases(2)}
+        differences = {"Mirrored 2": compare(run_cases(2), expected, replicas=2)}
         recomputed = recompute_equals_none(2)
         say("Mirrored 2 done")
         finish(pair)
@@ -51,15 +66,11 @@ def main() -> int:
         finish(start_workers(4, directory, until=7 * STEPS_PER_EPOCH + 1))
         say("MultiWorkerMirrored 4 done")
         for count in (2, 4):
-            found[f"MultiWorkerMirrored {count}"] = load(directory / f"workers{count}.npz")
+            found = load(directory / f"workers{count}.npz")
+            differences[f"MultiWorkerMirrored {count}"] = compare(found, expected, replicas=count)
         resized = {RESIZED: weights_of(train_case(RESIZED, 1, output=directory / "resized"))}
+        differences["resized 2 → 4 → 1"] = compare(resized, expected, replicas=1)
         extras = [json.loads((directory / f"workers{count}.json").read_text()) for count in (2, 4)]
-    differences = {
-        strategy: {
-            case: difference(weights, expected[case.removeprefix("accumulated ")]) for case, weights in all_.items()
-        }
-        for strategy, all_ in {**found, "resized 2 → 4 → 1": resized}.items()
-    }
     worst = max(max(cases.values()) for cases in differences.values())
     report = {
         "name": "parity",
@@ -90,6 +101,15 @@ def plain(case: str) -> list[np.ndarray]:
     return train_plainly(make_model(), *make_data(), epochs=EPOCHS, batch=BATCH, seed=SEED, **PLAIN.get(case, {}))
 
 
+def in_micro_batches(case: str, replicas: int) -> list[np.ndarray]:
+    """Plain Keras on one device with the micro-batches that so many replicas share."""
+    make_model, make_data = CASES[case]
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(SEED)
+    plan = Schedule(rows=ROWS, global_batch_size=BATCH, replicas=replicas, seed=SEED, accumulate=MICRO_BATCHES)
+    return train_in_micro_batches(make_model(), make_data(), plan, epochs=EPOCHS)
+
+
 def train_case(case: str, devices: int, **more: Any) -> Any:
     """One case through the trainer."""
     make_model, make_data = CASES[case]
@@ -100,10 +120,11 @@ def train_case(case: str, devices: int, **more: Any) -> Any:
 
 
 def run_cases(devices: int) -> Weights:
-    """All cases, and those that accumulate also in three micro-batches."""
+    """All cases, and those that accumulate also in micro-batches."""
+    accumulated = [*((f"accumulated {case}", case) for case in ACCUMULATED), *PER_MICRO_BATCH.items()]
     return {
         **{case: weights_of(train_case(case, devices)) for case in CASES},
-        **{f"accumulated {case}": weights_of(train_case(case, devices, accumulate=3)) for case in ACCUMULATED},
+        **{name: weights_of(train_case(case, devices, accumulate=MICRO_BATCHES)) for name, case in accumulated},
     }
 
 
@@ -216,9 +237,14 @@ def load(path: Path) -> Weights:
     return result
 
 
-def difference(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """The largest absolute difference of any weight."""
-    return max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
+def compare(found: Weights, expected: Weights, *, replicas: int) -> dict[str, float]:
+    """The largest absolute difference of any weight in each case, which ran on so many replicas."""
+    differences = {}
+    for name, weights in found.items():
+        micro = PER_MICRO_BATCH.get(name)
+        wanted = in_micro_batches(micro, replicas) if micro else expected[name.removeprefix("accumulated ")]
+        differences[name] = max(float(np.abs(a - b).max()) for a, b in zip(weights, wanted, strict=True))
+    return differences
 
 
 def say(message: str) -> None:

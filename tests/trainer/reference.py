@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from tests.trainer import user_module
 
 from tfgpujob_trainer.data import Schedule
@@ -43,3 +44,25 @@ def train_plainly(model: Any, *data: Any, epochs: int, batch: int, seed: int, **
             rows = order[schedule.bounds(index)]
             model.train_on_batch(*keras.tree.map_structure(lambda a: a[rows], data), **more)  # noqa: B023
     return [np.asarray(w) for w in model.get_weights()]
+
+
+def train_in_micro_batches(model: Any, data: Any, schedule: Schedule, *, epochs: int) -> list[np.ndarray]:
+    """Train on one device with the micro-batches of `schedule`: their gradients together make a step."""
+    x, y = data
+    for epoch in range(epochs):
+        order = schedule.order(epoch)
+        for index in range(schedule.steps_per_epoch):
+            batch = order[schedule.bounds(index)]
+            gradients = []
+            for rows in np.array_split(batch, cuts(len(batch), schedule.micro_batches(len(batch)))):
+                with tf.GradientTape() as tape:
+                    loss = model.compute_loss(x[rows], y[rows], model(x[rows], training=True)) * len(rows) / len(batch)
+                gradients.append(tape.gradient(loss, model.trainable_variables))
+            total = [sum(parts[1:], parts[0]) for parts in zip(*gradients, strict=True)]
+            model.optimizer.apply_gradients(zip(total, model.trainable_variables, strict=True))
+    return [np.asarray(w) for w in model.get_weights()]
+
+
+def cuts(rows: int, parts: int) -> list[int]:
+    """Where rows are cut into parts whose sizes differ by at most one."""
+    return [rows * i // parts for i in range(1, parts)]

@@ -29,16 +29,18 @@ def test_every_row_is_seen_exactly_once_an_epoch(sizes, epoch):
     assert sorted(seen) == list(range(plan.rows))
 
 
-@given(SIZES)
-def test_every_replica_gets_a_row_of_every_batch(sizes):
-    plan = schedule(sizes)
+@given(SIZES, st.integers(1, 5))
+def test_every_replica_gets_a_row_of_every_micro_batch_which_no_number_of_replicas_changes(sizes, accumulate):
+    plan = schedule(sizes, accumulate=accumulate)
     for k in range(plan.steps_per_epoch):
         rows = len(range(plan.rows)[plan.bounds(k)])
-        parts = [share(rows, plan.replicas, i) for i in range(plan.replicas)]
-        lengths = [p.stop - p.start for p in parts]
-        assert sum(lengths) == rows
-        assert min(lengths) >= 1
-        assert max(lengths) - min(lengths) <= 1
+        replicas = [plan.parts(rows, i) for i in range(plan.replicas)]
+        for number, parts in enumerate(zip(*replicas, strict=True)):
+            lengths = [p.stop - p.start for p in parts]
+            assert min(lengths) >= 1
+            assert max(lengths) - min(lengths) <= 1
+            together = [row for p in parts for row in range(rows)[p]]
+            assert together == list(range(rows)[share(rows, plan.micro_batches(rows), number)])
 
 
 @given(SIZES, st.integers(0, 3))
@@ -80,6 +82,15 @@ def test_two_workers_together_get_the_batch_and_a_feed_can_start_anywhere():
     finally:
         for feed in feeds:
             feed.close()
+
+
+def test_a_replica_is_told_where_its_micro_batches_begin_and_end():
+    data = source((np.arange(23.0), np.arange(23)), "train")
+    feed = Feed(data, schedule((23, 11, 2, 5), accumulate=2, shuffle=False), 0, 2, (0, 0))
+    batch = feed.next()
+    feed.close()
+    assert [part[1].numpy().tolist() for part in batch.replicas] == [[0, 1, 5, 6, 7], [2, 3, 4, 8, 9, 10]]
+    assert batch.edges.numpy().tolist() == [[0, 2, 5], [0, 3, 6]]
 
 
 def test_structures_and_float_types():

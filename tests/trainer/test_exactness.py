@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from tests.trainer.cases import (
     CASES,
     CE,
     JUDGED_OTHERWISE,
+    MICRO_BATCHES,
+    PER_MICRO_BATCH,
     PLAIN,
     ROWS,
     SETTINGS,
@@ -19,26 +23,31 @@ from tests.trainer.cases import (
     dense,
     labels,
     rows,
-    synchronized,
 )
 from tests.trainer.inprocess import train_here, weights_of
-from tests.trainer.reference import train_plainly
+from tests.trainer.reference import train_in_micro_batches, train_plainly
 
 from tfgpujob_trainer.checkpoint import variables_to_save
+from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.environment import PARAMETER_SERVER
 from tfgpujob_trainer.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.finish import finish
 from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.support import EXACT, SUPPORT
+from tfgpujob_trainer.support import SUPPORT
+
+MICRO: dict[str, Any] = {"accumulate": MICRO_BATCHES}
 
 
 def test_every_technique_that_is_called_exact_is_proved():
-    exact = {
-        technique
-        for technique, row in SUPPORT.items()
-        if {verdict for strategy, verdict in row.items() if strategy != PARAMETER_SERVER} == {EXACT}
-    }
-    assert exact == set(CASES) | JUDGED_OTHERWISE
+    def everywhere(kind):
+        return {
+            technique
+            for technique, row in SUPPORT.items()
+            if {verdict.kind for strategy, verdict in row.items() if strategy != PARAMETER_SERVER} == {kind}
+        }
+
+    assert everywhere("exact") == set(CASES) | JUDGED_OTHERWISE
+    assert everywhere("per micro-batch") == set(PER_MICRO_BATCH)
 
 
 @pytest.mark.usefixtures("float64")
@@ -62,9 +71,25 @@ def test_accumulated_micro_batches_equal_the_batch_in_one_piece(case):
     keras.utils.set_random_seed(1)
     expected = train_plainly(make_model(), *data, epochs=3, batch=16, seed=1, **PLAIN.get(case, {}))
     keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=2, epochs=3, batch=16, seed=1, accumulate=3, **SETTINGS.get(case, {}))
+    run = train_here(make_model, data, devices=2, epochs=3, batch=16, seed=1, **MICRO, **SETTINGS.get(case, {}))
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("case", PER_MICRO_BATCH.values())
+def test_statistics_of_micro_batches_equal_those_of_one_device_with_the_same_micro_batches(case, devices):
+    make_model, make_data = CASES[case]
+    data = make_data()
+    plan = Schedule(rows=ROWS, global_batch_size=16, replicas=devices, seed=1, accumulate=MICRO_BATCHES)
+    keras.utils.set_random_seed(1)
+    expected = train_in_micro_batches(make_model(), data, plan, epochs=4)
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1, **MICRO)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+    assert any("batch statistics are each micro-batch's own" in note for note in run.built.steps.notes)
 
 
 def test_accumulation_is_taken_over_from_the_optimizer_and_must_not_contradict(capsys):
@@ -171,11 +196,6 @@ def test_batch_statistics_do_not_drift_apart_between_replicas():
     first, second = (v.numpy() for v in moving_mean.values)
     assert (first == second).all()
     assert any("synchronized=True" in note for note in run.built.steps.notes)
-
-
-def test_synchronized_batch_normalization_is_not_accumulated():
-    with pytest.raises(ConfigError, match="cannot be accumulated over several replicas"):
-        train_here(synchronized, (rows(6), labels()), devices=2, epochs=1, batch=16, seed=1, accumulate=2)
 
 
 def test_averaged_weights_are_the_model_in_the_end(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -78,19 +78,31 @@ class Schedule:
         return slice(start, end)
 
     def micro_batches(self, rows: int) -> int:
-        """In how many parts each replica takes its share: `accumulate`, or fewer where rows are too few."""
+        """Into how many micro-batches a batch is cut: `accumulate`, or fewer where rows are too few."""
         return max(1, min(self.accumulate, rows // self.replicas))
+
+    def parts(self, rows: int, replica: int) -> list[slice]:
+        """Which rows of a batch a replica takes: its share of each micro-batch.
+
+        The batch is cut into micro-batches before these are shared, so what a micro-batch holds does not depend on
+        the number of replicas.
+        """
+        count = self.micro_batches(rows)
+        return [share(rows, count * self.replicas, number * self.replicas + replica) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
-    """One global batch: its place, its size, and the tensors of this worker's replicas."""
+    """One global batch: its place, its size, and the tensors of this worker's replicas.
+
+    `edges`: where each replica's micro-batches begin in its rows, and where the last one ends.
+    """
 
     epoch: int
     index: int
     rows: int
-    micro_batches: int
     replicas: tuple[Any, ...]
+    edges: Any = None
 
 
 def take(data: Indexed, schedule: Schedule, epoch: int, numbers: np.ndarray) -> Rows:
@@ -162,8 +174,7 @@ class Feed:
             epoch, index = epoch + 1, 0
 
     def _indexed(self, data: Indexed, rows: np.ndarray, epoch: int, batch: int) -> GlobalBatch:
-        mine = [rows[share(len(rows), self._schedule.replicas, replica)] for replica in self._replicas]
-        parts = [take(data, self._schedule, epoch, numbers) for numbers in mine]
+        parts = [take(data, self._schedule, epoch, _joined(rows, mine)) for mine in self._parts(len(rows))]
         return self._global_batch(epoch, batch, len(rows), parts)
 
     def _streamed(self, data: Stream, epoch: int, index: int) -> Iterator[Callable[[], GlobalBatch]]:
@@ -175,14 +186,18 @@ class Feed:
 
     def _shared(self, rows: Any, epoch: int, batch: int) -> GlobalBatch:
         count = len(tf.nest.flatten(rows)[0])
-        mine = [share(count, self._schedule.replicas, replica) for replica in self._replicas]
-        parts = [tf.nest.map_structure(lambda a, s=s: a[s], rows) for s in mine]
+        parts = [tf.nest.map_structure(partial(_joined, parts=mine), rows) for mine in self._parts(count)]
         return self._global_batch(epoch, batch, count, parts)
+
+    def _parts(self, rows: int) -> list[list[slice]]:
+        return [self._schedule.parts(rows, replica) for replica in self._replicas]
 
     def _global_batch(self, epoch: int, batch: int, rows: int, parts: Any) -> GlobalBatch:
         with tf.device("/cpu:0"):
             replicas = tuple(tf.nest.map_structure(tf.constant, part) for part in parts)
-        return GlobalBatch(epoch, batch, rows, self._schedule.micro_batches(rows), replicas)
+            sizes = [[part.stop - part.start for part in mine] for mine in self._parts(rows)]
+            edges = tf.constant(np.cumsum([[0, *of_replica] for of_replica in sizes], axis=1), tf.int32)
+        return GlobalBatch(epoch, batch, rows, replicas, edges)
 
     def _put(self, item: Future[GlobalBatch]) -> None:
         while not self._closed.is_set():
@@ -193,6 +208,6 @@ class Feed:
             return
 
 
-def _tensors(parts: Any) -> tuple[Any, ...]:
-    with tf.device("/cpu:0"):
-        return tuple(tf.nest.map_structure(tf.constant, part) for part in parts)
+def _joined(rows: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
+    """These parts of the rows, one after the other."""
+    return rows[parts[0]] if len(parts) == 1 else np.concatenate([rows[part] for part in parts])

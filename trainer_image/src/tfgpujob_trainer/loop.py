@@ -141,7 +141,7 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     result = steps.train(
         batch.replicas,
         stop=run.stop.set,
-        micro_batches=batch.micro_batches,
+        edges=batch.edges,
         own_seconds=own_seconds,
         whole=batch.rows == run.config.global_batch_size,
     )

@@ -8,41 +8,44 @@ from typing import Any
 import tensorflow as tf
 
 
-def accumulate(batch: Any, count: Any, compute: Callable[[Any], Any]) -> Any:
-    """The sum of `compute` over `count` consecutive parts of the batch's rows, sizes differing by at most one.
+def accumulate(batch: Any, edges: Any, compute: Callable[[Any], Any], *, unrolled: bool = False) -> Any:
+    """The sum of `compute` over parts of the batch's rows: part i has the rows from `edges[i]` up to `edges[i + 1]`.
 
     `compute` returns a structure of tensors, IndexedSlices and None. The first part gives the structure, a
-    `tf.while_loop` with one iteration at a time does the rest. IndexedSlices are joined, never made dense.
+    `tf.while_loop` with one iteration at a time does the rest. A loop can hold no collective: `unrolled` puts the
+    parts one after the other into the graph, which needs the static number of edges. IndexedSlices are joined,
+    never made dense.
     """
-    first = compute(part(batch, 0, count))
+    first = compute(_part(batch, edges, 0))
     leaves = tf.nest.flatten(first)
     places = [i for i, leaf in enumerate(leaves) if leaf is not None]
-    start = [_to_state(leaves[i]) for i in places]
+    total = [_to_state(leaves[i]) for i in places]
 
     def body(index: Any, state: Any) -> Any:
-        more = tf.nest.flatten(compute(part(batch, index, count)))
+        more = tf.nest.flatten(compute(_part(batch, edges, index)))
         return index + 1, [_add(old, _to_state(more[i])) for old, i in zip(state, places, strict=True)]
 
-    _, total = tf.while_loop(
-        lambda index, _: index < count,
-        body,
-        (tf.constant(1), start),
-        shape_invariants=(tf.TensorShape([]), [_invariant(leaves[i]) for i in places]),
-        parallel_iterations=1,
-    )
+    if unrolled:
+        for index in range(1, edges.shape[0] - 1):
+            # The next part's rows wait for this part's sums, or the activations of both would be in memory.
+            with tf.control_dependencies(tf.nest.flatten(total)):
+                edges = tf.identity(edges)
+            _, total = body(index, total)
+    else:
+        _, total = tf.while_loop(
+            lambda index, _: index < tf.shape(edges)[0] - 1,
+            body,
+            (tf.constant(1), total),
+            shape_invariants=(tf.TensorShape([]), [_invariant(leaves[i]) for i in places]),
+            parallel_iterations=1,
+        )
     for i, state in zip(places, total, strict=True):
         leaves[i] = _from_state(state, leaves[i])
     return tf.nest.pack_sequence_as(first, leaves)
 
 
-def part(batch: Any, index: Any, count: Any) -> Any:
-    """Part `index` of `count` of the rows of every tensor."""
-
-    def rows(tensor: Any) -> Any:
-        total = tf.shape(tensor)[0]
-        return tensor[total * index // count : total * (index + 1) // count]
-
-    return tf.nest.map_structure(rows, batch)
+def _part(batch: Any, edges: Any, index: Any) -> Any:
+    return tf.nest.map_structure(lambda rows: rows[edges[index] : edges[index + 1]], batch)
 
 
 def _to_state(leaf: Any) -> Any:

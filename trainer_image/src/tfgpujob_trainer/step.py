@@ -70,6 +70,7 @@ class Steps:
         self._metrics = metric_variables(model)
         self._statistics = moving_statistics(model)
         self.notes = [*self._loss.notes, *_batch_statistics(model, kind(strategy), lifted.accumulate)]
+        self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
         inputs = (spec,) * len(self._devices)
         self._train = self._compile(partial(self._train_replica, self._sums), inputs)
         self._train_jitted = None
@@ -79,19 +80,20 @@ class Steps:
         self._evaluate = self._compile(self._evaluate_replica, inputs)
 
     def train(
-        self, batches: Any, *, stop: bool, micro_batches: int, own_seconds: float = 0.0, whole: bool = True
+        self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True
     ) -> StepResult:
         """One optimizer step on this worker's part of a global batch; `whole` unless the batch is a short one.
 
+        `edges`, of shape (replicas, micro-batches + 1): where each replica's micro-batches begin and end in its rows.
         `own_seconds` tells all workers how long this one needs for a step without the all-reduce.
         """
         function = self._train_jitted if whole and self._train_jitted is not None else self._train
         with compiling(function is self._train_jitted):
-            return StepResult(*function(batches, *_numbers(stop, micro_batches, own_seconds)))
+            return StepResult(*function(batches, edges, *_numbers(stop, own_seconds)))
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
-        return StepResult(*self._evaluate(batches, *_numbers()))
+        return StepResult(*self._evaluate(batches, tf.zeros([1, 1], tf.int32), *_numbers()))
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
@@ -105,9 +107,10 @@ class Steps:
         return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
     def _compile(self, replica: Callable[..., Any], inputs: Any) -> Callable[..., Any]:
-        numbers = (tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32))
+        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
 
-        @tf.function(autograph=False, input_signature=[inputs, *numbers])
+        # Unrolled micro-batches are traced for each number of them: for a whole batch, and for the last of an epoch.
+        @tf.function(autograph=False, input_signature=None if self._unrolled else [inputs, *numbers])
         def function(batches: Any, *numbers: Any) -> Any:
             *result, times = self._strategy.run(replica, args=(batches, *numbers))
             results = tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0], result)
@@ -116,14 +119,12 @@ class Steps:
 
         return function
 
-    def _train_replica(
-        self, sums: Sums, batches: Any, stop: Any, micro_batches: Any, own_seconds: Any
-    ) -> tuple[Any, ...]:
+    def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch = batches[self._replica()]
         if self._lifted.accumulate == 1:
             groups, gradients = sums(batch)
         else:
-            groups, gradients = accumulate(batch, micro_batches, sums)
+            groups, gradients = accumulate(batch, edges[self._replica()], sums, unrolled=self._unrolled)
         message = self._message(groups, stop, own_seconds)
         message["gradients"] = gradients
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
@@ -196,7 +197,7 @@ class Steps:
         finite = run(_all_finite, gradients)
         return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
 
-    def _evaluate_replica(self, batches: Any, stop: Any, _micro_batches: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _evaluate_replica(self, batches: Any, _edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch = unpack(batches[self._replica()])
         y_pred = self._model(batch[0], training=False)
         groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
@@ -297,17 +298,20 @@ def moving_statistics(model: keras.Model) -> list[Any]:
     return [v for v in found if id(v) not in metrics]
 
 
+def batch_normalizations(model: keras.Model, *, synchronized: bool) -> list[str]:
+    """Names of the BatchNormalization layers that train."""
+    return [
+        layer.name
+        for layer in model._flatten_layers()  # noqa: SLF001
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and layer.synchronized == synchronized
+    ]
+
+
 def _batch_statistics(model: keras.Model, strategy: str, accumulate: int) -> list[str]:
     """What to say about BatchNormalization; raises ConfigError where it would fail."""
     notes: list[str] = []
     for synchronized in (False, True):
-        names = [
-            layer.name
-            for layer in model._flatten_layers()  # noqa: SLF001
-            if isinstance(layer, keras.layers.BatchNormalization)
-            and layer.trainable
-            and layer.synchronized == synchronized
-        ]
+        names = batch_normalizations(model, synchronized=synchronized)
         if names:
             technique = ("synchronized " if synchronized else "") + "BatchNormalization"
             technique += " with accumulation" if accumulate > 1 else ""
@@ -323,8 +327,8 @@ def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _numbers(stop: bool = False, micro_batches: int = 1, own_seconds: float = 0.0) -> tuple[Any, ...]:
-    return tf.constant(stop), tf.constant(micro_batches), tf.constant(own_seconds)
+def _numbers(stop: bool = False, own_seconds: float = 0.0) -> tuple[Any, ...]:
+    return tf.constant(stop), tf.constant(own_seconds)
 
 
 def places_by_dtype(flat: Sequence[Any]) -> list[list[int]]:

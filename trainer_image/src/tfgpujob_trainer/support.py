@@ -1,8 +1,9 @@
 """What is done exactly, what per worker, and what is refused: technique by strategy, in one table.
 
 It drives the trainer's refusals and notes, the page in the documentation, and which tests are run.
-Exact means: the weights are those of plain Keras on one device with the same global batches. Asynchronous means:
-so is each step by itself, but its gradient may be of weights that are some steps old.
+Exact means: the weights are those of plain Keras on one device with the same global batches. Per micro-batch means:
+those of one device with the same micro-batches, whatever the number of replicas. Asynchronous means: exact is each
+step by itself, but its gradient may be of weights that are some steps old.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tfgpujob_trainer.exits import ConfigError
 class Verdict:
     """How a technique fares under a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
 
-    kind: Literal["exact", "asynchronous", "per worker", "refused"]
+    kind: Literal["exact", "per micro-batch", "asynchronous", "per worker", "refused"]
     reason: str = ""
     fix: str = ""
 
@@ -34,7 +35,9 @@ ASYNCHRONOUS = Verdict("asynchronous")
 _IN_STEP = "is only done where all workers take their steps together, not under ParameterServer"
 _NEEDS_STEP = Verdict("refused", _IN_STEP, "remove it, or use MultiWorkerMirrored")
 _SCRIPT = "run it as your own script: remove spec.trainer"
-_MICRO = Verdict("per worker", "batch statistics are each micro-batch's own", "drop trainer.accumulate for exactness")
+_MICRO_BATCH = Verdict(
+    "per micro-batch", "batch statistics are each micro-batch's own, as with Keras' gradient_accumulation_steps"
+)
 _WHOLE = Verdict("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
 
 
@@ -85,15 +88,15 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
         ),
         Verdict("per worker", "of two workers that update the moving statistics at once, one may overwrite the other"),
     ),
-    "BatchNormalization with accumulation": _everywhere(_MICRO),
-    "synchronized BatchNormalization with accumulation": _alone_and_together(
-        _MICRO,
+    "BatchNormalization with accumulation": _alone_and_together(
+        _MICRO_BATCH,
         Verdict(
-            "refused",
-            "BatchNormalization(synchronized=True) cannot be accumulated over several replicas",
-            "remove trainer.accumulate, or synchronized=True",
+            "per worker",
+            "batch statistics are each replica's own in each micro-batch",
+            "BatchNormalization(synchronized=True) makes them those of the micro-batch on all replicas",
         ),
     ),
+    "synchronized BatchNormalization with accumulation": _everywhere(_MICRO_BATCH),
     "Dropout": _alone_and_together(
         EXACT,
         Verdict("per worker", "every replica draws masks of its own"),

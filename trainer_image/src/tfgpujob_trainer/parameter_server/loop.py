@@ -87,7 +87,7 @@ class Chief:
         since = time.monotonic()
         for (_, epoch, index), vector in self._dispatcher.run(self._steps.train, self._places(position)):
             place, sums = schedule.bounds(index), self._steps.sums(vector)
-            batch = GlobalBatch(epoch, index, place.stop - place.start, 1, ())
+            batch = GlobalBatch(epoch, index, place.stop - place.start, ())
             position = self._add(position.after(batch, schedule.steps_per_epoch), sums)
             seconds, since = time.monotonic() - since, time.monotonic()
             waited = min(seconds, sums.read_seconds / self._dispatcher.workers)
