@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.contract.sides import CONFIG, config_file, job, pod_of, read_by_trainer, trainer
+from tests.contract.sides import CONFIG, config_file, environment, job, pod_of, read_by_trainer, trainer
 
 from tfgpujob.api import JobSpec, TrainerSpec, parse_job
 from tfgpujob.api.rules import predict
@@ -38,7 +38,7 @@ FULL: dict[str, Any] = {
     "seed": 7,
     "deterministic": True,
     "remainder": "drop",
-    "data": {"cache": "disk", "shuffleWindow": 100, "stepsPerEpoch": 50, "parallelReads": 2},
+    "data": {"cache": "disk", "shuffleWindow": 100, "parallelReads": 2},
     "profile": {"steps": [5, 8], "worker": 1},
     "initialWeights": "/data/pretrained.keras",
     "export": {"savedModel": True},
@@ -162,7 +162,7 @@ def test_a_field_that_neither_side_knows_is_an_error_on_both(where: str) -> None
     broken = deepcopy(FULL)
     at(broken, where)["speed"] = 1
     assert not isinstance(parse_job(job(broken)), JobSpec)
-    answer = trainer("pod", {"config": json.dumps(broken), "env": {}})
+    answer = trainer("pod", {"config": json.dumps(broken), "env": environment(pod_of(job(FULL)))})
     assert answer["code"] == 2
     assert "speed" in answer["error"]
 
@@ -203,7 +203,9 @@ def test_what_the_trainer_refuses_the_operator_has_refused_before(case: str) -> 
     broken = deepcopy(FULL)
     parent, _, key = path.rpartition(".")
     at(broken, parent)[key] = value
-    assert trainer("pod", {"config": json.dumps(broken), "env": {}}).get("code") == 2
+    env = environment(pod_of(job(FULL)))
+    assert "error" not in trainer("pod", {"config": json.dumps(FULL), "env": env})
+    assert trainer("pod", {"config": json.dumps(broken), "env": env}).get("code") == 2
     assert not isinstance(parse_job(job(broken)), JobSpec)
 
 
@@ -220,6 +222,40 @@ def test_the_annotation_is_one_file_in_the_place_that_the_command_names() -> Non
     assert "train.py" in config_file(pod)
     assert volumes[mounts["/results"]]["persistentVolumeClaim"]["claimName"] == "out"
     assert volumes[mounts["/code"]]["persistentVolumeClaim"]["claimName"] == "code"
+
+
+ASKING: dict[str, dict[str, Any]] = {
+    **{field: {field: value} for field, value in FULL.items() if field not in MINIMAL},
+    "mixed_float16": {"precision": "mixed_float16"},
+    "placement": {"placement": {"encoder_*": 0}},
+    "data without an end": {"data": {"stepsPerEpoch": 5}},
+    "data without an end in a cache": {"data": {"stepsPerEpoch": 5, "cache": "memory"}},
+    "a profile of nobody": {"profile": {"steps": [5, 8], "worker": 4}},
+    "more micro-batches than rows": {"accumulate": 200},
+}
+"""What a job may ask of the trainer, one thing at a time."""
+REPLICAS: dict[str, dict[str, Any]] = {
+    "OneDevice": {"worker": {}},
+    "Mirrored": {"worker": {"gpus": 2}},
+    "MultiWorkerMirrored": {"worker": {"replicas": 2}},
+    "ParameterServer": {"worker": {"replicas": 2}, "ps": {}},
+}
+
+
+@pytest.mark.parametrize("strategy", REPLICAS)
+@pytest.mark.parametrize("asked", ASKING)
+def test_both_sides_refuse_the_same_under_each_strategy(asked: str, strategy: str) -> None:
+    """The trainer's SUPPORT table and the API's rules: no pod starts for a job that the trainer would refuse for what
+    the job says, and the API refuses nothing that the trainer does."""
+    spec = {"strategy": strategy, "replicaSpecs": REPLICAS[strategy]}
+    config = {**MINIMAL, **ASKING[asked]}
+    env = environment(pod_of(job(MINIMAL, **spec)))
+    by_trainer = trainer("pod", {"config": json.dumps(config), "env": env})
+    by_operator = parse_job(job(config, **spec))
+    refused = by_trainer.get("code") == 2
+    assert refused == (not isinstance(by_operator, JobSpec)), (by_trainer, by_operator)
+    if refused and not isinstance(by_operator, JobSpec):
+        assert any(invalid.field.removeprefix("spec.") in by_trainer["error"] for invalid in by_operator)
 
 
 def test_both_sides_refuse_the_same_fields_under_mode_predict() -> None:

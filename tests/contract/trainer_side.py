@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import config, environment, exits
+from tfgpujob_trainer import asked, config, environment, exits
 from tfgpujob_trainer.scoreboard import Scoreboard
 
 
@@ -27,6 +27,7 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
         try:
             settings = config.load(file)
             env = environment.read(given["env"])
+            asked.check(settings, env)
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
     return {"config": settings.to_json(), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}

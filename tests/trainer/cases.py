@@ -207,5 +207,12 @@ MICRO_BATCHES = 3
 PER_MICRO_BATCH = {"synchronized BatchNormalization with accumulation": "synchronized BatchNormalization"}
 """Techniques that equal one device with the same micro-batches, and the case that is run for each."""
 
-JUDGED_OTHERWISE = {"gradient accumulation", "mixed_bfloat16", "mixed_float16"}
+JUDGED_OTHERWISE = {
+    "gradient accumulation",
+    "mixed_bfloat16",
+    "mixed_float16",
+    "deterministic",
+    "a profile",
+    "data without an end",
+}
 """Exact techniques without a case of their own: see the tests that name them."""

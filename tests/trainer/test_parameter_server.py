@@ -203,10 +203,9 @@ def test_a_worker_whose_data_differs_says_so_and_ends_with_2(launch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"accumulate": 2}, "trainer.accumulate is not taken under ParameterServer"),
-        ({"precision": "mixed_float16"}, "trainer.precision mixed_float16 is not taken"),
-        ({"deterministic": True}, "trainer.deterministic is not taken"),
-        ({"profile": {"steps": [1, 2]}}, "trainer.profile is not taken"),
+        ({"accumulate": 2}, "trainer.accumulate is only done where all workers take their steps together"),
+        ({"precision": "mixed_float16"}, "trainer.precision mixed_float16 is only done"),
+        ({"recompute": ["block_*"]}, "trainer.recompute is only done"),
     ],
 )
 def test_what_needs_steps_taken_together_is_refused_at_once(launch, fields, message):

@@ -77,7 +77,7 @@ FULL: dict[str, Any] = {
         "seed": 1,
         "deterministic": False,
         "remainder": "drop",
-        "data": {"cache": "memory", "shuffleWindow": 1, "stepsPerEpoch": 1, "parallelReads": 1},
+        "data": {"cache": "none", "shuffleWindow": 1, "stepsPerEpoch": 1, "parallelReads": 1},
         "profile": {"steps": [1, 2], "worker": 1},
         "initialWeights": "/data/model.keras",
         "export": {"savedModel": True},

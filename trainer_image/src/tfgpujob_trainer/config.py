@@ -139,6 +139,11 @@ class Data:
 
     def __post_init__(self) -> None:
         _positive(self, "data", "shuffle_window", "steps_per_epoch", "parallel_reads")
+        _require(
+            self.cache == "none" or self.steps_per_epoch is None,
+            f"data.cache is {self.cache}, and with trainer.data.stepsPerEpoch the data has no end",
+            "remove one of them",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,6 +237,11 @@ class TrainerConfig:
             "set one of them",
         )
         _require(self.epochs is not None or self.steps is not None, "epochs is missing", "set epochs, or steps")
+        _require(
+            (self.accumulate or 1) <= self.global_batch_size,
+            f"globalBatchSize is {self.global_batch_size} for {self.accumulate} micro-batches",
+            "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
+        )
         for glob, gpu in self.placement.items():
             _require(_is_whole(gpu), f"placement.{glob} is {json.dumps(gpu)}", "use the number of a GPU, from 0 on")
         for name, weight in self.class_weights.items():

@@ -8,11 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfgpujob_trainer import config, entrypoint, environment
+from tfgpujob_trainer import asked, config, entrypoint, environment
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
 from tfgpujob_trainer.launcher import SHARED_GPU, run
-from tfgpujob_trainer.parameter_server import limits
 from tfgpujob_trainer.rollcall import call_the_roll
 from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
 
@@ -26,8 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = config.load(options.config, options.set)
         environments = environment.processes(os.environ)
         env = environment.read(environments[0])
-        if env.is_asynchronous:
-            limits.check(settings, env)
+        asked.check(settings, env)
         entrypoint.locate(settings.entrypoint, env.code_directory)
     except ConfigError as error:
         outcome = error.outcome()

@@ -34,6 +34,9 @@ EXACT = Verdict("exact")
 ASYNCHRONOUS = Verdict("asynchronous")
 _IN_STEP = "is only done where all workers take their steps together, not under ParameterServer"
 _NEEDS_STEP = Verdict("refused", _IN_STEP, "remove it, or use MultiWorkerMirrored")
+_ONE_PIECE = Verdict("refused", _IN_STEP, "remove it and lower globalBatchSize: a step is one batch on one worker")
+_OTHER_FLOAT = Verdict("refused", _IN_STEP, "use mixed_bfloat16 or float32")
+_NEEDS_END = Verdict("refused", _IN_STEP, "remove it: return data with an end, so that a batch has a number")
 _SCRIPT = "run it as your own script: remove spec.trainer"
 _MICRO_BATCH = Verdict(
     "per micro-batch", "batch statistics are each micro-batch's own, as with Keras' gradient_accumulation_steps"
@@ -62,9 +65,9 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "learning-rate warm-up": _everywhere(EXACT, ASYNCHRONOUS),
     "weight decay with exclusion": _everywhere(EXACT, ASYNCHRONOUS),
     "moving averages of the weights (EMA)": _everywhere(EXACT),
-    "gradient accumulation": _everywhere(EXACT),
+    "gradient accumulation": _everywhere(EXACT, _ONE_PIECE),
     "mixed_bfloat16": _everywhere(EXACT, ASYNCHRONOUS),
-    "mixed_float16": _everywhere(EXACT),
+    "mixed_float16": _everywhere(EXACT, _OTHER_FLOAT),
     "sample weights": _everywhere(EXACT, ASYNCHRONOUS),
     "mean_with_sample_weight": _everywhere(EXACT, ASYNCHRONOUS),
     "masks": _everywhere(EXACT, ASYNCHRONOUS),
@@ -78,6 +81,9 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "class weights": _everywhere(EXACT, ASYNCHRONOUS),
     "recompute": _everywhere(EXACT),
     "jit: replica": _everywhere(EXACT),
+    "deterministic": _everywhere(EXACT),
+    "a profile": _everywhere(EXACT),
+    "data without an end": _everywhere(EXACT, _NEEDS_END),
     "synchronized BatchNormalization": _everywhere(EXACT),
     "BatchNormalization": _alone_and_together(
         EXACT,

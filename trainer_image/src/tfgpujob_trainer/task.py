@@ -56,7 +56,6 @@ from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.splits import agree_on_data, make_schedule, other_split, read
 from tfgpujob_trainer.step import Steps, batch_spec, build
 from tfgpujob_trainer.stores import open_stores
-from tfgpujob_trainer.support import require
 from tfgpujob_trainer.timing import Workers
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -180,9 +179,6 @@ def make_steps(
 ) -> Steps | ServerSteps:
     """The steps of a strategy; raises ConfigError for settings that it does not know."""
     kind, spec = strategy.kind(strategy_), batch_spec(data.head(2))
-    for technique, wanted in (("recompute", settings.recompute), ("jit: replica", settings.jit == "replica")):
-        if wanted:
-            require(technique, kind, f"trainer.{technique}")
     if kind == PARAMETER_SERVER:
         return ServerSteps(strategy_, model, lifted, spec, data.fingerprint(), class_weights=settings.class_weights)
     draw_per_replica(model)

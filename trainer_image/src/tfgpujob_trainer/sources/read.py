@@ -92,10 +92,6 @@ def _stream(
     # Evaluation reads its rows again and again, and needs all of them.
     short = split != TRAIN and not isinstance(value, tf.data.Dataset)
     kind = MEMORY if short and settings.cache == "none" else settings.cache
-    if steps_per_epoch is not None and kind != "none":
-        raise ConfigError(
-            f"trainer.data.cache is {kind}, but with trainer.data.stepsPerEpoch the data has no end", "remove one"
-        )
     found = stream(
         value,
         split,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpujob.api.rules import access, gpu, image, name, predict, release, roles, servers, template, trainer
+from tfgpujob.api.rules import access, batch, gpu, image, name, predict, release, roles, servers, template, trainer
 from tfgpujob.api.rules.rule import JobRule, NameRule
 
 NAME_RULES: tuple[NameRule, ...] = name.RULES
@@ -10,6 +10,7 @@ JOB_RULES: tuple[JobRule, ...] = (
     *roles.RULES,
     *gpu.RULES,
     *trainer.RULES,
+    *batch.RULES,
     *predict.RULES,
     *servers.RULES,
     *image.RULES,

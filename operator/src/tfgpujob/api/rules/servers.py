@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
-from tfgpujob.api.trainer import Precision, TrainerSpec
+from tfgpujob.api.trainer import Jit, Precision, TrainerSpec
 from tfgpujob.names import Role, Strategy
 
 _NOT_TAKEN = "isn't taken under ParameterServer, where workers don't wait for each other"
@@ -24,6 +24,8 @@ def _together(job: Job) -> Iterator[Invalid]:
     refused = (
         ("accumulate", (trainer.accumulate or 1) > 1, _LOWER),
         ("precision", trainer.precision is Precision.MIXED_FLOAT16, _BFLOAT),
+        ("recompute", bool(trainer.recompute), _REMOVE),
+        ("jit", trainer.jit is not Jit.NONE, _REMOVE),
         ("deterministic", trainer.deterministic, _REMOVE),
         ("profile.steps", trainer.profile.steps is not None, _REMOVE),
         ("data.stepsPerEpoch", trainer.data.steps_per_epoch is not None, _END),
@@ -65,6 +67,8 @@ RULES = (
         cel=(
             _cel("!has(self.trainer.accumulate)", "self.trainer.accumulate == 1", "accumulate", _LOWER),
             _cel("!has(self.trainer.precision)", "self.trainer.precision != 'mixed_float16'", "mixed_float16", _BFLOAT),
+            _cel("!has(self.trainer.recompute)", "size(self.trainer.recompute) == 0", "recompute", _REMOVE),
+            _cel("!has(self.trainer.jit)", "self.trainer.jit == 'none'", "jit", _REMOVE),
             _cel("!has(self.trainer.deterministic)", "!self.trainer.deterministic", "deterministic", _REMOVE),
             _cel("!has(self.trainer.profile)", "!has(self.trainer.profile.steps)", "profile.steps", _REMOVE),
             _cel("!has(self.trainer.data)", "!has(self.trainer.data.stepsPerEpoch)", "data.stepsPerEpoch", _END),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.gpu import gpus, replicas_in_sync
+from tfgpujob.api.rules.gpu import gpus, processes
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.api.template import items
+from tfgpujob.api.trainer import Cache
 from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, SHM_DIR, Role, Strategy
-
-_ONE_ROW = "each replica needs at least one row a step: use a larger batch, or fewer workers or GPUs"
 
 
 def _length(job: Job) -> Iterator[Invalid]:
@@ -24,14 +23,22 @@ def _length(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer", "epochs and steps are both set", "keep one of them")
 
 
-def _batch(job: Job) -> Iterator[Invalid]:
-    spec, trainer = job.spec, job.spec.trainer
-    if trainer is None or spec.predicts or spec.strategy not in {Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED}:
+def _data_end(job: Job) -> Iterator[Invalid]:
+    data = job.spec.trainer.data if job.spec.trainer else None
+    if data is not None and data.steps_per_epoch is not None and data.cache is not Cache.NONE:
+        fix = "remove one: data without an end can't be kept"
+        yield Invalid("spec.trainer.data", "cache and stepsPerEpoch are both set", fix)
+
+
+def _profile_worker(job: Job) -> Iterator[Invalid]:
+    spec, profile = job.spec, job.spec.trainer.profile if job.spec.trainer else None
+    if profile is None or profile.steps is None or spec.strategy is Strategy.PARAMETER_SERVER:
         return
-    replicas = replicas_in_sync(spec)
-    size = trainer.global_batch_size
-    if size is not None and size < replicas:
-        yield Invalid("spec.trainer.globalBatchSize", f"is {size} for {replicas} replicas", _ONE_ROW)
+    roles = [(role, pods) for role, pods in spec.replica_specs.items() if role in {Role.CHIEF, Role.WORKER}]
+    tasks = sum(pods.replicas * processes(spec, role, pods) for role, pods in roles)
+    if profile.worker >= tasks:
+        problem = f"is {profile.worker} of {tasks} workers"
+        yield Invalid("spec.trainer.profile.worker", problem, f"use 0 to {tasks - 1}")
 
 
 def _code(job: Job) -> Iterator[Invalid]:
@@ -206,8 +213,19 @@ RULES = (
         ),
     ),
     JobRule(
-        "trainer.batch",
-        _batch,
+        "trainer.data-end",
+        _data_end,
+        cel=(
+            Cel(
+                at="spec.trainer.data",
+                rule="!has(self.stepsPerEpoch) || !has(self.cache) || self.cache == 'none'",
+                message="cache and stepsPerEpoch are both set; remove one: data without an end can't be kept",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.profile-worker",
+        _profile_worker,
         only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
     ),
     JobRule(

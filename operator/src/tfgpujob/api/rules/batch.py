@@ -1,0 +1,55 @@
+"""spec.trainer.globalBatchSize: a row for each replica, in each micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.gpu import replicas_in_sync
+from tfgpujob.api.rules.predict import PREDICTS
+from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.names import Strategy
+
+_ONE_ROW = "each replica needs at least one row a step: use a larger batch, or fewer workers or GPUs"
+_ONE_EACH = "each micro-batch needs at least one row on each replica: raise globalBatchSize or lower accumulate"
+
+
+def _batch(job: Job) -> Iterator[Invalid]:
+    spec, trainer = job.spec, job.spec.trainer
+    if trainer is None or spec.predicts or spec.strategy not in {Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED}:
+        return
+    replicas = replicas_in_sync(spec)
+    size, accumulate = trainer.global_batch_size, trainer.accumulate or 1
+    if size < replicas:
+        yield Invalid("spec.trainer.globalBatchSize", f"is {size} for {replicas} replicas", _ONE_ROW)
+    elif accumulate <= size < replicas * accumulate:
+        problem = f"is {size} for {replicas} replicas × {accumulate} micro-batches"
+        yield Invalid("spec.trainer.globalBatchSize", problem, _ONE_EACH)
+
+
+def _micro_batches(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is not None and not job.spec.predicts and (trainer.accumulate or 1) > trainer.global_batch_size:
+        problem = f"is {trainer.global_batch_size} for {trainer.accumulate} micro-batches"
+        yield Invalid("spec.trainer.globalBatchSize", problem, _ONE_EACH)
+
+
+RULES = (
+    JobRule(
+        "trainer.batch",
+        _batch,
+        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+    ),
+    JobRule(
+        "trainer.micro-batches",
+        _micro_batches,
+        cel=(
+            Cel(
+                at="spec.trainer",
+                rule=f"{PREDICTS} || !has(self.accumulate) || self.accumulate <= self.globalBatchSize",
+                field="globalBatchSize",
+                message=f"is less than accumulate; {_ONE_EACH}",
+            ),
+        ),
+    ),
+)
