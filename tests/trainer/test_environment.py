@@ -53,6 +53,11 @@ def test_an_evaluator_is_no_member_of_the_cluster():
         ({"TFGPU_STRATEGY": "ParameterServer"}, "ParameterServer without TF_CONFIG", "set TF_CONFIG"),
         ({"TFGPU_STRATEGY": "MultiWorkerMirrored"}, "without TF_CONFIG", "set TF_CONFIG"),
         ({"TF_CONFIG": "{"}, "TF_CONFIG cannot be read", ""),
+        (
+            {"TFGPU_GPU_MEMORY_GROWTH": "true", "TFGPU_GPU_MEMORY_LIMIT_MIB": "100"},
+            "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
+            "keep one of them",
+        ),
         ({"TFGPU_GPUS": "two"}, "TFGPU_GPUS is 'two'", "it must be a whole number of at least 0"),
     ],
 )
@@ -91,6 +96,8 @@ def test_each_process_of_a_pod_is_a_task_with_one_gpu():
     assert tasks[3].name == "worker-7"
     chosen = environment.processes({**pod, "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
     assert [env["CUDA_VISIBLE_DEVICES"] for env in chosen] == ["GPU-a", "GPU-a", "GPU-b", "GPU-b"]
+    too_few = environment.processes({**pod, "CUDA_VISIBLE_DEVICES": "GPU-a"})
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in too_few] == ["GPU-a", "GPU-a", "", ""]
 
 
 def test_processes_for_gpus_that_are_not_there_are_refused():

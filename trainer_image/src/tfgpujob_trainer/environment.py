@@ -108,6 +108,12 @@ def read(env: Mapping[str, str]) -> Environment:
     replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
     if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and is told how many it is
         _check_strategy(strategy, clustered=bool(cluster))
+    growth, limit = env.get("TFGPU_GPU_MEMORY_GROWTH", ""), _integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1)
+    if growth.lower() == "true" and limit is not None:
+        raise ConfigError(
+            "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
+            "keep one of them: TensorFlow refuses a limit on memory that grows",
+        )
     asynchronous = strategy == PARAMETER_SERVER
     peers = () if asynchronous else tuple(a for task in ("chief", "worker") for a in cluster.get(task, []))
     return Environment(
@@ -122,8 +128,8 @@ def read(env: Mapping[str, str]) -> Environment:
         replicas=replicas or 1,
         gpus=_integer(env, "TFGPU_GPUS", None, 0),
         processes_per_gpu=_integer(env, _PROCESSES_PER_GPU, 1, 1) or 1,
-        memory_growth=env.get("TFGPU_GPU_MEMORY_GROWTH", "true").lower() != "false",
-        memory_limit_mib=_integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1),
+        memory_growth=growth.lower() != "false" and limit is None,
+        memory_limit_mib=limit,
         peers=peers,
         chiefs=len(cluster.get("chief", [])),
         workers=tuple(cluster.get("worker", [])) if asynchronous else (),
@@ -148,7 +154,7 @@ def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
     if count <= 1:
         return [dict(env)]
     read(env)  # checks TF_CONFIG
-    visible = [gpu for gpu in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    visible = env["CUDA_VISIBLE_DEVICES"].split(",") if "CUDA_VISIBLE_DEVICES" in env else None
     first = (_integer(env, "TFGPU_REPLICA_INDEX", 0, 0) or 0) * count
     replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
     found = []
@@ -157,7 +163,7 @@ def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
         own = {
             "TFGPU_GPUS": "1",
             "TFGPU_REPLICA_INDEX": str(first + k),
-            "CUDA_VISIBLE_DEVICES": visible[gpu] if gpu < len(visible) else str(gpu),
+            "CUDA_VISIBLE_DEVICES": str(gpu) if visible is None else ",".join(visible[gpu : gpu + 1]),
         }
         if env.get("TF_CONFIG"):
             config = json.loads(env["TF_CONFIG"])

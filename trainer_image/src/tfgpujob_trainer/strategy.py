@@ -21,30 +21,51 @@ from tfgpujob_trainer.environment import (
     Environment,
 )
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.gpus import Gpu, choose, describe, memory_mib
 
 Say = Callable[[str], None]
 
 
 def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> list[str]:
-    """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on.
+    """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on, and says what
+    they are.
 
-    Raises ConfigError when fewer GPUs are visible than the pod was granted.
+    Raises ConfigError when fewer GPUs are visible than the pod was granted, or with less memory than its limit.
     """
     keras.utils.set_random_seed(seed)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
-    gpus = tf.config.list_physical_devices("GPU")
-    wanted = env.gpus
-    if gpus:
-        return _gpus(env, gpus, wanted)
-    if wanted and tf.test.is_built_with_cuda():
-        raise ConfigError(
-            f"{wanted} GPUs were granted and none is visible to TensorFlow",
-            "check the node's driver with nvidia-smi, and that the image's CUDA libraries fit it",
-        )
-    if wanted:
-        say(f"CPU build of TensorFlow: the {wanted} granted GPUs are not used")
-    return _cpus(wanted or 1 if env.strategy in (ONE_DEVICE, MIRRORED, CUSTOM) else 1)
+    physical = tf.config.list_physical_devices("GPU")
+    visible = _described(physical)
+    used: Sequence[Gpu] = ()
+    if visible or tf.test.is_built_with_cuda():
+        used = choose(visible, env, hidden_by=os.environ.get("CUDA_VISIBLE_DEVICES"))
+        tf.config.set_visible_devices(physical[: len(used)], "GPU")
+        _set_memory(physical[: len(used)], env)
+    elif env.gpus:
+        say(f"CPU build of TensorFlow: the {env.gpus} granted GPUs are not used")
+    several = env.strategy in (ONE_DEVICE, MIRRORED, CUSTOM)
+    devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(env.gpus or 1 if several else 1)
+    cores = len(os.sched_getaffinity(0))
+    say(describe(used, env, visible=len(visible), cores=cores, replicas=len(devices)))
+    return devices
+
+
+def _described(physical: Sequence[Any]) -> list[Gpu]:
+    names = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in physical]
+    memory: Sequence[int | None] = memory_mib() if physical else ()
+    # TensorFlow may leave out a GPU that CUDA shows; then it is not known which is which.
+    known = memory if len(memory) == len(names) else [None] * len(names)
+    return [Gpu(name, mib) for name, mib in zip(names, known, strict=True)]
+
+
+def _set_memory(physical: Sequence[Any], env: Environment) -> None:
+    for gpu in physical:
+        if env.memory_limit_mib is not None:
+            limit = tf.config.LogicalDeviceConfiguration(memory_limit=env.memory_limit_mib)
+            tf.config.set_logical_device_configuration(gpu, [limit])
+        else:
+            tf.config.experimental.set_memory_growth(gpu, env.memory_growth)
 
 
 def leave_threads_for_reading(parallel_reads: int) -> None:
@@ -52,22 +73,6 @@ def leave_threads_for_reading(parallel_reads: int) -> None:
     step, so each batch that is read at the same time gets one besides."""
     if "TF_NUM_INTEROP_THREADS" not in os.environ:
         tf.config.threading.set_inter_op_parallelism_threads(len(os.sched_getaffinity(0)) + parallel_reads)
-
-
-def _gpus(env: Environment, gpus: Sequence[Any], wanted: int | None) -> list[str]:
-    count = len(gpus) if wanted is None else wanted
-    if count > len(gpus):
-        raise ConfigError(
-            f"{count} GPUs were granted and only {len(gpus)} are visible to TensorFlow",
-            "check CUDA_VISIBLE_DEVICES and the node's driver with nvidia-smi",
-        )
-    for gpu in gpus[:count]:
-        if env.memory_limit_mib is not None:
-            limit = tf.config.LogicalDeviceConfiguration(memory_limit=env.memory_limit_mib)
-            tf.config.set_logical_device_configuration(gpu, [limit])
-        else:
-            tf.config.experimental.set_memory_growth(gpu, env.memory_growth)
-    return [f"/gpu:{i}" for i in range(count)] or _cpus(1)
 
 
 def _cpus(count: int) -> list[str]:

@@ -46,7 +46,7 @@ from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.predict import predict
-from tfgpujob_trainer.preflight import describe_devices, measure_all_reduce
+from tfgpujob_trainer.preflight import measure_all_reduce
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, say
 from tfgpujob_trainer.randomness import draw_per_replica
@@ -101,7 +101,6 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     if env.progress_port:
         serve_progress(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
     strategy.resolve_peers((*env.peers, *env.workers, *env.servers), say)
-    say(describe_devices(devices, len(os.sched_getaffinity(0))))
     strategy_ = strategy.build(env, devices, settings.watchdog.step_seconds)
     stop = StopFlag()
     stop.listen()
