@@ -52,7 +52,25 @@ def train_here(
     callbacks: Any = None,
     **more: Any,
 ) -> Run:
-    """Train to the end; the run with its trained model."""
+    """Train a model made by a function to the end; the run with its trained model."""
+    module = entrypoint(make_model, data, validation, callbacks)
+    return train_module(
+        module, devices=devices, epochs=epochs, batch=batch, seed=seed, output=output, store=store, **more
+    )
+
+
+def train_module(
+    module: Entrypoint,
+    *,
+    devices: int,
+    epochs: int | None,
+    batch: int,
+    seed: int,
+    output: Path | None = None,
+    store: str | None = None,
+    **more: Any,
+) -> Run:
+    """Train a user's module to the end; `more` are other fields of spec.trainer."""
     settings = config.parse(
         {
             "entrypoint": "made_for_a_test",
@@ -70,7 +88,6 @@ def train_here(
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
-        module = entrypoint(make_model, data, validation, callbacks)
         built = task.build_model(settings, env, strategy, module, Heartbeat(None))
         run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())
     train(run)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.trainer import kinds
+from tests.trainer.harness import DEADLINE_SECONDS, free_ports
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.config import Data
@@ -227,6 +233,27 @@ def test_image_folders(folders):
     assert x.shape == (2, 2, 2, 3)
     assert (x.mean((1, 2, 3)).tolist(), y.tolist()) == ([201.0, 10.0], [1, 0])
     assert data.signature() == ["float32[2, 2, 3]", "int64[]", "classes cat, dog"]
+
+
+def test_two_workers_see_every_row_of_every_kind_of_data_once_an_epoch(tmp_path):
+    kinds.write_files(tmp_path)
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    started = []
+    for index in range(2):
+        tf_config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        command = [sys.executable, "-m", "tests.trainer.kinds", str(tmp_path)]
+        env = {**os.environ, "TF_CONFIG": json.dumps(tf_config), "PYTHONUNBUFFERED": "1"}
+        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    logs = [process.communicate(timeout=DEADLINE_SECONDS)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], logs[0] + logs[1]
+    for log in logs:
+        found = json.loads(log.splitlines()[-1])
+        assert {kind: (seen["epoch"], seen["validation"]) for kind, seen in found.items()} == dict.fromkeys(
+            kinds.SETTINGS, (kinds.ALL, kinds.ALL)
+        )
+        for seen in found.values():
+            assert ", because " in seen["policy"]
+            assert f"tfgpu-train: shard policy {seen['policy']}" in log
 
 
 def drawn():
