@@ -64,6 +64,18 @@ def test_a_refusal_names_the_job_and_the_others_are_converted(
     assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
 
 
+def test_a_file_that_is_no_yaml_is_named_and_the_others_are_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder with a Helm chart in it."""
+    (tmp_path / "chart.yaml").write_text("kind: TFJob\nmetadata: {name: {{ .Release.Name }}}\n")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(tfjob("fine", Worker=1)))
+    assert cli.main(["convert", str(tmp_path)]) == Exit.USAGE
+    said = capsys.readouterr()
+    assert f"{tmp_path / 'chart.yaml'} is no YAML" in said.err
+    assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
+
+
 def test_nothing_to_convert(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(CLAIM))
     assert cli.main(["convert", str(tmp_path)]) == Exit.NOT_FOUND

@@ -17,7 +17,8 @@ from tfgpujob.convert import Conversion, Effect, convert
 from tfgpujob.names import Strategy
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases/convert").glob("*.yaml"))
-NAMES = {"tfReplicaSpecs": "replicaSpecs", "master": "chief"}
+OLDER_PLACES = {"cleanPodPolicy", "cleanupPodPolicy", "backoffLimit", "activeDeadlineSeconds"}
+NAMES = {"master": "chief", "cleanupPodPolicy": "cleanPodPolicy"}
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -45,10 +46,19 @@ def silent(tfjob: Mapping[str, Any], conversion: Conversion) -> list[str]:
         text = written(path)
         if any(text == field or text.startswith((f"{field}.", f"{field}[")) for field in noted):
             continue
-        if (_translated(path), value) in kept or _implied(path, value, kept):
+        as_v1 = _of_v1(tfjob, path)
+        if (_translated(as_v1), value) in kept or _implied(as_v1, value, kept):
             continue
         missing.append(f"{text} = {value!r}")
     return missing
+
+
+def _of_v1(tfjob: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
+    """v1alpha1 has its roles in a list."""
+    if path[:2] == ("spec", "replicaSpecs") and len(path) > 2:
+        replica = tfjob["spec"]["replicaSpecs"][int(path[2].strip("[]"))]
+        return ("spec", "tfReplicaSpecs", replica.get("tfReplicaType") or "MASTER", *path[3:])
+    return path
 
 
 def _translated(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -56,8 +66,13 @@ def _translated(path: tuple[str, ...]) -> tuple[str, ...]:
     if path[:2] == ("spec", "tfReplicaSpecs"):
         role = path[2].lower()
         path = ("spec", "replicaSpecs", NAMES.get(role, role), *path[3:])
-    elif path[0] == "spec" and path[1] in {"cleanPodPolicy", "backoffLimit", "activeDeadlineSeconds"}:
-        path = ("spec", "runPolicy", *path[1:])
+    elif path[0] == "spec" and path[1] in {
+        "cleanPodPolicy",
+        "cleanupPodPolicy",
+        "backoffLimit",
+        "activeDeadlineSeconds",
+    }:
+        path = ("spec", "runPolicy", NAMES.get(path[1], path[1]), *path[2:])
     return tuple(part for part in path if not part.startswith("["))
 
 
@@ -69,7 +84,9 @@ def _implied(path: tuple[str, ...], value: Any, kept: list[tuple[tuple[str, ...]
         return True
     if "ports" in path and value in {"tfjob-port", 2222}:
         return True
-    return path[-1] in {"successPolicy", "enableDynamicWorker"} and not value
+    if (path[-1] == "tfPort" and value == 2222) or path[-1] == "tfReplicaType":
+        return True
+    return path[-1] in {"successPolicy", "enableDynamicWorker", "cleanupPodPolicy"} and not value
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
@@ -146,6 +163,33 @@ run_policy = some(
     schedulingPolicy=scheduling,
     **policies,
 )
+first_replica = st.builds(
+    lambda fields, template: {**fields, "template": template},
+    some(
+        replicas=st.integers(0, 4),
+        tfReplicaType=st.sampled_from(["MASTER", "WORKER", "PS"]),
+        tfPort=st.sampled_from([2222, 5000]),
+    ),
+    template,
+)
+of_v1 = some(
+    runPolicy=run_policy,
+    successPolicy=st.sampled_from(["", "AllWorkers"]),
+    enableDynamicWorker=st.booleans(),
+    tfReplicaSpecs=st.dictionaries(st.sampled_from(roles), replica, min_size=1, max_size=3),
+    **policies,
+)
+chiefs = some(replicaName=st.sampled_from(["MASTER", "WORKER"]), replicaIndex=st.integers(0, 2))
+of_v1alpha1 = some(
+    replicaSpecs=st.lists(first_replica, min_size=1, max_size=3),
+    cleanupPodPolicy=policies["cleanPodPolicy"],
+    terminationPolicy=some(
+        chief=some(replicaName=st.sampled_from(["MASTER", "WORKER"]), replicaIndex=st.integers(0, 2))
+    ),
+    schedulerName=text,
+    tfImage=text,
+    RuntimeId=text,
+)
 tfjobs = st.builds(
     lambda metadata, spec, status: {
         "apiVersion": "kubeflow.org/v1",
@@ -162,13 +206,7 @@ tfjobs = st.builds(
         annotations=st.dictionaries(text, text, max_size=2),
         uid=text,
     ),
-    some(
-        runPolicy=run_policy,
-        successPolicy=st.sampled_from(["", "AllWorkers"]),
-        enableDynamicWorker=st.booleans(),
-        tfReplicaSpecs=st.dictionaries(st.sampled_from(roles), replica, min_size=1, max_size=3),
-        **policies,
-    ),
+    of_v1 | of_v1alpha1,
     anything,
 )
 
@@ -187,4 +225,5 @@ def test_nothing_is_dropped_in_silence(tfjob: dict[str, Any]) -> None:
 def test_whatever_it_is_given_it_answers(spec: Any, strategy: Strategy) -> None:
     conversion = convert({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "a"}, "spec": spec})
     assert conversion.job is None
-    assert convert({"kind": "TFJob", "metadata": spec, "spec": {"tfReplicaSpecs": spec}}, strategy).job is None
+    for roles_of in ("tfReplicaSpecs", "replicaSpecs"):
+        assert convert({"kind": "TFJob", "metadata": spec, "spec": {roles_of: spec}}, strategy).job is None

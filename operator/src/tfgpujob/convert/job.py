@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
-from tfgpujob.convert.roles import convert_roles
+from tfgpujob.convert.roles import convert_roles, replicas
 from tfgpujob.convert.run_policy import convert_run_policy
 from tfgpujob.names import MAX_NAME_LENGTH, NAME_PATTERN, Role, Strategy
 
@@ -91,12 +92,15 @@ def _valid_name(name: str) -> str:
 
 def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
     target: dict[str, Any] = {"strategy": str(strategy)}
-    run_policy = convert_run_policy(source)
+    old = v1alpha1.is_v1alpha1(source)
+    run_policy = v1alpha1.run_policy(source) if old else convert_run_policy(source)
     if strategy is Strategy.CUSTOM:
         # What a TFJob does: the others go on.
         run_policy["restartScope"] = "Replica"
-    specs = source.part("tfReplicaSpecs")
-    replica_specs, resource = convert_roles(specs, strategy)
+    found = v1alpha1.replicas(source) if old else replicas(source.part("tfReplicaSpecs"))
+    replica_specs, resource = convert_roles(found, strategy)
+    if old:
+        v1alpha1.place_scheduler(source, replica_specs)
     target["replicaSpecs"] = replica_specs
     if resource is not None and resource != _DEFAULT_GPU:
         target["gpu"] = {"resourceName": resource}
@@ -105,7 +109,7 @@ def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
     if run_policy:
         target["runPolicy"] = run_policy
     if strategy is Strategy.CUSTOM and replica_specs:
-        specs.note(Effect.ADVICE, "", _advice(replica_specs))
+        source.note(Effect.ADVICE, "replicaSpecs" if old else "tfReplicaSpecs", _advice(replica_specs))
     source.close()
     return target
 
@@ -127,13 +131,16 @@ def _dynamic_workers(source: Part, strategy: Strategy) -> None:
 
 
 def _advice(replica_specs: Mapping[str, Any]) -> str:
+    roles = set(replica_specs) - {Role.EVALUATOR}
     workers = replica_specs.get(Role.WORKER, {}).get("replicas", 1)
-    if Role.PS in replica_specs:
+    if Role.PS in roles:
         better = "uses tf.distribute.ParameterServerStrategy, set strategy: ParameterServer: its chief is then awaited"
-    elif Role.CHIEF in replica_specs or (isinstance(workers, int) and workers > 1):
+    elif len(roles) == 2 or workers != 1:
         better = (
             "uses MultiWorkerMirroredStrategy, set strategy: MultiWorkerMirrored: all replicas then restart together"
         )
     else:
-        better = "trains by itself, set strategy: OneDevice, or Mirrored for several GPUs: it then needs no TF_CONFIG"
+        worker = "call it worker and " if Role.CHIEF in roles else ""
+        devices = "OneDevice, or Mirrored for several GPUs: it then needs no TF_CONFIG"
+        better = f"trains by itself, {worker}set strategy: {devices}"
     return f"strategy is Custom, since only the program knows; if it {better}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob.convert.notes import Effect, Part
@@ -16,43 +18,64 @@ _RESTARTS = {
 }
 
 
-def convert_roles(specs: Part, strategy: Strategy) -> tuple[dict[str, Any], str | None]:
-    """replicaSpecs in the order of the roles, and the resource that their `gpus` are of."""
-    sources = _by_role(specs)
-    templates = {role: source.part("template") for role, source in sources.items()}
-    resource = gpu_resource([template.whole for template in templates.values()])
-    found: dict[str, Any] = {}
-    for role in Role:
-        if role in sources:
-            found[str(role)] = _convert_role(role, sources[role], templates[role], resource, strategy)
-    return found, resource
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A role as a TFJob of any version describes it."""
+
+    source: Part
+    restart_policy: Any
 
 
-def _by_role(specs: Part) -> dict[Role, Part]:
-    sources: dict[Role, Part] = {}
+def replicas(specs: Part) -> dict[Role, Replica]:
+    """spec.tfReplicaSpecs, by role."""
+    found: dict[Role, Replica] = {}
     for key in specs.names():
-        role = _ROLES.get(key.lower())
-        if role is None:
-            specs.take(key)
-            specs.note(Effect.REFUSED, key, f"is no role of a TFJob; use one of {', '.join(Role)}")
-        elif role in sources:
-            specs.take(key)
-            specs.note(Effect.REFUSED, key, f"is the {role} a second time: keep one of them")
-        else:
-            sources[role] = specs.part(key)
-            if key.lower() == "master":
-                specs.note(Effect.CHANGED, key, "is called chief, in TF_CONFIG and in its pod's name too")
-    return sources
+        role = role_of(specs, key, key, found)
+        source = specs.part(key) if role is not None else specs.take(key)
+        if role is not None:
+            found[role] = Replica(source, _restart_policy(source))
+    return found
 
 
-def _convert_role(role: Role, source: Part, template: Part, resource: str | None, strategy: Strategy) -> dict[str, Any]:
-    target: dict[str, Any] = {}
-    source.move(target, "replicas")
-    _one_evaluator(role, source, target)
+def role_of(source: Part, key: str, name: str, taken: Container[Role]) -> Role | None:
+    """The role of this name; None, and a note at `key` of `source`, when there is none or it is taken."""
+    role = _ROLES.get(name.lower())
+    if role is None:
+        source.note(Effect.REFUSED, key, f"{name} is no role of a TFJob; use one of {', '.join(Role)}")
+    elif role in taken:
+        source.note(Effect.REFUSED, key, f"is the {role} a second time: keep one of them")
+        return None
+    elif name.lower() == "master":
+        source.note(Effect.CHANGED, key, "is called chief, in TF_CONFIG and in its pod's name too")
+    return role
+
+
+def convert_roles(found: dict[Role, Replica], strategy: Strategy) -> tuple[dict[str, Any], str | None]:
+    """replicaSpecs in the order of the roles, and the resource that their `gpus` are of."""
+    templates = {role: replica.source.part("template") for role, replica in found.items()}
+    resource = gpu_resource([template.whole for template in templates.values()])
+    converted: dict[str, Any] = {}
+    for role in Role:
+        if role in found:
+            converted[str(role)] = _convert_role(role, found[role], templates[role], resource, strategy)
+    return converted, resource
+
+
+def _restart_policy(source: Part) -> Any:
     policy = source.take("restartPolicy")
-    target["restartPolicy"] = "Never" if policy is None else policy
     if policy in _RESTARTS:
         source.note(Effect.CHANGED, "restartPolicy", _RESTARTS[policy])
+    return "Never" if policy is None else policy
+
+
+def _convert_role(
+    role: Role, replica: Replica, template: Part, resource: str | None, strategy: Strategy
+) -> dict[str, Any]:
+    target: dict[str, Any] = {}
+    source = replica.source
+    source.move(target, "replicas")
+    _one_evaluator(role, source, target)
+    target["restartPolicy"] = replica.restart_policy
     body, gpus = convert_template(template, resource)
     if gpus is not None:
         target["gpus"] = gpus

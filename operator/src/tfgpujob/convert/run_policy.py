@@ -9,6 +9,7 @@ from tfgpujob.convert.notes import Effect, Part
 _SAME = ("ttlSecondsAfterFinished", "suspend")
 _KNOWN = ("cleanPodPolicy", "activeDeadlineSeconds", "backoffLimit", *_SAME)
 _MANAGED_BY_THEM = "kubeflow.org/training-operator"
+_CLEAN_UP_BEFORE = "None, and Running before release 1.6"
 _SCHEDULING = ("minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds")
 
 
@@ -18,7 +19,7 @@ def convert_run_policy(spec: Part) -> dict[str, Any]:
     _note_older_places(spec, policy)
     sources = {key: policy if key in policy else spec for key in _KNOWN}
     target: dict[str, Any] = {}
-    _clean_up(sources["cleanPodPolicy"], policy, target)
+    clean_up(sources["cleanPodPolicy"], "cleanPodPolicy", policy, target, before=_CLEAN_UP_BEFORE)
     for key in _SAME:
         sources[key].move(target, key)
     _deadline(sources["activeDeadlineSeconds"], target)
@@ -35,15 +36,16 @@ def _note_older_places(spec: Part, policy: Part) -> None:
             spec.drop(f"{policy.at(key)} says it too, and counts", key)
 
 
-def _clean_up(source: Part, policy: Part, target: dict[str, Any]) -> None:
-    value = source.take("cleanPodPolicy")
-    if value in (None, "", "Undefined"):
-        text = "absent, it meant None; here it means Auto: ps, evaluator and running pods go when the job has ended"
-        policy.note(Effect.CHANGED, "cleanPodPolicy", text)
-        if value is not None and source is not policy:
-            source.note(Effect.NO_EFFECT, "cleanPodPolicy", "says nothing")
+def clean_up(source: Part, key: str, place: Part, target: dict[str, Any], *, before: str) -> None:
+    """`before` is what it meant when it was absent; where that is said, `place`, is where people would look for it."""
+    value = source.take(key)
+    if value not in (None, "", "Undefined"):
+        target["cleanPodPolicy"] = value
         return
-    target["cleanPodPolicy"] = value
+    text = f"absent, it meant {before}; here it means Auto: ps, evaluator and running pods go when the job has ended"
+    place.note(Effect.CHANGED, key, text)
+    if value is not None and source is not place:
+        source.note(Effect.NO_EFFECT, key, "says nothing")
 
 
 def _deadline(source: Part, target: dict[str, Any]) -> None:
@@ -59,7 +61,11 @@ def _backoff(source: Part, policy: Part, target: dict[str, Any]) -> None:
         text = "counts every restart; a TFJob counts only containers that restart in place"
         source.note(Effect.CHANGED, "backoffLimit", text)
     else:
-        policy.note(Effect.CHANGED, "backoffLimit", "absent, it meant no limit; here it means 6 restarts")
+        no_backoff_limit(policy)
+
+
+def no_backoff_limit(place: Part) -> None:
+    place.note(Effect.CHANGED, "backoffLimit", "absent, it meant no limit; here it means 6 restarts")
 
 
 def _managed_by(policy: Part, target: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from tfgpujob.api.template import read_template
 from tfgpujob.convert.notes import Effect, Note, Part
 
 _PORT_NAME = "tfjob-port"
+_POD_GROUP = "scheduling.k8s.io/group-name"
 _GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/.+")
 
 
@@ -41,8 +42,11 @@ def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any]
     metadata.drop("pods get their names and the rest of their metadata from the operator", *metadata.left())
     if kept:
         template["metadata"] = copy.deepcopy(kept)
+    if _POD_GROUP in _mapping(kept.get("annotations")):
+        text = "is kept; the TFJob operator made the PodGroup that it names, and nobody does here"
+        metadata.note(Effect.CHANGED, f"annotations[{_POD_GROUP}]", text)
     pod = source.part("spec")
-    pod.drop("replicas restart by the replica's restartPolicy, here as there", "restartPolicy")
+    pod.drop("the replica's own restartPolicy says when it starts again", "restartPolicy")
     for key in ("hostname", "subdomain"):
         if pod.take(key) is not None:
             pod.note(Effect.CHANGED, key, "is left out: the operator sets it, since the replicas find each other by it")

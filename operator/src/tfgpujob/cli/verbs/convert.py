@@ -32,12 +32,18 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     """Convert Kubeflow TFJobs, in files or whole folders.
 
     A note for each thing that changes meaning stands as a comment above each job. Other objects are taken over as
-    they are. Exit code 2: a job was refused; all others were converted.
+    they are. Exit code 2: a job was refused or a file is no YAML; all others were converted.
     """
     counts: Counter[Effect] = Counter()
     jobs = 0
+    unread: list[CliError] = []
     for file, under in _files(files):
-        parts = [_converted(obj, Strategy(strategy)) for obj in _flat(read_objects(file))]
+        try:
+            parts = [_converted(obj, Strategy(strategy)) for obj in _flat(read_objects(file))]
+        except CliError as error:
+            click.echo(f"tfgpu: {error}", err=True)
+            unread.append(error)
+            continue
         for conversion, _ in parts:
             jobs += conversion is not None
             counts.update(note.effect for note in conversion.notes) if conversion else None
@@ -49,11 +55,13 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
             target = directory / under
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
+    if not jobs and unread:
+        return int(unread[0].code)
     if not jobs:
         raise CliError(f"there is no TFJob in {', '.join(files)}", "name files of kubeflow.org TFJobs", Exit.NOT_FOUND)
     told = ", ".join(f"{counts[effect]} {effect}" for effect in Effect if counts[effect])
     click.echo(f"{jobs} TFJob{'s' if jobs > 1 else ''} read: {told or 'no notes'}", err=True)
-    return int(Exit.USAGE if counts[Effect.REFUSED] else Exit.OK)
+    return int(Exit.USAGE if counts[Effect.REFUSED] or unread else Exit.OK)
 
 
 def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
