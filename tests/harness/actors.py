@@ -17,6 +17,7 @@ from tests.harness.resources import GPU, Object, merged, with_meta
 from tfgpujob import names
 
 NODE = "node-1"
+GATE_PAUSE = 1.0
 
 
 class GarbageCollector:
@@ -160,6 +161,8 @@ class Kubelet:
         """The node is lost: nothing happens to its pods any more."""
         self.lost: set[str] = set()
         """The same for some nodes only."""
+        self.missing_images: set[str] = set()
+        """Images that nobody has pushed yet."""
         self.on_ready: Callable[[Object], None] = lambda _: None
 
     def watch(self) -> None:
@@ -174,7 +177,28 @@ class Kubelet:
             if change.old is None or "deletionTimestamp" not in change.old["metadata"]:
                 loop.call_later(self.stop_delay, self._if_alive, uid, self.stop)
         elif change.verb == "bind":
-            loop.call_later(self.start_delay, self._if_alive, uid, self.start)
+            began = loop.time() + self.start_delay
+            loop.call_at(began, self._if_alive, uid, lambda pod: self._begin(pod, began))
+
+    def _begin(self, pod: Object, began: float) -> None:
+        """Pull the images, and run the peer gate until it opens or gives up; then the containers."""
+        gate = next((c for c in pod["spec"].get("initContainers") or () if c["name"] == names.GATE_CONTAINER), None)
+        loop, uid = asyncio.get_running_loop(), pod["metadata"]["uid"]
+        if any(container["image"] in self.missing_images for container in pod["spec"]["containers"]):
+            self.waiting(pod, "ImagePullBackOff", "Back-off pulling image")
+        elif gate is None or self._resolve(pod, gate):
+            self.start(pod)
+        elif loop.time() - began >= float(_env(gate, "TFGPU_GATE_TIMEOUT_SECONDS")):
+            ended = {"name": names.GATE_CONTAINER, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+            write_status(self.server, pod, phase="Failed", initContainerStatuses=[ended])
+        else:
+            loop.call_later(GATE_PAUSE, self._if_alive, uid, lambda pod: self._begin(pod, began))
+
+    def _resolve(self, pod: Object, gate: Object) -> bool:
+        """Whether all peers have an address: DNS, roughly."""
+        peers = [host.partition(".")[0] for host in _env(gate, "TFGPU_GATE_PEERS").split(",")]
+        found = (self.server.objects.get(("Pod", pod["metadata"]["namespace"], peer)) for peer in peers)
+        return all(peer is not None and peer["spec"].get("nodeName") for peer in found)
 
     def _if_alive(self, uid: str, step: Callable[[Object], None]) -> None:
         pod = self.find(uid)
@@ -244,6 +268,10 @@ def write_status(server: ApiServer, pod: Object, **fields: Any) -> None:
 
 def finished(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _env(container: Mapping[str, Any], name: str) -> str:
+    return str(next(entry["value"] for entry in container["env"] if entry["name"] == name))
 
 
 def _gpus(pod: Mapping[str, Any]) -> int:

@@ -65,6 +65,7 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     injector, blindfold = Injector(dict(strike.writes)), Blindfold(dict(strike.events))
     world = World(scenario.ends, injector, blindfold)
     world.scheduler.gpus = scenario.schedulable_gpus
+    world.kubelet.missing_images |= scenario.missing_images
     if scenario.nodes:
         world.add_nodes(scenario.nodes)
     world.behind_after_crash = strike.behind

@@ -19,7 +19,7 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core import attempt, case, complete, draft, finished, force, pods, reconcile, stall, start, view
+from tfgpujob.core import attempt, case, complete, draft, finished, force, pods, reconcile, records, stall, start, view
 from tfgpujob.core.draft import moment
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
 from tfgpujob.shell import leader, main, poll, worker
@@ -283,6 +283,12 @@ MUTATIONS: Sequence[Mutation] = (
         (force, "_stuck_from"),
         lambda _: lambda pod, after: moment(pod.deletion_due),
         ("node-lost-while-deleting",),
+    ),
+    Mutation(
+        "take a gate's giving up for a failure",
+        (records, "_gave_up_at_gate"),
+        lambda _: lambda status: False,
+        ("unschedulable-and-fail-policy",),
     ),
     Mutation("ask all the time", (poll.Poll, "run"), _asks_all_the_time, ("progress-told",)),
     Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),

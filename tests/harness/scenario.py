@@ -40,6 +40,8 @@ class Scenario:
     phases: Mapping[str, str] = field(default_factory=dict)
     """status.phase of every job that is left at the end, by name: what the story comes to."""
     schedulable_gpus: int = 64
+    missing_images: frozenset[str] = frozenset()
+    """Images that nobody has pushed yet."""
     nodes: tuple[str, ...] = ()
     """Nodes that the cluster tells of; without any, there is one of which nothing is told."""
     stuck: frozenset[str] = frozenset()

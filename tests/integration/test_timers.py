@@ -28,10 +28,13 @@ def overdue(kube: Kube, target: Target, operator: Installation) -> Iterator[Work
         start = {"startDeadlineSeconds": DUE_AFTER, "startPolicy": "Fail"}
         workspace.submit(workspace.new_job("active", RUN_ON, runPolicy={"activeDeadlineSeconds": DUE_AFTER}))
         workspace.submit(workspace.new_job("start", RUN_ON, roles=roles, runPolicy=start))
+        schedule = {"schedulingPolicy": {"scheduleTimeoutSeconds": DUE_AFTER}, "startPolicy": "Fail"}
+        workspace.submit(workspace.new_job("schedule", RUN_ON, roles=roles, runPolicy=schedule))
         workspace.submit(workspace.new_job("ttl", runPolicy={"ttlSecondsAfterFinished": DUE_AFTER}))
         workspace.submit(workspace.new_job("backoff", FAIL_ONCE))
         workspace.wait_for("active", "Running")
         workspace.wait_for("start", "Running", status="False", reason="ReplicaNotReady")
+        workspace.wait_for("schedule", "Running", status="False", reason="ReplicaNotReady")
         workspace.finished("ttl")
         workspace.wait_for("backoff", "Restarting")
         try:
@@ -39,6 +42,7 @@ def overdue(kube: Kube, target: Target, operator: Installation) -> Iterator[Work
             assert phases(workspace) == {
                 "active": "Running",
                 "backoff": "Restarting",
+                "schedule": "Starting",
                 "stalled": "Running",
                 "start": "Starting",
                 "ttl": "Succeeded",
@@ -71,6 +75,15 @@ def test_start_deadline_seconds_fires_after_a_restart(overdue: Workspace) -> Non
     # What has ended may stay, for its log.
     ended = lambda: {pod["status"]["phase"] for pod in overdue.pods("start").values()} <= {"Failed"}  # noqa: E731
     overdue.eventually(ended, "nothing waits or runs any more")
+
+
+def test_the_schedule_timeout_fires_after_a_restart(overdue: Workspace) -> None:
+    assert overdue.finished("schedule") == "Failed"
+    found = overdue.condition("schedule", "Failed")
+    assert found["reason"] == "ScheduleTimeoutExceeded"
+    assert "schedule-chief-0: 0/" in found["message"], "the scheduler's own words"
+    assert "worker" not in found["message"], "that one has a node"
+    assert overdue.status("schedule")["lastFailure"]["cause"] == "Unschedulable"
 
 
 def test_ttl_seconds_after_finished_fires_after_a_restart(overdue: Workspace) -> None:

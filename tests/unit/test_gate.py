@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpujob import gate
+from tfgpujob import gate, names
 
 PEERS = (
     "digits-worker-0.digits.team.svc",
@@ -86,7 +86,7 @@ def test_a_heartbeat_line_every_ten_seconds_while_nothing_changes() -> None:
 
 def test_gives_up_at_the_deadline_with_the_names_and_the_next_step() -> None:
     world = World({PEERS[0]: 0.0})
-    assert world.run(timeout=20.0) == gate.EXIT_GAVE_UP
+    assert world.run(timeout=20.0) == gate.EXIT_GAVE_UP == names.GATE_GAVE_UP
     at, line = world.said[-1]
     assert 20.0 <= at < 20.1
     assert "gave up after 20 s" in line

@@ -38,6 +38,8 @@ ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 # Names inside a pod.
 CONTAINER: Final = "tensorflow"
 GATE_CONTAINER: Final = "tfgpu-peer-gate"
+GATE_GAVE_UP: Final = 1
+"""Exit code of the peer gate when its peers did not come in time."""
 PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
 MAX_NAME_LENGTH: Final = 48
@@ -113,6 +115,7 @@ class Reason(StrEnum):
     FORBIDDEN = "Forbidden"
     TEMPLATE_REFUSED = "TemplateRefused"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    SCHEDULE_TIMEOUT_EXCEEDED = "ScheduleTimeoutExceeded"
     # Running
     STARTING = "Starting"
     ALL_READY = "AllReady"

@@ -24,6 +24,7 @@ from tests.harness.scenario import (
     then,
 )
 from tests.harness.scenarios.common import FAILED, MWM, PENDING, STATUS, SUCCEEDED, submit
+from tests.harness.world import World
 
 from tfgpujob import names
 from tfgpujob.shell.ports import ApiError
@@ -51,6 +52,20 @@ _MISFIT = {
         }
     }
 }
+
+
+_WHO_WAS_MISSING = {
+    f"{STATUS}{where}": "who was missing when it was noticed"
+    for where in (
+        "lastFailure/message",
+        *(f"conditions/{ended}/message" for ended in ("Failed", "Finished", "Running")),
+        "replicaStatuses/worker/failed",
+    )
+}
+
+
+def _add_a_gpu(world: World) -> None:
+    world.scheduler.gpus += 1
 
 
 REFUSALS = (
@@ -136,17 +151,54 @@ REFUSALS = (
         phases=SUCCEEDED,
     ),
     Scenario(name="invalid", script=(submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)),), phases=PENDING),
+    # One worker waits at the peer gate for the other, and the gate gives up when the start does, or before an
+    # operator that was away.
     Scenario(
         name="unschedulable",
-        forgives={f"{STATUS}lastFailure/message": "who was missing when it was noticed"},
+        forgives=_WHO_WAS_MISSING,
+        script=(
+            submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+            Step(shows("train", "Created", "False", "StartDeadlineExceeded"), _add_a_gpu),
+        ),
+        schedulable_gpus=1,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="unschedulable-and-fail-policy",
+        forgives=_WHO_WAS_MISSING,
+        script=(
+            submit(
+                job(
+                    "train",
+                    worker=2,
+                    run_policy={"startDeadlineSeconds": 30, "startPolicy": "Fail", "cleanPodPolicy": "All"},
+                )
+            ),
+        ),
+        schedulable_gpus=1,
+        phases=FAILED,
+    ),
+    Scenario(
+        name="schedule-timeout",
+        forgives=_WHO_WAS_MISSING,
+        script=(
+            submit(job("train", worker=2, run_policy={"schedulingPolicy": {"scheduleTimeoutSeconds": 20}})),
+            Step(shows("train", "Created", "False", "ScheduleTimeoutExceeded"), _add_a_gpu),
+        ),
+        schedulable_gpus=1,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="image-missing-then-pushed",
+        forgives=_WHO_WAS_MISSING,
         script=(
             submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
             Step(
                 shows("train", "Created", "False", "StartDeadlineExceeded"),
-                lambda world: setattr(world.scheduler, "gpus", 2),
+                lambda world: world.kubelet.missing_images.clear(),
             ),
         ),
-        schedulable_gpus=1,
+        missing_images=frozenset({"example.com/train:1"}),
         phases=SUCCEEDED,
     ),
 )

@@ -80,6 +80,10 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
         ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),
         ({"runPolicy": {"suspend": True}}, "nothing is created until it is off"),
         ({"runPolicy": {"startPolicy": "Fail", "startDeadlineSeconds": 90}}, "not ready within 1m30s"),
+        (
+            {"runPolicy": {"schedulingPolicy": {"scheduleTimeoutSeconds": 90}}},
+            "when not on nodes within 1m30s (scheduleTimeoutSeconds) and ready within 30m00s",
+        ),
         ({"runPolicy": {"activeDeadlineSeconds": 3660}}, "active for 1h01m, restarts included"),
         ({"runPolicy": {"ttlSecondsAfterFinished": 61, "cleanPodPolicy": "All"}}, "1m01s later the job is deleted"),
         ({"replicaSpecs": NEVER_BUT_THE_CHIEF}, "When a chief fails, an exit code below 128"),

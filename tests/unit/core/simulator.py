@@ -149,6 +149,12 @@ class World:
         self.pod(name)["status"] = {**kept, **status}
         self.settle()
 
+    def gives_up_at_gate(self, name: str) -> None:
+        """Its peer gate has waited as long as it may."""
+        gate = {"name": names.GATE_CONTAINER, "state": {"terminated": {"exitCode": names.GATE_GAVE_UP}}}
+        self.pod(name)["status"] = {"phase": "Failed", "initContainerStatuses": [gate]}
+        self.settle()
+
     def waits(self, name: str, reason: str, message: str) -> None:
         scheduled = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         self.pod(name)["status"] = {"phase": "Pending", "conditions": [scheduled]}
@@ -303,7 +309,8 @@ class World:
     def _store(self, kind: Kind, body: Mapping[str, Any]) -> None:
         self._uids += 1
         copy = deepcopy(dict(body))
-        copy["metadata"] = {**copy["metadata"], "uid": f"uid-{self._uids}", "resourceVersion": "1"}
+        born = {"uid": f"uid-{self._uids}", "resourceVersion": "1", "creationTimestamp": timestamp(self.now)}
+        copy["metadata"] = {**copy["metadata"], **born}
         self.objects[kind, copy["metadata"]["name"]] = copy
 
     def _touch_job(self) -> None:

@@ -21,8 +21,9 @@ def said(job: dict[str, Any]) -> str:
 SAVED = {**make.TRAINER, "output": {"claim": "results"}}
 
 
-def test_a_job_without_surprises_needs_no_advice() -> None:
-    assert said(make.job(trainer=SAVED)) == "The spec is valid."
+@pytest.mark.parametrize("policy", [{}, {"priorityClass": "high", "scheduleTimeoutSeconds": 300}])
+def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None:
+    assert said(make.job(trainer=SAVED, run={"schedulingPolicy": policy})) == "The spec is valid."
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,11 @@ def test_a_job_without_surprises_needs_no_advice() -> None:
         (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy need spec.trainer"),
         (
             make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}),
-            "schedulingPolicy.queue has no effect",
+            "spec.runPolicy.schedulingPolicy.queue has no effect: tell the scheduler in each role's template",
+        ),
+        (
+            make.job(trainer=SAVED, run={"schedulingPolicy": {"scheduleTimeoutSeconds": 1800}}),
+            "scheduleTimeoutSeconds (1800 s) has no effect: startDeadlineSeconds (1800 s) is over before",
         ),
     ],
 )

@@ -49,6 +49,21 @@ def test_a_pod_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
+    ("container", "state", "gave_up"),
+    [
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 1}}, True),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 0}}, False),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 143}}, False),
+        (names.GATE_CONTAINER, {"running": {}}, False),
+        ("fetch", {"terminated": {"exitCode": 1}}, False),
+    ],
+)
+def test_who_gave_up_at_the_peer_gate(container: str, state: dict[str, Any], gave_up: bool) -> None:
+    found = trim_pod(pod(status={"phase": "Failed", "initContainerStatuses": [{"name": container, "state": state}]}))
+    assert found.gave_up_at_gate is gave_up
+
+
+@pytest.mark.parametrize(
     "owner",
     [
         {**OWNER, "controller": False},

@@ -153,18 +153,29 @@ def test_a_peer_gate_that_gave_up_while_the_operator_was_away_is_no_failure_of_t
     world.settle()
     world.stop()
     world.advance(seconds=61)
-    world.pod("train-worker-0")["status"] = {"phase": "Failed"}
+    world.gives_up_at_gate("train-worker-0")
     world.start()
     assert world.condition("Failed") == "True/StartDeadlineExceeded"
     assert (world.status["attempt"], world.status.get("restarts", 0)) == (1, 0)
 
 
-def test_an_init_container_that_fails_before_the_deadline_is_one() -> None:
+def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too() -> None:
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    world.advance(seconds=59)
+    world.gives_up_at_gate("train-worker-0")
+    assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])
+    assert (world.status["attempt"], world.status.get("restarts", 0)) == (2, 0)
+
+
+@pytest.mark.parametrize("seconds", [30, 90])
+def test_another_init_container_that_fails_is_a_failure_whenever_it_does(seconds: int) -> None:
     world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
     world.settle()
-    world.advance(seconds=30)
+    world.stop()
+    world.advance(seconds=seconds)
     world.pod("train-worker-0")["status"] = {"phase": "Failed"}
-    world.settle()
+    world.start()
     assert world.status["restarts"] == 1
 
 

@@ -150,15 +150,16 @@ class SchedulingPolicy(Model):
     """spec.runPolicy.schedulingPolicy."""
 
     min_available: Positive | None = None
-    """Pods that must fit before any starts. Absent: all of the job."""
+    """Kept from a TFJob, without effect: what a scheduler is to know stands in the template of each role."""
     queue: Text | None = None
-    """Queue of the scheduler to wait in."""
+    """Kept from a TFJob, without effect: what a scheduler is to know stands in the template of each role."""
     min_resources: Annotated[dict[str, Quantity], Field(max_length=64)] | None = None
-    """Resources that must be free before any pod starts, such as cpu: 16."""
+    """Kept from a TFJob, without effect: what a scheduler is to know stands in the template of each role."""
     priority_class: Text | None = None
     """PriorityClass of the pods, from the next one that is created; a template's own priorityClassName wins."""
     schedule_timeout_seconds: Positive | None = None
-    """Seconds to wait for the group to be scheduled."""
+    """Seconds in which all required pods must have a node. After that all are released, and startPolicy decides, as
+    after startDeadlineSeconds, which also counts pulling images and starting. Absent: only startDeadlineSeconds."""
 
 
 class RunPolicy(Model):
@@ -207,8 +208,8 @@ class RunPolicy(Model):
     """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. Anything else: this operator does
     not touch it."""
     scheduling_policy: SchedulingPolicy | None = None
-    """Wishes to the scheduler. This release acts on priorityClass; Accepted names the others. What starts, starts
-    whole without it: see startDeadlineSeconds."""
+    """How the pods are scheduled: priorityClass and scheduleTimeoutSeconds. What starts, starts whole without it: see
+    startDeadlineSeconds."""
     failure_log_lines: Annotated[int, Field(ge=0, le=100)] = 20
     """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes. 0: none."""
 

@@ -14,6 +14,7 @@ from tfgpujob.api import (
     gpus,
     replicas_in_sync,
 )
+from tfgpujob.core import scheduling
 from tfgpujob.core.budgets import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.failure import FIRST_RETRYABLE
 from tfgpujob.core.plan import Plan, replica_specs
@@ -61,8 +62,9 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
     pods = "The pod is" if required == 1 else f"All {required} required pods are"
     late = "the job fails" if policy.start_policy is StartPolicy.FAIL else "all is released and tried again later"
-    limit = duration(policy.start_deadline_seconds)
-    yield "start", f"{pods} created at once; when not ready within {limit} (startDeadlineSeconds), {late}."
+    limit, timeout = duration(policy.start_deadline_seconds), scheduling.timeout(spec)
+    on_nodes = f"on nodes within {duration(timeout)} (scheduleTimeoutSeconds) and " if timeout is not None else ""
+    yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
     if Role.EVALUATOR in plan.counts:
         yield "start", "The evaluator is never waited for, and its failures cost the job nothing."
 

@@ -85,5 +85,10 @@ def _scheduling(policy: Part, target: dict[str, Any]) -> None:
     source.move(wishes, *_SCHEDULING)
     source.close()
     target["schedulingPolicy"] = wishes
-    text = "is kept, as a wish to a scheduler; the job's Accepted condition says whether this release acts on it"
-    source.note(Effect.CHANGED, "", text)
+    for field in ("queue", "minAvailable", "minResources"):
+        if field in wishes:
+            text = "is kept and has no effect: the templates' labels and annotations tell a scheduler such things"
+            source.note(Effect.CHANGED, field, text)
+    if "scheduleTimeoutSeconds" in wishes:
+        text = "is the operator's: pods without a node by then are released with all the others, and tried again"
+        source.note(Effect.CHANGED, "scheduleTimeoutSeconds", text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy
+from tfgpujob.core import scheduling
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.scope import restarts_alone
 from tfgpujob.names import Condition, Reason, Role, Strategy
@@ -28,11 +29,20 @@ def advice(spec: JobSpec) -> Iterator[str]:
     if spec.trainer is None and (spec.run_policy.stall_seconds or spec.run_policy.stall_policy is StallPolicy.RESTART):
         yield "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer: other programs don't tell their steps."
     for field in _without_effect(spec.run_policy):
-        yield f"spec.runPolicy.{field} has no effect in this release."
+        yield (
+            f"spec.runPolicy.schedulingPolicy.{field} has no effect: tell the scheduler in each role's template, by "
+            "schedulerName and its own labels and annotations."
+        )
+    timeout, deadline = scheduling.timeout(spec), spec.run_policy.start_deadline_seconds
+    if timeout is not None and timeout >= deadline:
+        yield (
+            f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "
+            f"startDeadlineSeconds ({deadline} s) is over before."
+        )
 
 
 def _without_effect(policy: RunPolicy) -> Iterator[str]:
-    """Fields of the API that no policy acts on yet. An author who sets one must hear of it."""
+    """Wishes to a scheduler that pods can't carry. An author who has one must hear of it."""
     if policy.scheduling_policy is not None:
         given = policy.scheduling_policy.model_dump(by_alias=True, exclude_none=True)
-        yield from (f"schedulingPolicy.{field}" for field in given if field != "priorityClass")
+        yield from (field for field in given if field in {"minAvailable", "minResources", "queue"})

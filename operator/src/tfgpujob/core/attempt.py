@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import complete, finished, replica_restart, restart, scope, stall, start, success
+from tfgpujob.core import complete, finished, replica_restart, restart, scheduling, scope, stall, start, success
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods, open_case
 from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft, moment, timestamp
-from tfgpujob.core.failure import Cause, Failure, failures, to_blame
+from tfgpujob.core.failure import Failure, failures, to_blame
 from tfgpujob.core.plan import ReplicaId, replica_specs, resolve
 from tfgpujob.core.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.view import View, has_ended
@@ -112,24 +112,13 @@ def _lost_or_failed(case: Case) -> Outcome | None:
         return Outcome(lookups=unconfirmed)
     policies = {role: replica.restart_policy for role, replica in replica_specs(case.spec).items()}
     found = failures(case.view, policies, frozenset(vanished))
-    if not found or _gave_up_at_the_gate(case, found):
+    if not found:
         return None
     failure = to_blame(found)
     patience_ends = _patience_for_the_cause(case.view, failure, case.now)
     if patience_ends is not None and case.now < patience_ends:
         return case.waiting(patience_ends)
     return _again(case, found)
-
-
-def _gave_up_at_the_gate(case: Case, found: Sequence[Failure]) -> bool:
-    """The start deadline is over, and no program has failed: only peer gates, which give up at about the same time.
-
-    While the operator is away they are the first to do so. It is the start that was too late.
-    """
-    deadline = start.start_deadline(case.draft, case.spec)
-    if deadline is None or case.now < deadline:
-        return False
-    return all(f.exit_code is None and not f.reason and f.cause is not Cause.DISRUPTION for f in found)
 
 
 def _stands_still(case: Case) -> Outcome | None:
@@ -176,16 +165,27 @@ def _edited(case: Case) -> Outcome | None:
 
 
 def _started_too_late(case: Case) -> Outcome | None:
-    deadline = start.start_deadline(case.draft, case.spec)
-    if deadline is None or case.now < deadline:
+    found = _late(case)
+    if found is None or (_required_missing(case) and not case.draft.is_true(Condition.CREATED)):
         return None
-    if _required_missing(case) and not case.draft.is_true(Condition.CREATED):
-        return None
-    found = start.too_late(case.spec, case.view)
     if start.fails_at_once(case.spec):
         finished.fail(case.draft, found.reason, found.message)
         return _over(case)
     return complete.release(case, found, resolve(case.spec, case.config))
+
+
+def _late(case: Case) -> start.Problem | None:
+    """Which clock of a start has run out. The scheduler's word says more than that not all are ready.
+
+    The peer gates' clocks are as long as the start's, and the first to run out while the operator is away.
+    """
+    scheduled_by = scheduling.schedule_deadline(case.draft, case.spec, case.view)
+    if scheduled_by is not None and case.now >= scheduled_by:
+        return scheduling.too_long(case.spec, case.view)
+    ready_by = start.start_deadline(case.draft, case.spec)
+    gave_up = any(pod.gave_up_at_gate for pod in case.view.pods.values())
+    is_late = gave_up or (ready_by is not None and case.now >= ready_by)
+    return start.too_late(case.spec, case.view) if is_late else None
 
 
 def _incomplete(case: Case) -> Outcome | None:

@@ -12,6 +12,7 @@ from tfgpujob.core.draft import Draft
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.restart_records import to_status
+from tfgpujob.core.scheduling import schedule_deadline
 from tfgpujob.core.snapshot import Config, Delete, Kind, Object, Outcome, Pod, Snapshot
 from tfgpujob.core.start import start_deadline
 from tfgpujob.core.view import View, build_view
@@ -42,6 +43,7 @@ class Case:
             *looks,
             active_deadline(self.spec.run_policy, self.draft.fields),
             start_deadline(self.draft, self.spec),
+            schedule_deadline(self.draft, self.spec, self.view),
         )
         due = (at for at in clocks if at is not None and at > self.now)
         return Outcome(status=self.draft.done(), requeue_at=min(due, default=None))

@@ -92,6 +92,7 @@ _BY_REASON = {
     str(Reason.NAME_TAKEN): Diagnosis.REFUSED,
     str(Reason.TEMPLATE_REFUSED): Diagnosis.REFUSED,
     str(Reason.START_DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
+    str(Reason.SCHEDULE_TIMEOUT_EXCEEDED): Diagnosis.UNSCHEDULABLE,
     str(Reason.DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
 }
 _BY_TRAINER = {

@@ -87,7 +87,8 @@ def to_blame(found: Sequence[Failure]) -> Failure:
 
 def _stopped(view: View, replica: ReplicaId) -> bool:
     pod = view.pods.get(replica)
-    if pod is None or view.succeeded(replica):
+    if pod is None or view.succeeded(replica) or pod.gave_up_at_gate:
+        # Who gave up waiting for the others has not failed: the start was too late.
         return False
     return has_failed(pod) or pod.deleting or view.lost(replica)
 

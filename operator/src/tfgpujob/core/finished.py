@@ -20,7 +20,13 @@ from tfgpujob.core.view import build_view, has_ended
 from tfgpujob.names import Condition, Phase, Reason
 
 _NEVER_STARTED = frozenset(
-    {Reason.START_DEADLINE_EXCEEDED, Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN, Reason.TEMPLATE_REFUSED}
+    {
+        Reason.START_DEADLINE_EXCEEDED,
+        Reason.SCHEDULE_TIMEOUT_EXCEEDED,
+        Reason.QUOTA_EXCEEDED,
+        Reason.FORBIDDEN,
+        Reason.TEMPLATE_REFUSED,
+    }
 )
 """Ends of a job that never had all its pods: all or none, so that cleanPodPolicy None keeps none that runs."""
 

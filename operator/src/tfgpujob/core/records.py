@@ -46,6 +46,7 @@ def trim_pod(obj: Object) -> Pod:
         waiting_message=waiting_message,
         disrupted=conditions.get("DisruptionTarget", _EMPTY).get("status") == "True",
         termination=_termination(container),
+        gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
         started_at=status.get("startTime") or "",
     )
@@ -93,6 +94,14 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
         message=ended.get("message") or "",
         finished_at=ended.get("finishedAt") or "",
     )
+
+
+def _gave_up_at_gate(status: Mapping[str, Any]) -> bool:
+    for container in status.get("initContainerStatuses") or ():
+        if container.get("name") == names.GATE_CONTAINER:
+            ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
+            return bool(ended.get("exitCode") == names.GATE_GAVE_UP)
+    return False
 
 
 def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:

@@ -67,6 +67,8 @@ class Pod:
     disrupted: bool
     """The DisruptionTarget condition is True."""
     termination: Termination | None
+    gave_up_at_gate: bool = False
+    """Its program never began: the peer gate has waited for the others as long as it may."""
     ip: str = ""
     """Where its processes answer; empty until it has one."""
     started_at: str = ""

@@ -25,7 +25,14 @@ _LOG_CAUSES: Final = frozenset(
 )
 """Failures of which the replica's log says more."""
 
-_OBSTACLES: Final = frozenset({Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN, Reason.START_DEADLINE_EXCEEDED})
+_OBSTACLES: Final = frozenset(
+    {
+        Reason.QUOTA_EXCEEDED,
+        Reason.FORBIDDEN,
+        Reason.START_DEADLINE_EXCEEDED,
+        Reason.SCHEDULE_TIMEOUT_EXCEEDED,
+    }
+)
 """Reasons for which pods can't be created; others only say that it is not their turn yet."""
 
 
