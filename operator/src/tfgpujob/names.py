@@ -141,3 +141,8 @@ class Reason(StrEnum):
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DISRUPTION_LIMIT_EXCEEDED = "DisruptionLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+
+def port_name(number: int) -> str:
+    """The name of a task's port in its pod: those of further processes are numbered."""
+    return PORT_NAME if number == PORT else f"{PORT_NAME}-{number - PORT}"

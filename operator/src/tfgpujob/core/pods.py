@@ -131,8 +131,7 @@ def _ports(container: dict[str, Any], tasks: tuple[int, ...]) -> None:
     ports: list[dict[str, Any]] = container.setdefault("ports", [])
     for number in tasks:
         if all(port.get("containerPort") != number for port in ports):
-            name = names.PORT_NAME if number == names.PORT else f"{names.PORT_NAME}-{number - names.PORT}"
-            ports.append({"name": name, "containerPort": number})
+            ports.append({"name": names.port_name(number), "containerPort": number})
 
 
 def _gpu_request(container: dict[str, Any], resource: str, count: int) -> None:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.gpu import processes
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.api.template import PodTemplate, items
-from tfgpujob.names import CONTAINER, GROUP, PORT, PORT_NAME
+from tfgpujob.names import CONTAINER, GROUP, PORT, port_name
 
 _PREFIX = f"{GROUP}/"
 _RESERVED = "tfgpu-"
@@ -84,12 +85,17 @@ def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
                 yield Invalid(f"{path}.spec.{place}.env[{index}]", f"{variable.name} is not yours to set", fix)
 
 
-def _port(template: PodTemplate, path: str) -> Iterator[Invalid]:
-    place, container = template.spec.training_container() or ("", None)
-    for index, port in items(container, "ports") if container else ():
-        if port.get("name") == PORT_NAME and port.get("containerPort") != PORT:
-            problem = f"{PORT_NAME} is the name of port {PORT}, on which the replicas find each other"
-            yield Invalid(f"{path}.spec.{place}.ports[{index}].name", problem, "give your port another name")
+def _port(job: Job) -> Iterator[Invalid]:
+    for role, template in job.templates.items():
+        tasks = processes(job.spec, role, getattr(job.spec.replica_specs, role))
+        ours = {port_name(number): number for number in range(PORT, PORT + tasks)}
+        place, container = template.spec.training_container() or ("", None)
+        for index, port in items(container, "ports") if container else ():
+            name, number = port.get("name"), port.get("containerPort")
+            if name in ours and number != ours[name]:
+                field = f"spec.replicaSpecs.{role}.template.spec.{place}.ports[{index}].name"
+                problem = f"{name} is the name of port {ours[name]}, on which the replicas find each other"
+                yield Invalid(field, problem, "give your port another name")
 
 
 def _duplicates(template: PodTemplate, path: str) -> Iterator[Invalid]:
@@ -151,7 +157,7 @@ RULES = (
     ),
     JobRule("template.own-labels", each_template(_own_labels), only_python=_TWO_LISTS),
     JobRule("template.own-env", each_template(_own_env), only_python=_TWO_LISTS),
-    JobRule("template.port", each_template(_port), only_python=_TWO_LISTS),
+    JobRule("template.port", _port, only_python=_TWO_LISTS),
     JobRule("template.duplicate-containers", each_template(_duplicates), only_python=_TWO_LISTS),
     JobRule("template.reserved-names", each_template(_reserved), only_python=_TWO_LISTS),
 )
