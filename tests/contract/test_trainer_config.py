@@ -32,6 +32,7 @@ FULL: dict[str, Any] = {
     "accumulate": 3,
     "precision": "mixed_bfloat16",
     "jit": "replica",
+    "allReduce": "float16",
     "recompute": ["block_*"],
     "classWeights": {"0": 1, "1": 8.5},
     "steps": 5_000_000_000,
@@ -193,6 +194,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "a best without evaluations": ("evaluate", {}),
     "layers on a GPU that is no number": ("placement", {"encoder_*": "1"}),
     "XLA everywhere": ("jit", "all"),
+    "gradients in a byte": ("allReduce", "float8"),
 }
 
 

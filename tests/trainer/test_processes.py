@@ -66,6 +66,18 @@ def test_the_saved_model_computes_what_the_model_computes(exact_pair, launch):
     assert np.abs(loaded.serve(x) - keras.saving.load_model(output / "model.keras")(x)).max() < 1e-12
 
 
+def test_gradients_that_travel_as_float16_are_near_the_exact_ones_and_alike(launch, exact_pair):
+    output = launch.directory / "half"
+    tasks = launch.start_workers(trainer_config(output, allReduce="float16"))
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    first, second = (t.ended["summary"] for t in tasks)
+    assert first["weightsSha256"] == second["weightsSha256"] != exact_pair[0].ended["summary"]["weightsSha256"]
+    exact = plain_keras_weights(epochs=5)
+    off = np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(weights(output), exact, strict=True)))
+    assert off < 1e-3 * np.sqrt(sum((b**2).sum() for b in exact))
+    assert "allReduce: float16: a gradient's element is off by at most" in tasks[0].log
+
+
 def test_a_directory_that_is_not_shared_is_said(exact_pair, launch):
     assert all("is not shared by the workers" in t.log for t in exact_pair)
     assert not (launch.directory / "own1" / "model.keras").exists()

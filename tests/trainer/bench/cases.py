@@ -99,6 +99,20 @@ def settings_compared(**settings: Any) -> Callable[[int, int], Any]:
     return case
 
 
+def half_all_reduce(rounds: int, steps: int) -> Any:
+    """Two workers that send 2.4 million gradients a step, as float16 and as they are."""
+    strategy = strategies()
+    data = trials.arrays((256,), 64 * 32)
+    return trials.in_turns(
+        {
+            "exact": trials.trainers(trials.dense_model, data, 64, strategy),
+            "half": trials.trainers(trials.dense_model, data, 64, strategy, allReduce="float16"),
+        },
+        rounds,
+        steps,
+    )
+
+
 def memory_of(**settings: Any) -> Callable[[int, int], Any]:
     """MiB that the steps of the wide model need above what the process had before the first."""
 
@@ -156,6 +170,7 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "multi_worker_mirrored": against_hand_written(1),
     "conv_copies": against_copies("conv_model", (32, 32, 3), 128),
     "dense_copies": against_copies("dense_model", (256,), 1024, accumulate=16),
+    "half_all_reduce": half_all_reduce,
     "accumulation": settings_compared(accumulate=8),
     "accumulation_memory": memory_of(accumulate=8),
     "recompute": settings_compared(recompute=["block*"]),

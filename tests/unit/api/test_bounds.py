@@ -71,6 +71,7 @@ FULL: dict[str, Any] = {
         "accumulate": 2,
         "precision": "mixed_float16",
         "jit": "replica",
+        "allReduce": "float16",
         "recompute": ["block_*"],
         "classWeights": {"0": 0.5},
         "epochs": 1,

@@ -20,6 +20,7 @@ ASKED: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
     "class weights": ("classWeights", lambda c: bool(c.class_weights)),
     "recompute": ("recompute", lambda c: bool(c.recompute)),
     "jit: replica": ("jit: replica", lambda c: c.jit == "replica"),
+    "allReduce: float16": ("allReduce", lambda c: c.all_reduce == "float16"),
     "placement": ("placement", lambda c: bool(c.placement)),
     "deterministic": ("deterministic", lambda c: c.deterministic),
     "a profile": ("profile.steps", lambda c: c.profile.steps is not None),

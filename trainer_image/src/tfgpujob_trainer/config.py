@@ -203,6 +203,7 @@ class TrainerConfig:
     accumulate: int | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
     jit: Literal["none", "replica"] = "none"
+    all_reduce: Literal["float16"] | None = None
     recompute: tuple[str, ...] = ()
     placement: Mapping[str, int] = field(default_factory=dict)
     class_weights: Mapping[str, float] = field(default_factory=dict)
@@ -274,6 +275,7 @@ OF_TRAINING = (
     "steps",
     "accumulate",
     "jit",
+    "allReduce",
     "recompute",
     "placement",
     "classWeights",

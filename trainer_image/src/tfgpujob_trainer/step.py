@@ -24,6 +24,7 @@ from tfgpujob_trainer.metrics import check_metrics, metric_variables
 from tfgpujob_trainer.microbatch import accumulate
 from tfgpujob_trainer.strategy import kind
 from tfgpujob_trainer.support import require
+from tfgpujob_trainer.wire import sum_as_float16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,11 @@ class Steps:
         spec: Any,
         *,
         jit: bool = False,
+        half: bool = False,
         class_weights: Mapping[str, float] | None = None,
     ) -> None:
         self._strategy, self._model, self._lifted = strategy, model, lifted
+        self._half = half and strategy.num_replicas_in_sync > 1
         self._weigh = weigher(class_weights or {})
         self._devices = strategy.extended.worker_devices
         with tf.device("/cpu:0"):
@@ -71,6 +74,8 @@ class Steps:
         self._statistics = moving_statistics(model)
         self.notes = [*self._loss.notes, *_batch_statistics(model, kind(strategy), lifted.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
+        if half:
+            self.notes += require("allReduce: float16", kind(strategy), "allReduce: float16")
         inputs = (spec,) * len(self._devices)
         self._train = self._compile(partial(self._train_replica, self._sums), inputs)
         self._train_jitted = None
@@ -128,7 +133,7 @@ class Steps:
         message = self._message(groups, stop, own_seconds)
         message["gradients"] = gradients
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
-        message, times = self._all_reduce(message)
+        message, times = self._sum_up(message)
         applied = self._apply(self._combine(message))
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
@@ -230,7 +235,13 @@ class Steps:
         told = [message[name] for name in ("groups", "metrics", "own_seconds")]
         return message["stop"], message["not_finite"], applied, *told, times
 
-    def _all_reduce(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    def _sum_up(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        if not self._half:
+            return self._all_reduce(message)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return sum_as_float16(message, replica, self._strategy.num_replicas_in_sync, self._all_reduce)
+
+    def _all_reduce(self, message: Any) -> tuple[Any, Any]:
         """Sum a structure of tensors over all replicas in one collective for each dtype.
 
         Returns the sums, and the times at which this replica had its own numbers and everybody's.

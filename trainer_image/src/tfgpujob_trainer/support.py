@@ -3,7 +3,8 @@
 It drives the trainer's refusals and notes, the page in the documentation, and which tests are run.
 Exact means: the weights are those of plain Keras on one device with the same global batches. Per micro-batch means:
 those of one device with the same micro-batches, whatever the number of replicas. Asynchronous means: exact is each
-step by itself, but its gradient may be of weights that are some steps old.
+step by itself, but its gradient may be of weights that are some steps old. Bounded means: each step's gradient differs
+from the exact one by at most what the reason says.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tfgpujob_trainer.exits import ConfigError
 class Verdict:
     """How a technique fares under a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
 
-    kind: Literal["exact", "per micro-batch", "asynchronous", "per worker", "refused"]
+    kind: Literal["exact", "per micro-batch", "asynchronous", "bounded", "per worker", "refused"]
     reason: str = ""
     fix: str = ""
 
@@ -41,6 +42,12 @@ _SCRIPT = "run it as your own script: remove spec.trainer"
 _MICRO_BATCH = Verdict(
     "per micro-batch", "batch statistics are each micro-batch's own, as with Keras' gradient_accumulation_steps"
 )
+_HALF = Verdict(
+    "bounded",
+    "a gradient's element is off by at most 2**-11 of the sum of the replicas' magnitudes, times their number; sparse "
+    "gradients, losses and metrics are exact",
+)
+_NO_ALL_REDUCE = Verdict("refused", _IN_STEP, "remove it: there is no all-reduce")
 _WHOLE = Verdict("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
 
 
@@ -81,6 +88,7 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "class weights": _everywhere(EXACT, ASYNCHRONOUS),
     "recompute": _everywhere(EXACT),
     "jit: replica": _everywhere(EXACT),
+    "allReduce: float16": _alone_and_together(EXACT, _HALF, _NO_ALL_REDUCE),
     "deterministic": _everywhere(EXACT),
     "a profile": _everywhere(EXACT),
     "data without an end": _everywhere(EXACT, _NEEDS_END),

@@ -182,7 +182,8 @@ def make_steps(
         return ServerSteps(strategy_, model, lifted, spec, data.fingerprint(), class_weights=settings.class_weights)
     draw_per_replica(model)
     jit = settings.jit == "replica"
-    return Steps(strategy_, model, lifted, spec, jit=jit, class_weights=settings.class_weights)
+    half = settings.all_reduce == "float16"
+    return Steps(strategy_, model, lifted, spec, jit=jit, half=half, class_weights=settings.class_weights)
 
 
 def assemble(

@@ -41,6 +41,12 @@ class Jit(StrEnum):
     REPLICA = "replica"
 
 
+class AllReduce(StrEnum):
+    """spec.trainer.allReduce."""
+
+    FLOAT16 = "float16"
+
+
 class Direction(StrEnum):
     """spec.trainer.best.mode."""
 
@@ -208,6 +214,9 @@ class TrainerSpec(Model):
     jit: Annotated[Jit, Field(strict=False)] = Jit.NONE
     """replica: compile the forward and backward pass of each replica with XLA. The all-reduce stays outside, and a
     short last batch of an epoch runs without."""
+    all_reduce: Annotated[AllReduce | None, Field(strict=False)] = None
+    """float16: send gradients between replicas as float16, each scaled so that it cannot overflow. Half the bytes, for
+    an error of at most 0.05 % of the summed magnitudes for each replica. Absent: in their own type, exactly."""
     recompute: Annotated[list[Text], Field(min_length=1, max_length=100)] | None = None
     """Names of layers, such as block_*, whose activations are dropped in the forward pass and computed again in the
     backward pass: less memory for more time, with the same result."""

@@ -15,6 +15,7 @@ OF_TRAINING = (
     "steps",
     "accumulate",
     "jit",
+    "allReduce",
     "recompute",
     "placement",
     "classWeights",

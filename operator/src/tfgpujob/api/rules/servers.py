@@ -26,6 +26,7 @@ def _together(job: Job) -> Iterator[Invalid]:
         ("precision", trainer.precision is Precision.MIXED_FLOAT16, _BFLOAT),
         ("recompute", bool(trainer.recompute), _REMOVE),
         ("jit", trainer.jit is not Jit.NONE, _REMOVE),
+        ("allReduce", trainer.all_reduce is not None, _NO_ALL_REDUCE),
         ("deterministic", trainer.deterministic, _REMOVE),
         ("profile.steps", trainer.profile.steps is not None, _REMOVE),
         ("data.stepsPerEpoch", trainer.data.steps_per_epoch is not None, _END),
@@ -48,6 +49,7 @@ def _one_gpu(job: Job) -> Iterator[Invalid]:
 
 _LOWER = "remove it: a step is one global batch on one worker, so lower globalBatchSize"
 _BFLOAT = "use mixed_bfloat16 or float32"
+_NO_ALL_REDUCE = "remove it: there is no all-reduce"
 _REMOVE = "remove it"
 _END = "remove it: return data with an end, so that a batch has a number"
 
@@ -69,6 +71,7 @@ RULES = (
             _cel("!has(self.trainer.precision)", "self.trainer.precision != 'mixed_float16'", "mixed_float16", _BFLOAT),
             _cel("!has(self.trainer.recompute)", "size(self.trainer.recompute) == 0", "recompute", _REMOVE),
             _cel("!has(self.trainer.jit)", "self.trainer.jit == 'none'", "jit", _REMOVE),
+            _cel("!has(self.trainer.allReduce)", "", "allReduce", _NO_ALL_REDUCE),
             _cel("!has(self.trainer.deterministic)", "!self.trainer.deterministic", "deterministic", _REMOVE),
             _cel("!has(self.trainer.profile)", "!has(self.trainer.profile.steps)", "profile.steps", _REMOVE),
             _cel("!has(self.trainer.data)", "!has(self.trainer.data.stepsPerEpoch)", "data.stepsPerEpoch", _END),
