@@ -1,11 +1,18 @@
-"""What TensorBoard shows of a run: scalars of training and evaluation, by step."""
+"""What TensorBoard shows of a run: scalars of training and evaluation, by step.
+
+Written from numbers alone, without tf.summary: at the first use of an operation the chief of ParameterServer tells
+every worker of it and waits for all answers, so that a worker's silence would hold it here.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import tensorflow as tf
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 
 class Scalars:
@@ -13,15 +20,13 @@ class Scalars:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._writers: dict[str, EventFileWriter] = {}
 
     def write(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Add the values of `train` or `validation` at `step`; readers see them when this returns."""
         if split not in self._writers:
-            self._writers[split] = tf.summary.create_file_writer(str(self._directory / split))
+            self._writers[split] = EventFileWriter(str(self._directory / split))
         writer = self._writers[split]
-        # The epochs' and the replicas' graphs have nothing to do with it, wherever this is called from.
-        with tf.init_scope(), writer.as_default():
-            for name, value in values.items():
-                tf.summary.scalar(name, value, step=step)
+        for name, value in values.items():
+            writer.add_event(Event(wall_time=time.time(), step=step, summary=scalar_pb(name, value)))
         writer.flush()
