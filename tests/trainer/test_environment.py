@@ -54,6 +54,12 @@ def test_an_evaluator_is_no_member_of_the_cluster():
         ({"TFGPU_STRATEGY": "MultiWorkerMirrored"}, "without TF_CONFIG", "set TF_CONFIG"),
         ({"TF_CONFIG": "{"}, "TF_CONFIG cannot be read", ""),
         (
+            {"TF_CONFIG": tf_config({"worker": {"0": "w0:1"}, "ps": ["p:1"]}, "worker", 1)},
+            "TF_CONFIG is of worker-1, and its cluster names 1 of role worker",
+            "name every task",
+        ),
+        ({"TF_CONFIG": tf_config({"worker": ["w0:1"]}, "chief", 0)}, "its cluster names 0 of role chief", "name every"),
+        (
             {"TFGPU_GPU_MEMORY_GROWTH": "true", "TFGPU_GPU_MEMORY_LIMIT_MIB": "100"},
             "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
             "keep one of them",

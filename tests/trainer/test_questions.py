@@ -27,8 +27,8 @@ def model(loss="mse", **optimizer):
     return net
 
 
-def tf_config(addresses):
-    value = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+def tf_config(addresses, index=0):
+    value = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     return {"TF_CONFIG": json.dumps(value)}
 
 
@@ -50,12 +50,15 @@ def too_small():
 
 MISTAKES: dict[str, Callable[[], object]] = {
     "accumulation said twice": lambda: lift.lift(model(gradient_accumulation_steps=4), "Mirrored", 8),
-    "a loss that is not reduced": lambda: lift.lift(
-        model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None
+    "an unreduced loss": lambda: lift.lift(model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None),
+    "gradients applied every step *and* on accumulation, in a train_step of its own": lambda: lift.lift(
+        own_step(), "Mirrored", None
     ),
-    "its own train_step": lambda: lift.lift(own_step(), "Mirrored", None),
     "no TF_CONFIG": lambda: environment.read({"TFGPU_STRATEGY": "MultiWorkerMirrored"}),
-    "the same port for two tasks": lambda: environment.read(tf_config(["127.0.0.1:2222", "127.0.0.1:2222"])),
+    "one worker of two in TF_CONFIG": lambda: environment.read(tf_config(["10.0.0.1:2222"], index=1)),
+    "fixed ports: one for two tasks of a machine": lambda: environment.read(
+        tf_config(["127.0.0.1:2222", "127.0.0.1:2222"])
+    ),
     "batched in data()": lambda: source(tf.data.Dataset.range(8).batch(2), "train"),
     "shuffled in data()": lambda: source(tf.data.Dataset.range(8).shuffle(8), "train"),
     "a batch smaller than the replicas": too_small,

@@ -193,12 +193,19 @@ def _tf_config(text: str) -> tuple[dict[str, list[str]], str, int]:
         return {}, "worker", 0
     try:
         config = json.loads(text)
-        cluster = {role: _addresses(tasks) for role, tasks in config.get("cluster", {}).items()}
+        tasks = config.get("cluster", {})
+        cluster = {role: _addresses(of_role) for role, of_role in tasks.items()}
         task = config.get("task", {})
         role, index = str(task.get("type", "worker")), int(task.get("index", 0))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"TF_CONFIG cannot be read: {error}") from error
     _check_addresses([address for addresses in cluster.values() for address in addresses])
+    mine = tasks.get(role, ())
+    if cluster and not (str(index) in mine if isinstance(mine, Mapping) else index < len(mine)):
+        raise ConfigError(
+            f"TF_CONFIG is of {role}-{index}, and its cluster names {len(mine)} of role {role}",
+            "name every task in every TF_CONFIG, in the same order",
+        )
     return cluster, role, index
 
 
