@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import urllib.error
@@ -13,10 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing import plugin_asset_util
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.inprocess import entrypoint, train_module
 
 from tfgpujob_trainer import endpoint
 from tfgpujob_trainer.environment import read
+from tfgpujob_trainer.finish import finish
+from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loop import Position
+from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress
 from tfgpujob_trainer.scoreboard import Scoreboard
 from tfgpujob_trainer.timing import StepTime, Workers
@@ -71,6 +80,36 @@ def test_progress_while_a_run_goes_on(run, launch):
     assert progress["lastCheckpoint"] == {"step": 15, "directory": str(directory)}
 
 
+def test_the_json_line_has_all_that_is_known_of_an_interval(run):
+    line = run[0].progress()[-1]
+    assert (line["step"], line["steps"], line["epoch"], line["epochs"]) == (14, 35, 2, 5)
+    assert line["inputWait"] + line["allReduce"] + line["compute"] == pytest.approx(1, abs=0.01)
+    assert line["workerSeconds"].keys() == {"worker-0"}
+    assert line["metrics"].keys() == {"accuracy"}
+    assert line.keys() >= {"phase", "loss", "examplesPerSecond", "stepSeconds"}
+
+
+def test_every_phase_of_a_run_has_a_heartbeat(monkeypatch, tmp_path):
+    beats: list[str] = []
+    monkeypatch.setattr(Heartbeat, "beat", lambda _, phase, step=0: beats.append(phase))
+    rows = tf.data.Dataset.from_tensor_slices((np.zeros((8, 6), np.float32), np.zeros(8, np.int64)))
+    run = train_module(
+        entrypoint(user_module.model, rows, validation=rows),
+        devices=1,
+        epochs=2,
+        batch=4,
+        seed=1,
+        output=tmp_path,
+        data={"cache": "memory"},
+        evaluate={"everyEpochs": 1},
+        checkpoint={"everyEpochs": 1},
+    )
+    finish(run, run.built.lifted, Position(epoch=2, step=4))
+    phases = [phase for phase, _ in itertools.groupby(beats)]
+    epoch = ["training", "evaluating", "saving"]
+    assert phases == ["caching", "starting", "caching", "starting", *epoch, *epoch, "training", "saving", "exporting"]
+
+
 def test_a_run_from_a_shell_answers_this_machine_alone(run):
     assert run[2] == ["0100007F"]
 
@@ -86,13 +125,28 @@ def test_tensorboard_has_training_and_validation(run, launch):
         return found
 
     train, validation = scalars("train"), scalars("validation")
-    assert train["loss"] == train["accuracy"] == train["examplesPerSecond"] == [7, 14]
+    assert train["loss"] == [7, 14]
+    wanted = ("loss", "accuracy", "examplesPerSecond", "stepSeconds", "inputWait", "allReduce", "compute", "epoch")
+    assert train == {key: [7, 14] for key in wanted}
     assert validation["loss"] == validation["accuracy"] == [7, 14]
 
 
 def test_the_profile_of_the_named_steps_is_written(run, launch):
-    assert list((launch.directory / "out" / "profile").rglob("*.xplane.pb"))
-    assert run[0].log.count("profile written: tensorboard --logdir") == 1
+    output = launch.directory / "out"
+    assert run[0].log.count(f"profile written: tensorboard --logdir {output}\n") == 1
+    # What the Profile page does: it looks at every run that TensorBoard knows for one of its own files.
+    runs = EventMultiplexer().AddRunsFromDirectory(str(output)).Reload().Runs()
+    assert set(runs) == {"profile", "tensorboard/train", "tensorboard/validation"}
+    (profiled,) = plugin_asset_util.ListAssets(str(output / "profile"), "profile")
+    assert list((output / "profile" / "plugins" / "profile" / profiled).glob("*.xplane.pb"))
+
+
+def test_a_profile_of_steps_that_do_not_come_is_said(tmp_path):
+    said: list[str] = []
+    profiler = Profiler((5, 8), tmp_path, said.append)
+    profiler.before(1)
+    profiler.close()
+    assert said == ["no profile: training here did not come to step 5"]
 
 
 def test_json_has_no_numbers_that_json_does_not_know():

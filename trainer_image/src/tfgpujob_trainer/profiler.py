@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 Say = Callable[[str], None]
 
@@ -23,21 +24,27 @@ class Profiler:
             return
         first, last = self._steps
         if not self._running and first <= step <= last:
-            self._attempt(tf.profiler.experimental.start, str(self._directory))
-            self._running = self._steps is not None
+            self._running = self._attempt(tf.profiler.experimental.start, str(self._directory))
         elif self._running and step > last:
             self.close()
 
     def close(self) -> None:
-        """Write what was profiled so far."""
+        """Write what was profiled so far, or say that none of the steps came."""
         if self._running:
-            self._attempt(tf.profiler.experimental.stop)
             self._running = False
-            self._say(f"profile written: tensorboard --logdir {self._directory}")
+            if self._attempt(tf.profiler.experimental.stop):
+                # TensorBoard looks for profiles where there are event files.
+                EventFileWriter(str(self._directory), filename_suffix=".profile-empty").close()
+                self._say(f"profile written: tensorboard --logdir {self._directory.parent}")
+        elif self._steps is not None:
+            self._say(f"no profile: training here did not come to step {self._steps[0]}")
+        self._steps = None
 
-    def _attempt(self, action: Callable[..., None], *arguments: str) -> None:
+    def _attempt(self, action: Callable[..., None], *arguments: str) -> bool:
         try:
             action(*arguments)
         except tf.errors.OpError as error:
             self._say(f"no profile: {error.message}")
             self._steps = None
+            return False
+        return True
