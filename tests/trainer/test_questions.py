@@ -1,4 +1,4 @@
-"""docs/questions.md: the lines that it shows for common mistakes are those that the trainer prints."""
+"""docs/questions.md shows the lines that the trainer prints; the techniques of docs/trainer.md train."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import keras
 import pytest
 import tensorflow as tf
+import yaml
+from tests.trainer.harness import launcher
 
 from tfgpujob_trainer import config, entrypoint, environment, lift, splits
 from tfgpujob_trainer.exits import ConfigError
@@ -85,3 +87,19 @@ def test_every_test_that_the_page_names_exists():
     named = re.findall(r"`(test_\w+)`", PAGE)
     assert named
     assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_the_techniques_of_the_trainers_page_train_together(tmp_path):
+    """Its module with its settings, on two workers that end with equal weights."""
+    section = (ROOT / "docs/trainer.md").read_text().partition("## Techniques\n")[2]
+    module, job = (re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1] for language in ("python", "yaml"))
+    (tmp_path / "techniques.py").write_text(module)
+    settings = yaml.safe_load(job)["spec"]["trainer"]
+    del settings["code"]
+    with launcher(tmp_path) as start:
+        env = {worker: {"TFGPU_CODE_DIR": str(tmp_path)} for worker in range(2)}
+        tasks = start.start_workers({**settings, "output": {"directory": str(tmp_path / "output")}}, env=env)
+        assert [task.wait() for task in tasks] == [0, 0], tasks[0].log
+    assert len({task.ended["summary"]["weightsSha256"] for task in tasks}) == 1
+    assert "global batch 64 = 8 × 2 workers × 4 micro-batches" in tasks[0].log
+    assert (tmp_path / "output/saved_model").is_dir()

@@ -7,6 +7,7 @@ Only after it are the sums divided, clipped and applied, with the optimizer's ow
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tfgpujob_trainer.classes import weigher
@@ -351,11 +353,14 @@ def places_by_dtype(flat: Sequence[Any]) -> list[list[int]]:
 def time_after(tensors: Sequence[Any]) -> Any:
     """The wall clock, in seconds, when all of these are computed.
 
-    The host runs ahead of a GPU. A number that was copied from it exists only once the GPU has got there.
+    The host runs ahead of a GPU. A number that was copied from it exists only once the GPU has got there. TensorFlow's
+    own clock refuses to be read where operations must be deterministic; Python's does not.
     """
     heads = [tensor[:1] for tensor in tensors]
     with tf.device("/cpu:0"), tf.control_dependencies([tf.identity(head) for head in heads]):
-        return tf.timestamp()
+        if not is_op_determinism_enabled():
+            return tf.timestamp()
+        return tf.ensure_shape(tf.numpy_function(time.time, [], tf.float64), [])
 
 
 def _all_finite(gradients: Sequence[Any]) -> Any:
