@@ -1,12 +1,13 @@
 """The life of a job as a table: in which phase it is, what happens, in which phase it is then.
 
-`TABLE` is data: the diagram in docs/architecture.md is drawn from it (`edges()`), and each line is played here.
+`TABLE` is data: docs/architecture.md shows it, and each line is played here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.unit.core.simulator import World
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.names import Phase
 
+ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs/architecture.md"
 BORN = "(new)"
 GONE = "(deleted)"
 RUN_POLICY = {
@@ -31,7 +33,7 @@ Happens = Callable[[World], None]
 class Transition:
     before: str
     what: str
-    """In words: the label of the arrow."""
+    """In words."""
     after: str
     happens: Happens
     spec: dict[str, Any] = field(default_factory=dict)
@@ -141,9 +143,17 @@ TABLE = (
 )
 
 
-def edges() -> list[tuple[str, str, str]]:
-    """(before, what happens, after), for the diagram."""
-    return [(line.before, line.what, line.after) for line in TABLE]
+def edges() -> dict[tuple[str, str], list[str]]:
+    """What leads from one phase to another."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in TABLE:
+        found.setdefault((line.before, line.after), []).append(line.what)
+    return found
+
+
+def test_the_architecture_page_shows_the_table() -> None:
+    rows = [f"| {before} | {after} | {'; '.join(what)} |" for (before, after), what in edges().items()]
+    assert "\n".join(["| from | to | when |", "|---|---|---|", *rows, ""]) in ARCHITECTURE.read_text()
 
 
 def brought_to(before: str, spec: dict[str, Any] | None = None) -> World:
@@ -182,7 +192,7 @@ def test_no_phase_is_left_out() -> None:
 
 
 def test_what_is_over_stays_over() -> None:
-    assert {after for before, _, after in edges() if before in {"Succeeded", "Failed"}} == {GONE}
+    assert {after for before, after in edges() if before in {"Succeeded", "Failed"}} == {GONE}
 
 
 EVERYTHING: tuple[tuple[str, Happens], ...] = (
@@ -204,7 +214,7 @@ EVERYTHING: tuple[tuple[str, Happens], ...] = (
 @pytest.mark.parametrize(("name", "happens"), EVERYTHING, ids=[name for name, _ in EVERYTHING])
 def test_no_arrow_is_missing(before: str, name: str, happens: Happens) -> None:
     """Whatever happens in whatever phase: each phase that the status goes through is one that an arrow leads to."""
-    arrows = {(a, b) for a, _, b in edges()}
+    arrows = edges()
     world = brought_to(before)
     phase, seen = before, len(world.writes)
     needs_pod = name in {"succeeds", "fails 137", "fails 1", "evicted"}
