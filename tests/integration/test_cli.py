@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.integration.workspace import RUN_ON, Workspace
+from tests.pages import ROOT, shell, typed_by
 
 from tfgpujob.cli.exits import Exit
 
+TUTORIAL = ROOT / "docs/tutorial.md"
 SPEAK_AND_RUN_ON = f"print('I speak', flush=True); {RUN_ON}"
 
 
@@ -23,21 +24,26 @@ class Tool:
     def __init__(self, workspace: Workspace, folder: Path) -> None:
         self.workspace = workspace
         self.folder = folder
+        config = yaml.safe_load(workspace.kube.kubeconfig.read_text())
+        for named in config["contexts"]:
+            named["context"]["namespace"] = workspace.namespace
+        (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+        self._environment = shell(folder, KUBECONFIG=str(folder / "kubeconfig"), NO_COLOR="1")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tfgpujob.cli", *arguments, "--namespace", self.workspace.namespace],
-            env={**os.environ, "KUBECONFIG": str(self.workspace.kube.kubeconfig), "NO_COLOR": "1"},
+            ["tfgpu", *arguments],
+            env=self._environment,
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def run(self, *arguments: str, code: Exit = Exit.OK) -> str:
+    def run(self, *arguments: str, code: Exit = Exit.OK, seconds: float = 90) -> str:
         """What it prints; on standard error where it is to fail."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=seconds)
         assert process.returncode == code, f"tfgpu {' '.join(arguments)}: {out}{err}"
         return err if code else out
 
@@ -107,3 +113,18 @@ def test_a_refused_job_is_refused_in_one_line(tool: Tool) -> None:
     refused = tool.run("submit", "wrong.yaml", code=Exit.USAGE)
     assert refused.startswith("tfgpu: ")
     assert "spec.replicaSpecs.worker.replicas" in refused
+
+
+def test_the_tutorial_as_it_is_typed(tool: Tool) -> None:
+    """With the module that the page shows, the trainer's image and every command of its part for a cluster."""
+    [module] = re.findall(r"^```python\n# train\.py\n(.*?)^```", TUTORIAL.read_text(), re.MULTILINE | re.DOTALL)
+    (tool.folder / "train.py").write_text(module)
+    printed = {}
+    for words in typed_by(__file__):
+        command = words[1:]
+        printed["dry-run" if "--dry-run" in command else command[0]] = tool.run(*command, seconds=180)
+    assert [obj["kind"] for obj in yaml.safe_load_all(printed["dry-run"])] == ["ConfigMap", "TFGPUJob"]
+    assert "epoch 20/20" in printed["logs"]
+    assert printed["wait"] == "train is Succeeded\n"
+    assert "Succeeded, 2/2" in printed["describe"]
+    assert "not found" in tool.run("get", "train", code=Exit.NOT_FOUND)

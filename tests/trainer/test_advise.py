@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 
+from tests.pages import shell, typed_by
 from tests.trainer.harness import MODULE, trainer_config
 
 from tfgpujob_trainer.advise import Measured, advice, training_rate
@@ -26,21 +25,21 @@ def test_the_start_does_not_count():
 
 def test_a_job_is_measured_and_leaves_nothing(tmp_path):
     (tmp_path / "trainer.json").write_text(json.dumps(trainer_config(tmp_path / "output")))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-    command = [sys.executable, "-m", "tfgpujob_trainer.advise", "--config", str(tmp_path / "trainer.json")]
+    (words,) = typed_by(__file__)
     done = subprocess.run(
-        [*command, "--processes", "1", "2", "--steps", "30"],
-        env={**environment, "TFGPU_CODE_DIR": str(MODULE.parent), "TF_NUM_INTRAOP_THREADS": "1"},
+        [*words, "--steps", "30"],
+        cwd=tmp_path,
+        env=shell(tmp_path, TFGPU_CODE_DIR=str(MODULE.parent), TF_NUM_INTRAOP_THREADS="1"),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    header, _, first, second, sentence = done.stdout.splitlines()
+    header, _, *rows, sentence = done.stdout.splitlines()
     assert header.startswith("| processes | examples/s |")
-    assert first.startswith("| 1 |")
-    assert second.startswith("| 2 |")
-    assert int(second.split("|")[4]) > int(first.split("|")[4]) > 100
+    assert [row.split("|")[1].strip() for row in rows] == ["1", "2", "4"]
+    memory = [int(row.split("|")[4]) for row in rows]
+    assert 100 < memory[0] < memory[1] < memory[2]
     assert "spec.gpu.processesPerGpu" in sentence
     assert not (tmp_path / "output").exists()

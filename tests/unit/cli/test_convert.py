@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.pages import ROOT, typed_by
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as cli
@@ -74,6 +76,20 @@ def test_a_file_that_is_no_yaml_is_named_and_the_others_are_converted(
     said = capsys.readouterr()
     assert f"{tmp_path / 'chart.yaml'} is no YAML" in said.err
     assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
+
+
+def test_the_commands_of_the_migration_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "tests/cases/tfjobs", "old-jobs")
+    shutil.copy("old-jobs/workers.yaml", "tfjob.yaml")
+    for _, *words in typed_by(__file__):
+        assert cli.main(words) == Exit.OK
+    for file in Path("old-jobs").iterdir():
+        jobs = [
+            d for d in yaml.safe_load_all((tmp_path / "new-jobs" / file.name).read_text()) if "strategy" in d["spec"]
+        ]
+        assert jobs
+        assert all(isinstance(parse_job(job), JobSpec) for job in jobs)
 
 
 def test_nothing_to_convert(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from localcluster import cli, helm
 from tests.contract.sides import CONFIG, pod_of, read_by_trainer
+from tests.pages import FENCE, PAGES, ROOT
+from tests.pages import commands as typed
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
@@ -21,10 +23,7 @@ from tfgpujob.cli.reference import reference
 from tfgpujob.convert import convert
 from tfgpujob.core.plan import resolve
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPEC_PARTS = {"strategy", "replicaSpecs", "gpu", "trainer", "image", "runPolicy", "successPolicy"}
 
 
@@ -39,10 +38,10 @@ def blocks(page: Path, language: str) -> Iterator[str]:
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Every line of a plain block and every inline piece that begins with a program we know."""
+    """What is to be typed, and every line of a plain block and inline piece that begins with a program we know."""
     text = page.read_text()
-    lines = [line.strip() for block in blocks(page, "") for line in block.replace("\\\n", " ").splitlines()]
-    for line in [*lines, *re.findall(r"`([^`\n]+)`", FENCE.sub("", text))]:
+    lines = [line.strip() for block in blocks(page, "") for line in block.splitlines()]
+    for line in [*typed(page), *lines, *re.findall(r"`([^`\n]+)`", FENCE.sub("", text))]:
         command = re.sub(r"\s+#.*", "", line)
         if command.split(" ")[0] in {"make", "helm", "kubectl", "tfgpu"} or "-m localcluster" in command:
             yield command

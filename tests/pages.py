@@ -1,0 +1,91 @@
+"""The commands that the pages tell people to type, those of their ```sh blocks, and who types each of them.
+
+tests/unit/docs/test_commands.py fails on a command that stands in neither table, and on a line that no page needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+HERE = "tests/trainer/test_local.py"
+ADVISE = "tests/trainer/test_advise.py"
+CONVERT = "tests/unit/cli/test_convert.py"
+CLUSTER = "tests/integration/test_cli.py"
+
+TYPED_BY = {
+    "tfgpu run examples/digits-multiworker.yaml --local": HERE,
+    "tfgpu explain examples/digits-multiworker.yaml": HERE,
+    "ls runs/digits": HERE,
+    "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
+    "tfgpu convert old-jobs/ -d new-jobs/": CONVERT,
+    "tfgpu convert tfjob.yaml --strategy MultiWorkerMirrored": CONVERT,
+    "tfgpu submit train.py --workers 2 --batch 128 --epochs 20 --param units=32 --dry-run": CLUSTER,
+    "tfgpu submit train.py --workers 2 --batch 128 --epochs 20 --param units=32": CLUSTER,
+    "tfgpu list": CLUSTER,
+    "tfgpu suspend train": CLUSTER,
+    "tfgpu resume train": CLUSTER,
+    "tfgpu logs train -f": CLUSTER,
+    "tfgpu wait train --timeout 600": CLUSTER,
+    "tfgpu describe train": CLUSTER,
+    "tfgpu restart train": CLUSTER,
+    "tfgpu delete train": CLUSTER,
+}
+"""The test that runs the command as it stands."""
+
+_INSTALLS = "downloads 2 GB; tests/unit/cli/test_package.py checks what the extras bring"
+_DOCKER = "needs Docker and a registry; localcluster.release builds both Dockerfiles for every integration test"
+_HELM = "needs the helm command; tests/integration/conftest.py installs the chart by helm or by Helm's library"
+
+NOT_TYPED = {
+    "python3 -m venv venv": _INSTALLS,
+    "pip install './operator[local]' ./trainer_image": _INSTALLS,
+    "docker build -t registry.example.com/tfgpujob-operator:0.1.0 .": _DOCKER,
+    "docker build -t registry.example.com/tfgpujob-trainer:0.1.0 -f trainer_image/Dockerfile .": _DOCKER,
+    "docker push registry.example.com/tfgpujob-operator:0.1.0": _DOCKER,
+    "docker push registry.example.com/tfgpujob-trainer:0.1.0": _DOCKER,
+    "helm install tfgpu charts/tfgpujob --namespace tfgpu-system --create-namespace "
+    "--set image.repository=registry.example.com/tfgpujob-operator "
+    "--set trainerImage.repository=registry.example.com/tfgpujob-trainer --wait": _HELM,
+    "helm install tfgpu charts/tfgpujob --namespace team-a --set 'watchNamespaces={team-a,team-b}' "
+    "--set rbac.aggregateToDefaultRoles=false": _HELM,
+    "helm upgrade tfgpu charts/tfgpujob --namespace tfgpu-system --reuse-values --wait": _HELM,
+    "helm uninstall tfgpu --namespace tfgpu-system": _HELM,
+    "make demo": "starts a cluster of its own; tests/integration/test_digits.py runs the same example",
+    "make test": "it is what runs these tests",
+}
+"""Why no test runs the command, and what does instead. `helm` values are checked in tests/unit/docs/test_docs.py."""
+
+
+def commands(page: Path) -> list[str]:
+    """One a line, without comments and without the folder of a virtual environment."""
+    blocks = [text for language, text in FENCE.findall(page.read_text()) if language == "sh"]
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    plain = (re.sub(r"^(venv/bin/|python3 -m (?=pip ))", "", re.sub(r"\s+#.*", "", line)) for line in lines)
+    return [" ".join(line.split()) for line in plain if line.strip()]
+
+
+def typed_by(test: str) -> list[list[str]]:
+    """The words of each command that the test file of this path has to run, in the order of the pages."""
+    name = str(Path(test).relative_to(ROOT))
+    found = dict.fromkeys(command for page in PAGES for command in commands(page))
+    return [shlex.split(command) for command in found if TYPED_BY.get(command) == name]
+
+
+def shell(folder: Path, **variables: str) -> dict[str, str]:
+    """An environment in which `tfgpu` and `python` are those of this checkout; their place is made in the folder."""
+    (folder / "bin").mkdir()
+    for name, command in {"tfgpu": "-m tfgpujob.cli ", "python": ""}.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {command}"$@"\n')
+        script.chmod(0o755)
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
+    ours = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "operator/src")}
+    return {**inherited, **ours, **variables}
