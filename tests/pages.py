@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+TUTORIAL = ROOT / "docs/tutorial.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -24,6 +25,8 @@ TYPED_BY = {
     "tfgpu run examples/digits-multiworker.yaml --local": HERE,
     "tfgpu explain examples/digits-multiworker.yaml": HERE,
     "ls runs/digits": HERE,
+    "tfgpu explain train.yaml": HERE,
+    "tfgpu run train.yaml --local": HERE,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
     "tfgpu convert old-jobs/ -d new-jobs/": CONVERT,
     "tfgpu convert tfjob.yaml --strategy MultiWorkerMirrored": CONVERT,
@@ -46,6 +49,7 @@ _HELM = "needs the helm command; tests/integration/conftest.py installs the char
 
 NOT_TYPED = {
     "python3 -m venv venv": _INSTALLS,
+    ". venv/bin/activate": _INSTALLS,
     "pip install './operator[local]' ./trainer_image": _INSTALLS,
     "docker build -t registry.example.com/tfgpujob-operator:0.1.0 .": _DOCKER,
     "docker build -t registry.example.com/tfgpujob-trainer:0.1.0 -f trainer_image/Dockerfile .": _DOCKER,
@@ -68,8 +72,15 @@ def commands(page: Path) -> list[str]:
     """One a line, without comments and without the folder of a virtual environment."""
     blocks = [text for language, text in FENCE.findall(page.read_text()) if language == "sh"]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    plain = (re.sub(r"^(venv/bin/|python3 -m (?=pip ))", "", re.sub(r"\s+#.*", "", line)) for line in lines)
+    plain = (re.sub(r"^venv/bin/", "", re.sub(r"\s+#.*", "", line)) for line in lines)
     return [" ".join(line.split()) for line in plain if line.strip()]
+
+
+def files(page: Path) -> dict[str, str]:
+    """What the page shows of files: the blocks that begin with a file's name as a comment."""
+    blocks = (text for _, text in FENCE.findall(page.read_text()))
+    named = (re.match(r"# ([\w.-]+\.(?:py|yaml))\n", text) for text in blocks)
+    return {found[1]: found.string for found in named if found}
 
 
 def typed_by(test: str) -> list[list[str]]:

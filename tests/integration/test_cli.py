@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.integration.workspace import RUN_ON, Workspace
-from tests.pages import ROOT, shell, typed_by
+from tests.pages import TUTORIAL, files, shell, typed_by
 
 from tfgpujob.cli.exits import Exit
 
-TUTORIAL = ROOT / "docs/tutorial.md"
 SPEAK_AND_RUN_ON = f"print('I speak', flush=True); {RUN_ON}"
 
 
@@ -117,8 +115,7 @@ def test_a_refused_job_is_refused_in_one_line(tool: Tool) -> None:
 
 def test_the_tutorial_as_it_is_typed(tool: Tool) -> None:
     """With the module that the page shows, the trainer's image and every command of its part for a cluster."""
-    [module] = re.findall(r"^```python\n# train\.py\n(.*?)^```", TUTORIAL.read_text(), re.MULTILINE | re.DOTALL)
-    (tool.folder / "train.py").write_text(module)
+    (tool.folder / "train.py").write_text(files(TUTORIAL)["train.py"])
     printed = {}
     for words in typed_by(__file__):
         command = words[1:]

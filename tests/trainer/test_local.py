@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.pages import shell, typed_by
+from tests.pages import TUTORIAL, files, shell, typed_by
 from tests.trainer.harness import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,9 +82,11 @@ def undisturbed(tmp_path_factory) -> str:
     return weights(tool)
 
 
-def test_the_first_minute_as_it_is_typed(tmp_path, record_property):
-    """The commands of the README: two workers train, and tell the time."""
+def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
+    """The commands of the README and of the tutorial: two workers train, and tell the time."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name, text in files(TUTORIAL).items():
+        (tmp_path / name).write_text(text)
     environment = shell(tmp_path)
     printed = {}
     for words in typed_by(__file__):
@@ -93,14 +95,16 @@ def test_the_first_minute_as_it_is_typed(tmp_path, record_property):
             words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        record_property(words[1], round(time.monotonic() - began, 1))
-        printed[words[1]] = done.stdout
-    assert "global batch 128 = 64 × 2 workers × 1 micro-batch" in printed["run"]
-    assert "all 2 replicas have equal weights; results: runs/digits" in printed["run"]
-    assert "digits-worker-1" in printed["explain"]
-    assert {"model.keras", "checkpoints", "logs"} <= set(printed["runs/digits"].split())
-    summary = json.loads((tmp_path / "runs/digits/checkpoints/COMPLETED.json").read_text())["summary"]
-    assert summary["splits"]["test"]["accuracy"] >= 0.95
+        record_property(" ".join(words), round(time.monotonic() - began, 1))
+        printed[" ".join(words)] = done.stdout
+    for job, file in (("digits", "examples/digits-multiworker.yaml"), ("train", "train.yaml")):
+        trained = printed[f"tfgpu run {file} --local"]
+        assert "global batch 128 = 64 × 2 workers × 1 micro-batch" in trained
+        assert f"all 2 replicas have equal weights; results: runs/{job}" in trained
+        assert f"{job}-worker-1" in printed[f"tfgpu explain {file}"]
+        summary = json.loads((tmp_path / f"runs/{job}/checkpoints/COMPLETED.json").read_text())["summary"]
+        assert summary["splits"]["test"]["accuracy"] >= 0.9
+    assert {"model.keras", "checkpoints", "logs"} <= set(printed["ls runs/digits"].split())
 
 
 def test_interrupt_saves_and_resume_ends_with_the_same_weights(tmp_path, undisturbed):
