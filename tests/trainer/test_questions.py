@@ -11,6 +11,7 @@ import keras
 import pytest
 import tensorflow as tf
 import yaml
+from tests.pages import FENCE
 from tests.trainer.harness import launcher
 
 from tfgpujob_trainer import config, entrypoint, environment, lift, splits
@@ -92,7 +93,7 @@ def test_every_test_that_the_page_names_exists():
 def test_the_techniques_of_the_trainers_page_train_together(tmp_path):
     """Its module with its settings, on two workers that end with equal weights."""
     section = (ROOT / "docs/trainer.md").read_text().partition("## Techniques\n")[2]
-    module, job = (re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1] for language in ("python", "yaml"))
+    (_, module), (_, job) = FENCE.findall(section)[:2]
     (tmp_path / "techniques.py").write_text(module)
     settings = yaml.safe_load(job)["spec"]["trainer"]
     del settings["code"]
