@@ -10,9 +10,11 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import hypothesis
 import pytest
 import tensorflow as tf
+from moto.server import ThreadedMotoServer
 from tests.trainer.reference import use_float
 
 from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.objectstore import ObjectStore
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -33,3 +35,19 @@ def float32():
 def float64():
     """Keras in float64, in which a semantic error cannot hide behind rounding."""
     use_float("float64")
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """The URL of a bucket on an S3 server of this process, for this process and those that it starts."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        ObjectStore("s3://runs", print)._files.mkdir("runs")
+        yield "s3://runs"
+    server.stop()

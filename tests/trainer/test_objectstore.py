@@ -7,7 +7,6 @@ import uuid
 import keras
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.checkpoint import COMMIT, Owner, store_at
@@ -15,22 +14,6 @@ from tfgpujob_trainer.exits import ConfigError, FencedError
 from tfgpujob_trainer.objectstore import ObjectStore
 
 ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3)}
-
-
-@pytest.fixture(scope="module")
-def s3():
-    """The URL of a bucket on an S3 server of this process."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        ObjectStore("s3://runs", print)._files.mkdir("runs")
-        yield "s3://runs"
-    server.stop()
 
 
 @pytest.fixture(params=["s3", "memory"])

@@ -12,6 +12,8 @@ import pytest
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
 
+from tfgpujob_trainer.objectstore import ObjectStore
+
 ROWS = 203
 
 
@@ -113,7 +115,8 @@ def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undistu
     hung = start_worker(launch, settings, 0, 2, **hook, TEST_AT="3", TEST_DO="stall", TFGPU_PROGRESS_PORT=str(port))
     hung.wait_for('"phase": "predicting"')
     shown = ask(port)
-    assert (shown["phase"], shown["steps"]) == ("predicting", 13 - len(parts(output)))
+    assert (shown["phase"], shown["step"], shown["steps"]) == ("predicting", len(parts(output)), 13)
+    assert shown["rows"] == len(rows(output)["row"])
     assert {"rows", "examplesPerSecond", "latencyMs"} <= set(shown)
     hung.process.kill()
     hung.wait()
@@ -141,6 +144,24 @@ def test_two_processes_on_a_gpu_share_the_rows(undisturbed, trained, launch):
     assert parts(output) == parts(launch.directory / "undisturbed")
     assert (output / "predictions" / "COMMIT").exists()
     assert (output / "predictions" / "run-worker-1.json").exists()
+
+
+def test_predictions_go_to_an_object_store_without_a_shared_volume(undisturbed, trained, launch, s3):
+    """Two workers with a disk each, of which one is killed and started again on an empty one."""
+    settings = config(launch.directory / "unused", trained)
+    settings["output"]["store"] = f"{s3}/predict"
+    killed = start_worker(launch, settings, 1, 2, TEST_PREDICTING="1", TEST_AT="15", TEST_DO="kill")
+    assert killed.wait() == -9, killed.log
+    found = ObjectStore(f"{s3}/predict", print).folder("predictions")
+    assert 0 < len([name for name in found.names() if name.startswith("part-")]) < 13
+    tasks = [start_worker(launch, settings, index, 2) for index in (0, 1)]
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    assert tasks[1].ended["summary"]["partsWrittenBefore"] > 0
+    assert tasks[0].ended["summary"]["predictions"] == f"{s3}/predict/predictions"
+    expected = parts(launch.directory / "undisturbed")
+    assert {name: found.read(name) for name in found.names() if name.startswith("part-")} == expected
+    assert found.read("COMMIT") == (launch.directory / "undisturbed" / "predictions" / "COMMIT").read_bytes()
+    assert not (launch.directory / "unused").exists()
 
 
 def test_a_saved_model_and_a_checkpoint_predict_the_same(undisturbed, trained, launch):

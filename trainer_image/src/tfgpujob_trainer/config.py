@@ -286,7 +286,6 @@ OF_TRAINING = (
     "evaluate.everyEpochs",
     "evaluate.everySteps",
     "best.monitor",
-    "output.store",
 )
 
 

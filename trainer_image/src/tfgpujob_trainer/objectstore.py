@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -95,5 +95,44 @@ class ObjectStore:
             if file.is_file():
                 self._files.put_file(str(file), self._at(str(file.relative_to(output))))
 
+    def folder(self, name: str) -> Folder:
+        """A folder of it."""
+        return Folder(self._files, self._at(name), f"{self.url}/{name}")
+
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
+
+
+class Folder:
+    """One folder of an object store, whose objects appear whole: a Place of tfgpujob_trainer.parts."""
+
+    def __init__(self, files: Any, path: str, url: str) -> None:
+        self._files, self._path, self._url = files, path, url
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return self._url
+
+    def names(self) -> set[str]:
+        """The objects that are there."""
+        self._files.invalidate_cache()
+        try:
+            return {path.rsplit("/", 1)[-1] for path in self._files.ls(self._path, detail=False)}
+        except FileNotFoundError:
+            return set()
+
+    def read(self, name: str) -> bytes:
+        """What is in an object."""
+        return bytes(self._files.cat_file(f"{self._path}/{name}"))
+
+    def create(self, name: str, content: bytes) -> None:
+        """A condition of the request, where the store knows such."""
+        self._files.pipe_file(f"{self._path}/{name}", content, mode="create")
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Objects are written in one go, or not at all."""
+        self._files.pipe_file(f"{self._path}/{name}", content)
+
+    def sweep(self, names: Collection[str]) -> None:
+        """There is nothing half-written to be seen."""

@@ -6,18 +6,20 @@
     predictions/run.json                             how worker 0 went; run-worker-1.json and so on for the others
 
 Which rows a part holds depends on their number and `partRows`, not on who computes it; so a part that two workers
-write, because one of them was thought dead, is the same file twice.
+write, because one of them was thought dead, is the same file twice. The folder is a directory that all workers share,
+or one in an object store.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,67 +51,124 @@ def split(rows: int, part_rows: int) -> list[Part]:
     return [Part(start, min(start + part_rows, rows)) for start in range(0, rows, part_rows)]
 
 
-class Results:
-    """The directory that all workers write to."""
+class Place(Protocol):
+    """A folder of files that appear whole or not at all."""
 
-    def __init__(self, output: Path) -> None:
-        self.directory = output / "predictions"
+    @property
+    def name(self) -> str:
+        """As people know it."""
+
+    def names(self) -> set[str]:
+        """The files that are there."""
+
+    def read(self, name: str) -> bytes:
+        """What is in one; raises OSError."""
+
+    def create(self, name: str, content: bytes) -> None:
+        """A file that is not there yet; raises OSError if it is."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """A file, whether it is there or not; raises OSError."""
+
+    def sweep(self, names: Collection[str]) -> None:
+        """Remove what a writer of these files left half-written."""
+
+
+class Results:
+    """The predictions of one run, to which all its workers add."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @property
+    def name(self) -> str:
+        """Where they are."""
+        return self._place.name
 
     def claim(self, identity: Mapping[str, Any]) -> None:
-        """Say what is computed here. Raises ConfigError if the directory holds parts of something else."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / _RUN
-        temporary = _write(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))
+        """Say what is computed here. Raises ConfigError if the folder holds parts of something else."""
         try:
-            path.hardlink_to(temporary)
-        except FileExistsError:
-            known: dict[str, Any] = json.loads(path.read_text())
+            self._place.create(_RUN, json.dumps(identity, indent=1).encode())
+        except OSError:
+            if _RUN not in self._place.names():
+                raise
+            known: dict[str, Any] = json.loads(self._place.read(_RUN))
             different = [name for name, value in identity.items() if known.get(name) != value]
             if different:
                 raise ConfigError(
-                    f"{self.directory} holds the predictions of another run: {', '.join(different)} differ",
-                    "use a new trainer.output.directory, or delete that folder",
+                    f"{self.name} holds the predictions of another run: {', '.join(different)} differ",
+                    "use a new trainer.output.directory, or output.store, or delete that folder",
                 ) from None
-        finally:
-            temporary.unlink()
 
     def missing(self, parts: Sequence[Part]) -> list[Part]:
         """Those of `parts` that are not there."""
-        there = {path.name for path in self.directory.glob("part-*.npz")}
+        there = self._place.names()
         return [part for part in parts if part.name not in there]
 
     def sweep(self, parts: Sequence[Part]) -> None:
         """Remove what a writer of these parts left half-written."""
-        for part in parts:
-            for left in self.directory.glob(f".{part.name}.*"):
-                left.unlink(missing_ok=True)
+        self._place.sweep({part.name for part in parts})
 
     def publish(self, part: Part, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a part: its arrays, and the numbers of its rows as `row`. The same arrays give the same bytes."""
-        rows = {"row": np.arange(part.start, part.stop), **arrays}
-        _replace(self.directory / part.name, lambda file: np.savez(file, allow_pickle=False, **rows))
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, row=np.arange(part.start, part.stop), **arrays)
+        self._place.replace(part.name, content.getvalue())
 
     def commit(self, parts: Sequence[Part]) -> None:
         """Say that all parts are there."""
         listed = [{"file": part.name, "rows": part.stop - part.start} for part in parts]
-        record = {"rows": parts[-1].stop, "parts": listed}
-        _replace(self.directory / COMMIT, lambda file: file.write(json.dumps(record, indent=1).encode()))
+        self._place.replace(COMMIT, json.dumps({"rows": parts[-1].stop, "parts": listed}, indent=1).encode())
 
     def report(self, worker: int, record: Mapping[str, Any]) -> None:
         """Leave what a worker has to say about its share."""
         name = f"run-worker-{worker}.json" if worker else "run.json"
-        _replace(self.directory / name, lambda file: file.write(json.dumps(record, indent=1).encode()))
+        self._place.replace(name, json.dumps(record, indent=1).encode())
 
 
-def _replace(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    _write(path, write).replace(path)
+class Directory:
+    """A Place on a volume."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-def _write(path: Path, write: Callable[[IO[bytes]], Any]) -> Path:
-    """A file beside `path` that no other writer has, complete and on disk; process numbers repeat from pod to pod."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with temporary.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return str(self._path)
+
+    def names(self) -> set[str]:
+        """Half-written files have names that are not asked for."""
+        return {path.name for path in self._path.iterdir()}
+
+    def read(self, name: str) -> bytes:
+        """What is in a file."""
+        return (self._path / name).read_bytes()
+
+    def create(self, name: str, content: bytes) -> None:
+        """Linked into place, so the first of two is the one."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        temporary = self._write(name, content)
+        try:
+            (self._path / name).hardlink_to(temporary)
+        finally:
+            temporary.unlink()
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Renamed into place."""
+        self._write(name, content).replace(self._path / name)
+
+    def sweep(self, names: Collection[str]) -> None:
+        """Remove what _write left."""
+        for name in names:
+            for left in self._path.glob(f".{name}.*"):
+                left.unlink(missing_ok=True)
+
+    def _write(self, name: str, content: bytes) -> Path:
+        """A file that no other writer has, complete and on disk; process numbers repeat from pod to pod."""
+        temporary = self._path / f".{name}.{secrets.token_hex(8)}"
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary

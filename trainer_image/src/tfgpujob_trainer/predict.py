@@ -29,7 +29,8 @@ from tfgpujob_trainer.exits import ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.loop import StopFlag
 from tfgpujob_trainer.models import Model, load
-from tfgpujob_trainer.parts import Part, Results, split
+from tfgpujob_trainer.objectstore import object_store
+from tfgpujob_trainer.parts import Directory, Part, Results, split
 from tfgpujob_trainer.progress import say
 from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.sources.base import Indexed, Rows
@@ -39,7 +40,6 @@ from tfgpujob_trainer.splits import read
 
 _READ_AHEAD = 2
 """Batches of a part that are read while another is computed."""
-_POLL_SECONDS = 0.5
 
 
 def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outcome:
@@ -57,7 +57,10 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     heart.stoppable()
     data = _indexed(settings, read(settings, module, "predict", module.data("predict"), heart), heart)
     models = load(settings, module, devices, data.take(np.arange(1))[0], say)
-    results = Results(Path(settings.output.directory))
+    store = object_store(settings.output.store, say)
+    results = Results(
+        Directory(Path(settings.output.directory) / "predictions") if store is None else store.folder("predictions")
+    )
     results.claim(_identity(settings, module, data, models[0].digest))
     parts = split(data.rows, settings.predict.part_rows)
     mine = parts[env.index :: env.replicas]
@@ -69,7 +72,7 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     )
     for note in data.notes:
         say(note)
-    work = _Work(settings, data, results, todo, heart=heart, stop=stop)
+    work = _Work(settings, data, results, todo, all_parts=parts, heart=heart, stop=stop)
     work.run(models)
     if stop.set and work.left:
         raise StoppedError(f"stopped by SIGTERM, {len(todo) - work.left} of {len(todo)} parts are written")
@@ -80,7 +83,7 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
         **work.figures.summary(),
         "parts": len(mine),
         "partsWrittenBefore": len(mine) - len(todo),
-        "predictions": str(results.directory),
+        "predictions": results.name,
         "complete": not missing,
     }
     if todo:
@@ -106,9 +109,13 @@ class _Figures:
             self.latencies.append(seconds)
             return len(self.latencies)
 
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
     def summary(self) -> dict[str, Any]:
         with self.lock:
-            seconds, latencies = time.monotonic() - self.started, list(self.latencies)
+            seconds, latencies = self.seconds, list(self.latencies)
         p50, p99 = (float(f"{p * 1000:.3g}") for p in np.percentile(latencies or [0.0], [50, 99]))
         return {"rows": self.rows, "examplesPerSecond": round(self.rows / seconds, 1), "latencyMs": [p50, p99]}
 
@@ -131,41 +138,49 @@ class _Work:
         results: Results,
         parts: Sequence[Part],
         *,
+        all_parts: Sequence[Part],
         heart: Heartbeat,
         stop: StopFlag,
     ) -> None:
         self._settings, self._data, self._results, self._heart, self._stop = settings, data, results, heart, stop
-        self._parts, self._total = iter(parts), len(parts)
+        self._parts, self._all = iter(parts), all_parts
         self.left = len(parts)
         self._lock = threading.Lock()
         self.figures = _Figures()
+        self._there_before = self._there()[1]
 
     def run(self, models: Sequence[Model]) -> None:
         """Compute until all is done or a stop is asked for. Raises what the first thread that fails raises."""
         self._readers = ThreadPoolExecutor(self._settings.data.parallel_reads, "read")
         threads = ThreadPoolExecutor(len(models), "device")
         running = [threads.submit(self._compute_parts, model) for model in models]
-        printed = time.monotonic()
         while True:
-            ended, waiting = wait(running, _POLL_SECONDS, FIRST_EXCEPTION)
+            print(json.dumps({"tfgpu": "progress", **self._show()}), flush=True)
+            ended, waiting = wait(running, self._settings.log_every_seconds, FIRST_EXCEPTION)
             for one in ended:
                 one.result()
             if not waiting:
+                self._show()
                 return
-            self._show()
-            if time.monotonic() - printed >= self._settings.log_every_seconds:
-                printed = time.monotonic()
-                print(json.dumps({"tfgpu": "progress", **self._show()}), flush=True)
 
     def _show(self) -> dict[str, Any]:
+        """How far the job is, by the parts that are there, whoever computed them; the latency is this worker's."""
+        parts, rows = self._there()
         found = {
-            "phase": heartbeat.PREDICTING,
-            "step": self._total - self.left,
-            "steps": self._total,
             **self.figures.summary(),
+            "phase": heartbeat.PREDICTING,
+            "step": parts,
+            "steps": len(self._all),
+            "rows": rows,
+            "examplesPerSecond": round((rows - self._there_before) / self.figures.seconds, 1),
         }
         self._heart.scoreboard.update(**found)
         return found
+
+    def _there(self) -> tuple[int, int]:
+        """Parts that are there, and their rows."""
+        missing = self._results.missing(self._all)
+        return len(self._all) - len(missing), self._data.rows - sum(part.stop - part.start for part in missing)
 
     def _compute_parts(self, model: Model) -> None:
         while not self._stop.set:

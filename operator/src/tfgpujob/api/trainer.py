@@ -92,7 +92,8 @@ class Output(Model):
     pod starts from the beginning. With several workers, all of them must be able to mount it."""
     store: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*://.", max_length=1024)] | None = None
     """URL of an object store that gets a copy of the checkpoints and of the model, such as s3://bucket/folder. A pod
-    that has no checkpoint goes on from there. Credentials are the container's own, as environment variables."""
+    that has no checkpoint goes on from there. Under mode predict, predictions/ is written there and not to directory.
+    Credentials are the container's own, as environment variables."""
 
 
 class Checkpoint(Model):

@@ -26,7 +26,6 @@ OF_TRAINING = (
     "evaluate.everyEpochs",
     "evaluate.everySteps",
     "best.monitor",
-    "output.store",
 )
 """Fields of spec.trainer that say something about training only; absent, or off, unless a user sets them."""
 _OFF = "none"
