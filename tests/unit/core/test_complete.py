@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.draft import Draft, timestamp
-from tfgpujob.core.reconcile import conclude, reconcile
-from tfgpujob.core.snapshot import Kind, Refusal, Snapshot
+from tfgpujob.core.reconcile import announce, conclude, reconcile
+from tfgpujob.core.snapshot import Kind, Outcome, Refusal, Snapshot
 from tfgpujob.core.start import not_before
+from tfgpujob.names import Condition
 
 
 def test_the_first_look_asks_for_the_service_and_every_pod_after_its_intent() -> None:
@@ -112,3 +115,37 @@ def test_a_late_start_is_written_before_its_pods_are_created() -> None:
     assert outcome.creates
     assert outcome.intent is not None
     assert outcome.intent["attemptStartTime"] == timestamp(world.now)
+
+
+def test_a_refusal_is_announced_while_others_have_no_answer_and_nothing_hangs_on_it() -> None:
+    job = make.job(worker=2, evaluator=1)
+    outcome = reconcile(Snapshot(job), make.START, make.CONFIG)
+    job["status"] = outcome.intent
+    refused = Refusal(Kind.POD, "train-worker-1", 422, "Invalid", "spec.x: Required value")
+    said = announce(job, outcome, (refused,), make.START)
+    assert said.status is not None
+    draft = Draft({**job, "status": said.status}, make.START)
+    assert draft.reason(Condition.CREATED) == "TemplateRefused"
+    assert draft.is_true(Condition.ACCEPTED), "it waits for no edit yet"
+    assert [event.reason for event in said.events] == ["TemplateRefused"]
+    assert draft.fields["lastFailure"]["cause"] == "Refused"
+    again = announce({**job, "status": said.status}, outcome, (refused,), make.START)
+    assert (again.status, again.events) == (None, ())
+    concluded = conclude(Snapshot({**job, "status": said.status}), outcome, (refused,), make.START, make.CONFIG)
+    assert concluded.events == (), "said already"
+    optional = announce(job, outcome, (replace(refused, name="train-evaluator-0"),), make.START)
+    assert optional.status is not None
+    assert "lastFailure" not in optional.status
+
+
+def test_a_complete_attempt_stays_so_when_a_refusal_is_announced() -> None:
+    world = World(make.job(worker=1))
+    world.settle()
+    world.ready()
+    assert world.job is not None
+    refused = Refusal(Kind.POD, "train-worker-0", 403, "Forbidden", "no")
+    said = announce(world.job, Outcome(), (refused,), world.now)
+    assert said.status is not None
+    created = next(c for c in said.status["conditions"] if c["type"] == Condition.CREATED)
+    assert (created["status"], created["reason"]) == ("True", "Forbidden")
+    assert created["message"].startswith("What runs goes on. Pod train-worker-0 was refused: no.")

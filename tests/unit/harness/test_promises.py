@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.harness import vtime
 from tests.harness.crashpoints import fault_free
-from tests.harness.faults import Injector
+from tests.harness.faults import Fault, Injector, Write
 from tests.harness.feed import Blindfold
 from tests.harness.scenario import NAMESPACE, apply, foreign_pod, foreign_service, job, quota, refuse, shows
 from tests.harness.scenarios import SCENARIOS
-from tests.harness.scenarios.refusals import forbid_worker_1
+from tests.harness.scenarios.refusals import forbid
 from tests.harness.world import World
 
 from tfgpujob import names
@@ -43,7 +43,7 @@ def test_a_job_that_is_managed_elsewhere_or_idle_costs_nothing_more(name: str) -
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "InvalidSpec": (None, job("train", "Mirrored", worker=2), "Accepted"),
     "QuotaExceeded": (apply(quota(pods="1")), job("train", worker=2), "Created"),
-    "Forbidden": (refuse(forbid_worker_1), job("train", worker=2), "Created"),
+    "Forbidden": (refuse(forbid("train-worker-1")), job("train", worker=2), "Created"),
     "NameTaken": (apply(foreign_pod("train-worker-0")), job("train", worker=2), "Accepted"),
     "NameTaken (service)": (apply(foreign_service("train")), job("train", worker=2), "Accepted"),
 }
@@ -64,6 +64,38 @@ def test_a_refusal_is_a_condition_within_a_second(reason: str) -> None:
         return await world.until(lambda: seen(world), within=VISIBLE_WITHIN)
 
     assert vtime.run(story())
+
+
+class _Hangs(Injector):
+    """One create never gets an answer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def judge(self, write: Write) -> Fault | None:
+        fault = super().judge(write)
+        return Fault.LOST if (write.verb, write.name) == ("create", self.name) else fault
+
+
+@pytest.mark.parametrize("refused", ["train-worker-1", "train-evaluator-0"])
+@pytest.mark.parametrize("hanging", ["train-worker-0", "train"])
+def test_a_refusal_is_a_condition_within_a_second_while_another_create_hangs(refused: str, hanging: str) -> None:
+    async def story() -> tuple[bool, bool]:
+        injector = _Hangs(hanging)
+        world = World({}, injector, Blindfold())
+        world.spawn("operator-a")
+        await asyncio.sleep(5)
+        refuse(forbid(refused))(world)
+        apply(job("train", worker=2, evaluator=1))(world)
+        seen = shows("train", "Created", "False", "Forbidden")
+        in_time = await world.until(lambda: seen(world), within=VISIBLE_WITHIN)
+        injector.name = ""
+        world.server.rules.clear()
+        runs = shows("train", "Running", "True")
+        return in_time, await world.until(lambda: runs(world), within=120) and not world.promises.broken
+
+    assert vtime.run(story()) == (True, True)
 
 
 def test_the_operator_changes_no_object_that_it_was_given() -> None:

@@ -56,6 +56,9 @@ class Brain:
             return Outcome()
         return self.outcome
 
+    def announce(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion:
+        return Conclusion({**STATUS, "refused": [refusal.name for refusal in refusals]})
+
     def conclude(
         self,
         snapshot: Snapshot,
@@ -78,7 +81,7 @@ class Rig:
         held = self.cluster.objects.get((Kind.JOB, "train"))
         if held is not None:
             self.store.put(Kind.JOB, job_known or held)
-        core = Core(reconcile=brain.reconcile, conclude=brain.conclude, config=CONFIG)
+        core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
         self.herald = Herald(self.cluster, lambda: NOW)
         self.worker = Worker(
             self.cluster, self.store, self.queue, self.herald, core=core, now=lambda: NOW, metrics=Metrics()
@@ -231,6 +234,48 @@ def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:
     assert brain.refusals is None
 
 
+@pytest.mark.parametrize(("hangs", "announced"), [(0.4, []), (0.6, ["train-worker-1"]), (40, ["train-worker-1"])])
+def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, announced: list[str]) -> None:
+    creates = tuple(create_pod(f"train-worker-{i}") for i in range(3))
+    brain = Brain(Outcome(intent=INTENT, creates=creates), Conclusion(status=STATUS))
+
+    async def main() -> Rig:
+        rig = Rig(brain, job())
+        create = rig.cluster.create
+
+        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
+            if body["metadata"]["name"] == "train-worker-0":
+                await asyncio.sleep(hangs)
+            return await create(kind, namespace, body)
+
+        rig.cluster.create = hang  # type: ignore[method-assign]
+        rig.refuse("create Pod train-worker-1", ApiError(403, "Forbidden", "no"))
+        looking = asyncio.create_task(rig.worker.look(KEY))
+        await asyncio.sleep(0.55)
+        assert rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused", []) == announced
+        assert await looking == "ok"
+        return rig
+
+    rig = run(main())
+    assert brain.refusals is not None
+    assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "concluded when all is answered"
+    assert rig.cluster.objects[Kind.JOB, "train"]["status"] == STATUS
+
+
+def test_a_refusal_beside_a_create_that_fails_is_shown_and_concludes_nothing() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), create_pod("train-worker-1"))))
+    rig = Rig(brain, job())
+
+    def rule(call: str) -> None:
+        if call.startswith("create"):
+            raise ApiError(403, "Forbidden", "no") if call.endswith("1") else ApiError(0, "Timeout", "no answer")
+
+    rig.cluster.refuse = rule
+    assert rig.look() == "error"
+    assert rig.cluster.objects[Kind.JOB, "train"]["status"]["refused"] == ["train-worker-1"]
+    assert brain.refusals is None
+
+
 def test_a_server_error_that_stays_becomes_a_refusal() -> None:
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())
@@ -339,7 +384,7 @@ def test_a_core_that_raises_stops_no_other_job() -> None:
     def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         raise KeyError("oops")
 
-    rig.worker._core = Core(reconcile=broken, conclude=brain.conclude, config=CONFIG)
+    rig.worker._core = Core(broken, brain.announce, brain.conclude, CONFIG)
     assert rig.look() == "error"
     assert rig.queue.failures(KEY) == 1
 

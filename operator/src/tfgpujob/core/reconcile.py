@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.core import attempt, finished, force, gpu_time, start, suspend, unreadable
+from tfgpujob.core.diagnosis import without_replica
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
 from tfgpujob.core.ownership import is_ours
 from tfgpujob.core.parsed import parsed_spec
@@ -50,6 +51,21 @@ def _judge(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> O
     if not (draft.attempt and draft.fields.get("plan")) or draft.is_true(Condition.SUSPENDED):
         return attempt.begin(snapshot, draft, spec, config)
     return attempt.reconcile(snapshot, draft, spec, config)
+
+
+def announce(job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion:
+    """What is to be shown of these refusals while other creates have no answer. Nothing else hangs on it."""
+    draft = Draft(job, now)
+    found = start.problem(refusals, job["metadata"]["uid"], draft.attempt)
+    if found is None or _is_known(draft, found):
+        return Conclusion()
+    if draft.is_true(Condition.CREATED):
+        draft.set(Condition.CREATED, True, found.reason, f"What runs goes on. {found.while_running or found.message}")
+    else:
+        draft.set(Condition.CREATED, False, found.reason, found.message)
+        if not _all_optional(outcome, refusals):
+            draft.put("lastFailure", without_replica(str(found.reason), found.message))
+    return Conclusion(draft.done(), (Event("Warning", str(found.reason), found.message),))
 
 
 def conclude(
@@ -87,7 +103,7 @@ def _conclude(
     if start.fails_at_once(spec) and found.reason is not Reason.NAME_TAKEN:
         finished.fail(draft, found.reason, found.message)
         return Conclusion(draft.done(), (finished.end_event(draft),), now)
-    known = draft.reason(found.condition) == found.reason
+    known = _is_known(draft, found)
     only_first = any(refusal.name == outcome.first for refusal in refusals)
     # Nothing of this attempt lives on, so the next one takes the spec, and the defaults, as they are now.
     start.release(draft, resolve(spec, config), found, created_some=not only_first)
@@ -101,13 +117,17 @@ def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
     return all(roles.get(refusal.name) == Role.EVALUATOR for refusal in refusals)
 
 
+def _is_known(draft: Draft, found: start.Problem) -> bool:
+    return found.reason in {draft.reason(found.condition), draft.reason(Condition.CREATED)}
+
+
 def _go_on_without(job: Object, intended: Object, found: start.Problem, now: datetime) -> Conclusion:
     """What runs is worth more than what is missing: say so, and try again."""
     found = replace(found, message=found.while_running or found.message)
     before = Draft(job, now)
     draft = Draft({**job, "status": {**intended, "retry": before.fields.get("retry")}}, now)
     start.go_on_without(draft, found)
-    known = before.reason(found.condition) == found.reason
+    known = _is_known(before, found)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
     return Conclusion(draft.done(), events, start.not_before(draft))
 

@@ -185,7 +185,8 @@ class Outcome:
     2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
        same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
     3. `deletes`;
-    4. `creates`: the one called `first` alone, and the rest only if it was not refused;
+    4. `creates`: the one called `first` alone, and the rest only if it was not refused. What was refused while others
+       have no answer is shown meanwhile, as `announce` says;
     5. `conclude(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
     6. events; 7. the next look, at `requeue_at`.
     """

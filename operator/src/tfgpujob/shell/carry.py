@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -11,13 +11,18 @@ from tfgpujob import names
 from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.pruned import pruned_fields
 from tfgpujob.core.records import trim_pod, trim_service
-from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Pod, Refusal, Service
+from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Outcome, Pod, Refusal, Service
 from tfgpujob.shell.ports import ApiError, Objects
 from tfgpujob.shell.store import Key, Store
 
 T = TypeVar("T")
+Show = Callable[[tuple[Refusal, ...]], Awaitable[None]]
+_Answer = Refusal | ApiError | Ownership | None
+"""To a create. None: created. OURS: it was there already."""
 AT_ONCE: Final = 16
 """Creates or deletes of one job under way at the same time."""
+PATIENCE: Final = 0.5
+"""Seconds for which a refusal waits for the answers to the other creates before it is shown without them."""
 PASSING_TRIES: Final = 2
 """How often an answer that may pass by itself (429, 5xx) is tried again before it counts as a refusal."""
 
@@ -45,14 +50,46 @@ class Hands:
         """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
         await at_once(self._delete(key, delete) for delete in deletes)
 
-    async def create(self, key: Key, job: Object, creates: Sequence[Create], first: str, tries: int) -> Answers:
-        """Never raises ApiError. `tries`: how often in a row this job's reconciliation has failed before."""
-        alone = [create for create in creates if create.name == first]
-        rest = [create for create in creates if create.name != first]
-        results = await at_once(self._create(key, job, create) for create in alone)
+    async def create(self, key: Key, job: Object, outcome: Outcome, tries: int, show: Show) -> Answers:
+        """Every create is answered or has failed; none of that is raised.
+
+        `tries`: how often in a row this job's reconciliation has failed before. `show` is called with what was refused
+        when that has to be shown while other creates are still under way; what it raises is raised.
+        """
+        alone = [create for create in outcome.creates if create.name == outcome.first]
+        rest = [create for create in outcome.creates if create.name != outcome.first]
+        results = await self._create_all(key, job, alone, show)
         if not any(isinstance(result, Refusal | ApiError) for result in results):
-            results += await at_once(self._create(key, job, create) for create in rest)
+            results += await self._create_all(key, job, rest, show)
         return _summed(results, [*alone, *rest], tries)
+
+    async def _create_all(self, key: Key, job: Object, creates: Sequence[Create], show: Show) -> list[_Answer]:
+        refusals: list[Refusal] = []
+        showing: asyncio.Task[None] | None = None
+        begun = False
+
+        async def show_in_time() -> None:
+            nonlocal begun
+            await asyncio.sleep(PATIENCE)
+            begun = True
+            await show(tuple(refusals))
+
+        async def one(create: Create) -> _Answer:
+            nonlocal showing
+            answer = await self._create(key, job, create)
+            if isinstance(answer, Refusal):
+                refusals.append(answer)
+                showing = showing or asyncio.create_task(show_in_time())
+            return answer
+
+        try:
+            answers = await at_once(one(create) for create in creates)
+        finally:
+            if showing is not None and not begun:
+                showing.cancel()
+        if showing is not None and begun:
+            await showing
+        return answers
 
     async def _delete(self, key: Key, delete: Delete) -> None:
         try:
@@ -89,8 +126,7 @@ class Hands:
         uid: str = found["metadata"]["uid"]
         return uid != delete.uid
 
-    async def _create(self, key: Key, job: Object, create: Create) -> Refusal | ApiError | Ownership | None:
-        """None: created. OURS: it was there already."""
+    async def _create(self, key: Key, job: Object, create: Create) -> _Answer:
         try:
             made = await self._cluster.create(create.kind, key.namespace, create.body)
         except ApiError as error:
@@ -164,7 +200,7 @@ async def at_once(work: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*(one(item) for item in work)))
 
 
-def _summed(results: Sequence[Refusal | ApiError | Ownership | None], creates: Sequence[Create], tries: int) -> Answers:
+def _summed(results: Sequence[_Answer], creates: Sequence[Create], tries: int) -> Answers:
     refusals = [result for result in results if isinstance(result, Refusal)]
     troubles: list[ApiError] = []
     for create, result in zip(creates, results, strict=False):

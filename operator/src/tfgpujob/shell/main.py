@@ -15,7 +15,7 @@ from functools import partial
 
 import uvloop
 
-from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.reconcile import announce, conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.names import Condition
 from tfgpujob.shell import logs
@@ -83,7 +83,7 @@ class Operator:
             self.store,
             self.queue,
             self.herald,
-            core=Core(reconcile=reconcile, conclude=conclude, config=settings.config),
+            core=Core(reconcile, announce, conclude, settings.config),
             now=now,
             metrics=self.metrics,
         )

@@ -39,11 +39,16 @@ class Conclude(Protocol):
     ) -> Conclusion: ...
 
 
+class Announce(Protocol):
+    def __call__(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The two decisions of the core, and the settings it decides by."""
+    """The decisions of the core, and the settings it decides by."""
 
     reconcile: Reconcile
+    announce: Announce
     conclude: Conclude
     config: Config
 
@@ -155,13 +160,22 @@ class Worker:
             await self._hands.delete(key, outcome.deletes)
             done.wrote["deleted"] = len(outcome.deletes)
         tries = self._queue.failures(key)
-        answers = await self._hands.create(key, done.job, outcome.creates, outcome.first, tries)
+
+        async def show(refusals: tuple[Refusal, ...]) -> None:
+            said = self._core.announce(done.job, outcome, refusals, self._now())
+            if said.status is not None:
+                await self._write_status(key, done, said.status, "refusal")
+                self._tell(done, said.events)
+
+        answers = await self._hands.create(key, done.job, outcome, tries, show)
         if answers.created:
             done.wrote["created"] = answers.created
         if answers.refusals:
             done.wrote["refused"] = [f"{r.kind}/{r.name} {r.code} {r.reason}" for r in answers.refusals]
         if answers.trouble is not None:
-            # Also beside a refusal: what it means depends on whether the others are there.
+            # What a refusal means depends on whether the others are there; that it was one does not.
+            if answers.refusals:
+                await show(answers.refusals)
             raise answers.trouble
         return answers
 

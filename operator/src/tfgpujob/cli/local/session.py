@@ -23,7 +23,7 @@ from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.translate import Here, launch
 from tfgpujob.cli.offline import CONFIG
 from tfgpujob.core.draft import Draft, moment
-from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.reconcile import announce, conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.names import Condition, Reason
 from tfgpujob.shell.events import Herald
@@ -80,7 +80,7 @@ class Session:
         self._log_to_file()
         self._changed(Kind.JOB, self._cluster.job)
         herald = Herald(self._cluster, _now)
-        core = Core(reconcile, conclude, CONFIG)
+        core = Core(reconcile, announce, conclude, CONFIG)
         worker = Worker(self._cluster, self._store, self._queue, core=core, now=_now, herald=herald, metrics=Metrics())
         working = [asyncio.create_task(work()) for work in (worker.run, herald.run)]
         try:
