@@ -23,6 +23,7 @@ RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "Event": ("/api/v1", "events", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "Namespace": ("/api/v1", "namespaces", False),
+    "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies", True),
     "Node": ("/api/v1", "nodes", False),
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims", True),
     "Pod": ("/api/v1", "pods", True),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.integration.workspace import RUN_ON, Workspace
-from tests.pages import TUTORIAL, files, shell, typed_by
+from tests.pages import ROOT, TUTORIAL, files, shell, typed_by
 
 from tfgpujob.cli.exits import Exit
 
@@ -28,9 +29,9 @@ class Tool:
         (folder / "kubeconfig").write_text(yaml.safe_dump(config))
         self._environment = shell(folder, KUBECONFIG=str(folder / "kubeconfig"), NO_COLOR="1")
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            ["tfgpu", *arguments],
+            words,
             env=self._environment,
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -38,12 +39,15 @@ class Tool:
             text=True,
         )
 
-    def run(self, *arguments: str, code: Exit = Exit.OK, seconds: float = 90) -> str:
-        """What it prints; on standard error where it is to fail."""
-        process = self.start(*arguments)
+    def type(self, *words: str, code: Exit = Exit.OK, seconds: float = 90) -> str:
+        """What the command prints; on standard error where it is to fail."""
+        process = self.start(*words)
         out, err = process.communicate(timeout=seconds)
-        assert process.returncode == code, f"tfgpu {' '.join(arguments)}: {out}{err}"
+        assert process.returncode == code, f"{' '.join(words)}: {out}{err}"
         return err if code else out
+
+    def run(self, *arguments: str, code: Exit = Exit.OK) -> str:
+        return self.type("tfgpu", *arguments, code=code)
 
     def submit(self, name: str, program: str, *, replicas: int = 2) -> None:
         job = self.workspace.new_job(name, program, roles={"worker": {"replicas": replicas}})
@@ -86,7 +90,7 @@ def test_logs_are_followed_from_attempt_to_attempt_until_the_end(tool: Tool) -> 
         "sys.exit(137 if attempt == '1' else 0)"
     )
     tool.submit("twice", program, replicas=1)
-    following = tool.start("logs", "twice", "--follow")
+    following = tool.start("tfgpu", "logs", "twice", "--follow")
     out, err = following.communicate(timeout=120)
     assert following.returncode == Exit.OK, err
     said = [line.split("| ")[1] for line in out.splitlines() if "attempt" in line]
@@ -113,15 +117,17 @@ def test_a_refused_job_is_refused_in_one_line(tool: Tool) -> None:
     assert "spec.replicaSpecs.worker.replicas" in refused
 
 
-def test_the_tutorial_as_it_is_typed(tool: Tool) -> None:
-    """With the module that the page shows, the trainer's image and every command of its part for a cluster."""
+def test_the_readme_and_the_tutorial_as_they_are_typed(tool: Tool) -> None:
+    """Every command of their parts for a cluster, on the files that they show, with the trainer's image."""
+    (tool.folder / "examples").symlink_to(ROOT / "examples")
     (tool.folder / "train.py").write_text(files(TUTORIAL)["train.py"])
     printed = {}
     for words in typed_by(__file__):
-        command = words[1:]
-        printed["dry-run" if "--dry-run" in command else command[0]] = tool.run(*command, seconds=180)
-    assert [obj["kind"] for obj in yaml.safe_load_all(printed["dry-run"])] == ["ConfigMap", "TFGPUJob"]
-    assert "epoch 20/20" in printed["logs"]
-    assert printed["wait"] == "train is Succeeded\n"
-    assert "Succeeded, 2/2" in printed["describe"]
+        if shutil.which(words[0]) or words[0] == "tfgpu":
+            printed[" ".join(words)] = tool.type(*words, seconds=180)
+    for job in ("digits", "train"):
+        assert "epoch 20/20" in printed[f"tfgpu logs {job} -f"]
+        assert "Succeeded, 2/2" in printed[f"tfgpu describe {job}"]
+    [dry] = [printed[command] for command in printed if command.endswith("--dry-run")]
+    assert [obj["kind"] for obj in yaml.safe_load_all(dry)] == ["ConfigMap", "TFGPUJob"]
     assert "not found" in tool.run("get", "train", code=Exit.NOT_FOUND)

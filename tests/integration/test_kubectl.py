@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import yaml
 from tests.integration.kube import Kube, path_of
 from tests.integration.workspace import RUN_ON, Workspace
+from tests.pages import FENCE, ROOT
 
 COLUMNS = ["Name", "Phase", "Ready", "Strategy", "Percent", "Restarts", "Age"]
 
@@ -44,6 +46,15 @@ def test_wait_for_finished_covers_success_and_failure(workspace: Workspace) -> N
     bad = workspace.submit(workspace.new_job("bad", "raise SystemExit(3)"))
     assert workspace.wait_for(good, "Finished")["reason"] == "Succeeded"
     assert workspace.wait_for(bad, "Finished")["reason"] == "Failed"
+
+
+def test_the_network_policy_of_the_install_page_is_taken(workspace: Workspace) -> None:
+    pages = (
+        yaml.safe_load(text) for _, text in FENCE.findall((ROOT / "docs/install.md").read_text()) if "kind:" in text
+    )
+    [policy] = [page for page in pages if page["kind"] == "NetworkPolicy"]
+    made = workspace.kube.create("NetworkPolicy", workspace.namespace, policy)
+    assert [rule.get("ports") for rule in made["spec"]["ingress"]] == [[{"port": 8080, "protocol": "TCP"}], None]
 
 
 def test_explain_describes_every_field(workspace: Workspace) -> None:

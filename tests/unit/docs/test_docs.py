@@ -93,6 +93,16 @@ def test_values_given_to_helm_are_taken(page: Path) -> None:
             assert helm.template(values=values), command
 
 
+def test_values_in_the_text_are_taken_by_the_chart() -> None:
+    [values] = [
+        document
+        for text in blocks(ROOT / "docs/install.md", "yaml")
+        for document in documents(text.replace("sha256:…", f"sha256:{'0' * 64}"))
+        if "apiVersion" not in document
+    ]
+    assert helm.template(values=values)
+
+
 def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     for key in path[:-1]:
         values = values.setdefault(key, {})
