@@ -43,6 +43,8 @@ class Front:
         self.server = server
         self.logs: dict[str, list[str]] = {}
         """Lines by pod, each with a timestamp as the kubelet gives it."""
+        self.listening: dict[int, int] = {}
+        """What listens in every pod: its port there, and where on this machine it really is."""
         self.outage = 0
         """So many requests from now on are answered by a server that is going down."""
         self._changed = asyncio.Condition()
@@ -92,6 +94,8 @@ class Front:
         old = self.server.get(row.kind, namespace, name)
         if sub == "log":
             return await self._log(request, old)
+        if sub == "portforward":
+            return await self._forward(request)
         if request.method == "PATCH":
             assert request.content_type == "application/merge-patch+json"
             self.server.replace(row.kind, namespace, _patched(old, body), by="user")
@@ -146,6 +150,31 @@ class Front:
             async with self._changed:
                 if told == len(lines):
                     await self._changed.wait()
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        """As the kubelet: both channels begin with the port, the second one says what went wrong."""
+        port = int(request.query["ports"])
+        stream = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+        await stream.prepare(request)
+        for channel in (b"\0", b"\1"):
+            await stream.send_bytes(channel + port.to_bytes(2, "little"))
+        if port not in self.listening:
+            await stream.send_bytes(b"\1failed to connect to localhost: connection refused")
+            return stream
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listening[port])
+
+        async def back() -> None:
+            while data := await reader.read(1 << 16):
+                await stream.send_bytes(b"\0" + data)
+            await stream.close()
+
+        answering = asyncio.create_task(back())
+        async for message in stream:
+            assert message.data[:1] == b"\0"
+            writer.write(message.data[1:])
+        answering.cancel()
+        writer.close()
+        return stream
 
 
 class LiveCluster:

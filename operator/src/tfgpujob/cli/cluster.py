@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from tfgpujob import names
 from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.client import ApiError, Client, InvalidJobError, NoClusterError
+from tfgpujob.client import ApiError, Client, InvalidJobError, NoClusterError, TensorBoardError
 
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
 
@@ -26,7 +26,12 @@ def cluster_verb(command: Callable[..., Any]) -> Callable[..., Any]:
         with connected(context, namespace) as client:
             return command(*arguments, client=client, **options)
 
-    with_context = click.option("--context", help="The kubeconfig's context, in place of the current one.")(run)
+    return cluster_options(run)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-n and --context, for a verb that connects by itself."""
+    with_context = click.option("--context", help="The kubeconfig's context, in place of the current one.")(command)
     return click.option("-n", "--namespace", help="In place of the context's.")(with_context)
 
 
@@ -40,7 +45,7 @@ def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
             yield client
     except NoClusterError as error:
         raise CliError(str(error), code=Exit.CLUSTER) from error
-    except InvalidJobError as error:
+    except (InvalidJobError, TensorBoardError) as error:
         raise CliError(str(error)) from error
     except TimeoutError as error:
         raise CliError(

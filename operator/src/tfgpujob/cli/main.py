@@ -24,6 +24,7 @@ VERBS: Final = {
         "describe",
         "logs",
         "top",
+        "tensorboard",
         "wait",
         "suspend",
         "resume",

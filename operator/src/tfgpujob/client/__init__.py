@@ -9,10 +9,11 @@
 
 from tfgpujob.client.asynchronous import AsyncClient
 from tfgpujob.client.code import CODE_LIMIT, code_map, job_of_file
-from tfgpujob.client.errors import ApiError, InvalidJobError, NoClusterError
+from tfgpujob.client.errors import ApiError, InvalidJobError, NoClusterError, TensorBoardError
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.synchronous import Client
+from tfgpujob.client.tensorboard import TensorBoard
 
 __all__ = [
     "CODE_LIMIT",
@@ -23,6 +24,8 @@ __all__ = [
     "Job",
     "LogLine",
     "NoClusterError",
+    "TensorBoard",
+    "TensorBoardError",
     "code_map",
     "job_of_file",
 ]

@@ -13,6 +13,8 @@ from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.errors import ApiError, InvalidJobError, is_passing
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs
+from tfgpujob.client.tensorboard import TensorBoard, look_at
+from tfgpujob.client.viewer import PORT, viewer_pod
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
 from tfgpujob.shell.connection import MERGE_PATCH, Connection
@@ -209,6 +211,25 @@ class AsyncClient:
                 yield line
 
         return read()
+
+    async def tensorboard(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        port: int = PORT,
+        logdir: str | None = None,
+        image: str | None = None,
+    ) -> AsyncIterator[TensorBoard]:
+        """TensorBoard on the job's events, at this machine's port (0: any free one), for as long as it is iterated.
+
+        `logdir`: where the events are as the job's pods see it, if the bundled trainer did not write them. `image`: one
+        with TensorBoard, if the job's own has none. Raises TensorBoardError.
+        """
+        viewer = viewer_pod(await self.get(name, namespace), logdir=logdir, image=image)
+        async with contextlib.aclosing(look_at(self._connection, viewer, port)) as looks:
+            async for seen in looks:
+                yield seen
 
     def _job(self, name: str, namespace: str | None) -> str:
         return f"{_jobs(namespace or self.namespace)}/{name}"

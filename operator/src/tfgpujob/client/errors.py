@@ -6,7 +6,7 @@ from tfgpujob.api import Invalid
 from tfgpujob.shell.ports import ApiError
 from tfgpujob.shell.settings import SettingsError as NoClusterError
 
-__all__ = ["ApiError", "InvalidJobError", "NoClusterError"]
+__all__ = ["ApiError", "InvalidJobError", "NoClusterError", "TensorBoardError"]
 
 
 def is_passing(error: ApiError) -> bool:
@@ -20,3 +20,10 @@ class InvalidJobError(ValueError):
     def __init__(self, problems: tuple[Invalid, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+class TensorBoardError(Exception):
+    """There is nothing to show, or no TensorBoard to show it with: what is wrong, and what to do about it."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f"{problem}; {fix}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
 from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.asynchronous import AsyncClient
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
+from tfgpujob.client.tensorboard import TensorBoard
+from tfgpujob.client.viewer import PORT
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
 
@@ -45,7 +47,7 @@ class _Loop:
             over.wait(PARTING_SECONDS)
             raise
 
-    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, items: AsyncIterator[T]) -> Generator[T, None, None]:
         """One by one, as they come."""
 
         steps: list[asyncio.Task[Any]] = []
@@ -176,3 +178,15 @@ class Client:
     ) -> Iterator[LogLine]:
         """See AsyncClient.logs."""
         return self._loop.iterate(self._client.logs(name, namespace, follow=follow, tail=tail, role=role, index=index))
+
+    def tensorboard(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        port: int = PORT,
+        logdir: str | None = None,
+        image: str | None = None,
+    ) -> Generator[TensorBoard, None, None]:
+        """See AsyncClient.tensorboard. It is looked at until the generator is closed."""
+        return self._loop.iterate(self._client.tensorboard(name, namespace, port=port, logdir=logdir, image=image))

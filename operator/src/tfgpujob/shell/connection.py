@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -35,6 +36,9 @@ WATCH_SECONDS: Final = 300
 SILENCE_SECONDS: Final = 75.0
 """A watch without any line may be dead, and ends: the API server sends a bookmark every minute."""
 MERGE_PATCH: Final = "application/merge-patch+json"
+
+Messages = aiohttp.ClientWebSocketResponse
+"""A websocket: messages both ways."""
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -132,6 +136,26 @@ class Connection:
             raise
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(0, "Unreachable", f"GET {path}: {error}") from error
+
+    @asynccontextmanager
+    async def messages(self, path: str, query: Mapping[str, str], protocol: str) -> AsyncIterator[Messages]:
+        """A websocket, closed at the end. Raises ApiError when it is refused."""
+        authorization = await self._authorization()
+        try:
+            stream = await self._session.ws_connect(
+                yarl.URL(self._base + path, encoded=True).with_query(query),
+                protocols=[protocol],
+                headers={"authorization": authorization} if authorization else {},
+                proxy=self._configuration.proxy,
+                proxy_headers=self._configuration.proxy_headers,
+                server_hostname=self._configuration.tls_server_name,
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "Refused", f"{path}: {error.message}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"{path}: {error}") from error
+        async with stream:
+            yield stream
 
     async def send(
         self,

@@ -1,0 +1,77 @@
+"""`tfgpu tensorboard`: the curves of a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from tfgpujob.cli.cluster import cluster_options, connected, job_name
+from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.output import Progress
+
+_DEFAULT_PORT = 6006
+
+
+@click.command()
+@job_name
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=_DEFAULT_PORT, show_default=True, help="0: any free one."
+)
+@click.option(
+    "--logdir", help="Of the events, as the job's pods see it. [default: tensorboard/ in the output directory]"
+)
+@click.option("--image", help="With TensorBoard in it. [default: the job's own]")
+@click.option("--local", is_flag=True, help="On a run of this machine, without a cluster.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of that run. [default: runs/NAME]")
+@cluster_options
+def command(
+    name: str,
+    *,
+    port: int,
+    logdir: str | None,
+    image: str | None,
+    local: bool,
+    directory: Path | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Show the curves of a job in a browser, until ^C.
+
+    A small pod beside the job's volume runs TensorBoard from the job's image, and a port of this machine leads to it.
+    The pod is made with your rights, which must include pods and pods/portforward, and goes with ^C, with the job, or
+    after 8 hours.
+    """
+    if local or directory is not None:
+        _local(directory or Path("runs") / name, port)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As ^C, so that the pod does not stay behind a terminal that is closed.
+        signal.signal(number, signal.default_int_handler)
+    progress = Progress()
+    with connected(context, namespace) as client:
+        try:
+            for seen in client.tensorboard(name, port=port, logdir=logdir, image=image):
+                if seen.url is None:
+                    progress.show(f"{seen.pod}: {seen.waiting}")
+                    continue
+                progress.clear()
+                click.echo(f"TensorBoard of {name}: {seen.url}   (^C ends it)")
+        finally:
+            progress.clear()
+    raise CliError(f"the pod of TensorBoard is gone, and perhaps {name} with it", "see tfgpu list", Exit.NOT_FOUND)
+
+
+def _local(folder: Path, port: int) -> NoReturn:
+    """This process becomes TensorBoard, in this Python's environment."""
+    events = folder / "tensorboard"
+    if not events.is_dir():
+        raise CliError(f"{events}: no such folder", "name the folder of the run with --dir", Exit.NOT_FOUND)
+    if find_spec("tensorboard") is None:
+        raise CliError("TensorBoard is not installed here", "pip install 'tfgpujob[local]', which brings it")
+    command_line = [sys.executable, "-m", "tensorboard.main", "--logdir", str(events), "--port", str(port)]
+    os.execv(sys.executable, command_line)  # noqa: S606 - no shell, and no other program than this Python

@@ -1,0 +1,92 @@
+"""TensorBoard on a job, as long as somebody looks: a pod beside its volume, and a port here that leads to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tfgpujob.client.errors import ApiError, TensorBoardError
+from tfgpujob.client.forward import answers, forwarded
+from tfgpujob.client.viewer import PORT
+from tfgpujob.core.records import trim_pod
+from tfgpujob.core.snapshot import Object
+from tfgpujob.shell.connection import Connection
+
+LOOK_SECONDS: Final = 1.0
+CALM_SECONDS: Final = 5.0
+"""Between two looks once it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBoard:
+    """How it stands with the viewer."""
+
+    pod: str
+    url: str | None
+    """Where it answers on this machine; None while it does not yet."""
+    waiting: str
+    """What it waits for; empty when it answers."""
+
+
+async def look_at(connection: Connection, viewer: Object, local: int) -> AsyncGenerator[TensorBoard]:
+    """Make the pod and lead this machine's port to it; each change of how it stands, until the pod is gone.
+
+    The pod is deleted when nobody iterates any more. Raises TensorBoardError when the port is taken, or the pod ends by
+    itself.
+    """
+    name, namespace = viewer["metadata"]["name"], viewer["metadata"]["namespace"]
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    path = f"{pods}/{name}"
+    async with AsyncExitStack() as stack:
+        try:
+            port = await stack.enter_async_context(forwarded(connection, path, PORT, local))
+        except OSError as error:
+            problem = f"port {local}: {os.strerror(error.errno or 0)}"
+            raise TensorBoardError(problem, "choose another with --port; 0 takes any free one") from error
+        stack.push_async_callback(_delete, connection, path)
+        await connection.send("POST", pods, body=viewer)
+        said = TensorBoard(name, None, "")
+        while (pod := await _pod(connection, path)) is not None:
+            _must_live(pod)
+            if said.url is None:
+                ready = pod["status"].get("phase") == "Running" and await answers(connection, path, PORT)
+                now = TensorBoard(name, f"http://127.0.0.1:{port}", "") if ready else _waits(pod)
+                if now != said:
+                    yield now
+                said = now
+            await asyncio.sleep(CALM_SECONDS if said.url else LOOK_SECONDS)
+
+
+async def _delete(connection: Connection, path: str) -> None:
+    with suppress(ApiError):
+        await connection.send("DELETE", path)
+
+
+async def _pod(connection: Connection, path: str) -> Object | None:
+    try:
+        return await connection.send("GET", path)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return None
+
+
+def _waits(pod: Object) -> TensorBoard:
+    seen = trim_pod(pod)
+    why = f"{seen.waiting_reason}: {seen.waiting_message}".strip(": ")
+    return TensorBoard(seen.name, None, why or ("it starts" if seen.phase == "Running" else "its node makes it ready"))
+
+
+def _must_live(pod: Object) -> None:
+    status = pod["status"]
+    if status.get("phase") not in {"Failed", "Succeeded"}:
+        return
+    states = [container["state"] for container in status.get("containerStatuses") or ()]
+    last = [str((state.get("terminated") or {}).get("message") or "").strip().rpartition("\n")[2] for state in states]
+    words = status.get("message") or " ".join(last) or "without a word"
+    problem = f"the pod {pod['metadata']['name']} has ended: {words}"
+    raise TensorBoardError(problem, "if its image has no TensorBoard, name one with --image; else try again")

@@ -1,0 +1,253 @@
+"""TensorBoard on a job: the pod that shows its events, the port that leads there, and what stays behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from tests.harness.live import LiveCluster
+from tests.harness.scenario import job
+
+from tfgpujob.api import parse_job
+from tfgpujob.cli import main as cli
+from tfgpujob.cli.exits import Exit
+from tfgpujob.client import Client, Job, TensorBoardError, tensorboard
+from tfgpujob.client.viewer import PORT, viewer_pod
+from tfgpujob.core.plan import resolve
+from tfgpujob.core.snapshot import Config, Object
+
+PAGE = b"TensorBoard's page " * 100_000
+TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1, "output": {"claim": "out"}}
+
+
+class Page(BaseHTTPRequestHandler):
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer()
+
+    def answer(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(PAGE)))
+        self.end_headers()
+        self.wfile.write(PAGE)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorboard, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(tensorboard, "CALM_SECONDS", 0.05)
+
+
+@contextmanager
+def board(live: LiveCluster) -> Iterator[None]:
+    """TensorBoard listens in every pod."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        live.front.listening[PORT] = server.server_address[1]
+        try:
+            yield
+        finally:
+            del live.front.listening[PORT]
+            server.shutdown()
+
+
+def started(name: str = "curves", *, trainer: Mapping[str, Any] | None = TRAINER, **spec: Any) -> Job:
+    """A job whose first attempt has begun."""
+    made = job(name, "OneDevice", worker=1, spec={**({"trainer": trainer} if trainer else {}), **spec})
+    made["metadata"] |= {"namespace": "team", "uid": "u-1"}
+    parsed = parse_job(made)
+    assert not isinstance(parsed, tuple), parsed
+    plan = resolve(parsed, Config(operator_image="o:1", trainer_image="t:1", operator_version="1"))
+    return Job({**made, "status": {"plan": plan.to_status(), "attempt": 1}})
+
+
+def viewers(live: LiveCluster) -> list[Object]:
+    return live.do(lambda: [p for p in live.server.select("Pod") if "tensorboard" in p["metadata"]["name"]])
+
+
+def test_the_pod_reads_the_claim_and_passes_pod_security_restricted() -> None:
+    pod = viewer_pod(started())
+    spec = pod["spec"]
+    (container,) = spec["containers"]
+    assert container["image"] == "example.com/train:1"
+    assert container["command"][:3] == ["tensorboard", "--logdir", "/output/tensorboard"]
+    assert {"name": "tfgpu-output", "mountPath": "/output", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "tfgpu-output", "persistentVolumeClaim": {"claimName": "out"}} in spec["volumes"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_the_pod_goes_with_the_job_and_is_none_of_the_operators() -> None:
+    metadata = viewer_pod(started())["metadata"]
+    assert [(owner["uid"], "controller" in owner) for owner in metadata["ownerReferences"]] == [("u-1", False)]
+    assert not any(label.startswith("tfgpu.dev/") for label in metadata["labels"])
+
+
+def test_what_the_template_mounts_there_is_what_is_shown() -> None:
+    mount = {"name": "nfs", "mountPath": "/output", "subPath": "runs"}
+    container = {"name": "tensorflow", "volumeMounts": [mount]}
+    volume = {"name": "nfs", "nfs": {"server": "files", "path": "/"}}
+    template = {"spec": {"containers": [container], "volumes": [volume], "nodeSelector": {"pool": "gpu"}}}
+    trainer = {**TRAINER, "output": {}}
+    spec = viewer_pod(started(trainer=trainer, replicaSpecs={"worker": {"template": template}}))["spec"]
+    assert {**mount, "readOnly": True} in spec["containers"][0]["volumeMounts"]
+    assert volume in spec["volumes"]
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+
+
+def test_an_own_program_says_where_its_events_are() -> None:
+    mount = {"name": "logs", "mountPath": "/logs"}
+    volume = {"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}}
+    pod_spec = {
+        "containers": [{"name": "tensorflow", "volumeMounts": [mount]}],
+        "volumes": [volume],
+        "securityContext": {"runAsUser": 0},
+    }
+    own = started(trainer=None, replicaSpecs={"worker": {"template": {"spec": pod_spec}}})
+    with pytest.raises(TensorBoardError, match="name it with --logdir"):
+        viewer_pod(own)
+    spec = viewer_pod(own, logdir="/logs/fit", image="board:1")["spec"]
+    assert spec["containers"][0]["image"] == "board:1"
+    assert volume in spec["volumes"]
+    assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsNonRoot"]) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (
+            started(trainer={**TRAINER, "output": {}}),
+            "name a claim in spec.trainer.output.claim; while the pod is there: ",
+        ),
+        (Job({**started().raw, "status": {}}), "has written nothing; wait for it: tfgpu wait curves --for Running"),
+    ],
+)
+def test_events_that_nobody_can_read_are_said_to_be_so(made: Job, problem: str) -> None:
+    with pytest.raises(TensorBoardError, match=problem):
+        viewer_pod(made)
+
+
+def submit(live: LiveCluster, name: str) -> None:
+    with Client() as client:
+        client.submit(job(name, "OneDevice", worker=1, spec={"trainer": TRAINER}))
+    live.until_running(name)
+
+
+def test_a_port_of_this_machine_leads_to_it_while_somebody_looks(live: LiveCluster) -> None:
+    submit(live, "seen")
+    with Client() as client:
+        looks = client.tensorboard("seen", port=0)
+        waiting = [next(looks)]
+        while waiting[-1].waiting != "it starts":
+            waiting.append(next(looks))
+        assert {seen.url for seen in waiting} == {None}
+        with board(live):
+            url = next(looks).url
+            assert url is not None
+            for body in (None, b"x" * 100_000):
+                with urllib.request.urlopen(url, data=body, timeout=20) as answer:
+                    assert (answer.status, answer.read()) == (200, PAGE)
+            assert Page.bodies == [b"x" * 100_000]
+        assert len(viewers(live)) == 1
+        assert live.job("seen")["status"]["ready"] == "1/1"
+        looks.close()
+    live.until(lambda: not [k for k in live.server.objects if "tensorboard" in k[2]], "its pod is gone")
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_viewer_that_ends_says_its_last_words(live: LiveCluster) -> None:
+    submit(live, "dies")
+    with Client() as client:
+        looks = client.tensorboard("dies", port=0)
+        pod = next(looks).pod
+        live.finish(pod, 127, "exec: tensorboard: not found")
+        with pytest.raises(TensorBoardError, match="has ended: exec: tensorboard: not found; if its"):
+            list(looks)
+    assert viewers(live) == []
+
+
+def test_it_ends_with_its_job(live: LiveCluster) -> None:
+    submit(live, "passes")
+    with board(live), Client() as client:
+        looks = client.tensorboard("passes", port=0)
+        while next(looks).url is None:
+            pass
+        client.delete("passes")
+        assert list(looks) == []
+
+
+def test_a_port_that_is_taken_makes_no_pod(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(live, "taken")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as other:
+        port = str(other.server_address[1])
+        assert cli.main(["tensorboard", "taken", "--port", port]) == Exit.USAGE
+    assert f"port {port}: Address already in use; choose another with --port" in capsys.readouterr().err
+    assert viewers(live) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_the_verb_shows_the_address_and_leaves_nothing_behind(number: signal.Signals, live: LiveCluster) -> None:
+    name = f"looked-{number.name[3:].lower()}"
+    submit(live, name)
+    # What is started in a shell's background begins with the signal ignored, and so do its children.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; import sys; from tfgpujob.cli.main import main; sys.exit(main())"
+    with board(live):
+        looking = subprocess.Popen(
+            [sys.executable, "-u", "-c", code, "tensorboard", name, "--port", "0"], stdout=subprocess.PIPE, text=True
+        )
+        assert looking.stdout is not None
+        line = looking.stdout.readline()
+        assert line.startswith(f"TensorBoard of {name}: http://127.0.0.1:")
+        looking.send_signal(number)
+        assert looking.wait(30) == Exit.INTERRUPTED
+    live.until(lambda: not [k for k in live.server.objects if f"{name}-tensorboard" in k[2]], "its pod is gone")
+
+
+def test_on_a_run_of_this_machine(tmp_path: Path) -> None:
+    """The process becomes TensorBoard: here one that says how it was started."""
+    library = tmp_path / "library/tensorboard"
+    library.mkdir(parents=True)
+    (library / "__init__.py").touch()
+    (library / "main.py").write_text("import sys; print(*sys.argv[1:])")
+    (tmp_path / "runs/digits/tensorboard").mkdir(parents=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "tfgpujob.cli", "tensorboard", "digits", "--local", "--port", "7007"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(library.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == "--logdir runs/digits/tensorboard --port 7007\n"
+
+
+def test_what_a_local_run_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["tensorboard", "digits", "--dir", str(tmp_path)]) == Exit.NOT_FOUND
+    assert "name the folder of the run with --dir" in capsys.readouterr().err
+    (tmp_path / "tensorboard").mkdir()
+    assert cli.main(["tensorboard", "digits", "--local", "--dir", str(tmp_path)]) == Exit.USAGE
+    assert "pip install 'tfgpujob[local]'" in capsys.readouterr().err
