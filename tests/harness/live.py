@@ -45,6 +45,8 @@ class Front:
         """Lines by pod, each with a timestamp as the kubelet gives it."""
         self.listening: dict[int, int] = {}
         """What listens in every pod: its port there, and where on this machine it really is."""
+        self.behind: dict[str, Object] = {}
+        """What other servers answer, by the path on which the API server passes requests on to them."""
         self.outage = 0
         """So many requests from now on are answered by a server that is going down."""
         self._changed = asyncio.Condition()
@@ -69,6 +71,8 @@ class Front:
             return web.json_response(body, status=refused.code)
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.behind:
+            return web.json_response(self.behind[request.path])
         parts = request.path.strip("/").split("/")
         api_version, rest = (parts[1], parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         if not rest:

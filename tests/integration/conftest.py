@@ -19,6 +19,7 @@ from tests.integration.eventually import eventually
 from tests.integration.installed import NAME, USER, Installation
 from tests.integration.kube import Kube
 from tests.integration.target import Target, prepare
+from tests.integration.tool import Tool
 from tests.integration.workspace import Workspace
 
 HERE = Path(__file__).parent
@@ -99,3 +100,9 @@ def new_workspace(kube: Kube, target: Target, operator: Installation) -> Iterato
 def workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
     with new_workspace(kube, target, operator) as made:
         yield made
+
+
+@pytest.fixture
+def tool(workspace: Workspace, tmp_path: Path) -> Tool:
+    """`tfgpu` in the test's namespace."""
+    return Tool(workspace, tmp_path)

@@ -23,6 +23,7 @@ from tests.trainer.inprocess import entrypoint, train_module
 from tfgpujob_trainer import endpoint
 from tfgpujob_trainer.environment import read
 from tfgpujob_trainer.finish import finish
+from tfgpujob_trainer.gpu_memory import gpu_memory
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.loop import Position
 from tfgpujob_trainer.profiler import Profiler
@@ -230,3 +231,16 @@ def test_waiting_for_data_is_said_once_with_what_to_do(waited, said, capsys):
         progress.epoch_line(epoch=epoch, values={"loss": 1.0})
     line = "input-bound: 34% of the time is waiting for data; do this"
     assert capsys.readouterr().out.count(line) == (1 if said else 0)
+
+
+def test_the_most_memory_that_each_gpu_has_used(monkeypatch):
+    """As TensorFlow's allocator tells it. Here is no GPU: nothing is known."""
+    assert gpu_memory() is None
+    gpus = [tf.config.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(2)]
+    used = {"/device:GPU:0": 3 << 30, "/device:GPU:1": 5 << 20}
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: gpus)
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"current": 0, "peak": used[name]})
+    assert gpu_memory() == [3072, 5]
+    monkeypatch.undo()
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: tf.config.list_physical_devices("CPU"))
+    assert gpu_memory() is None

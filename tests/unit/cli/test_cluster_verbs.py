@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,48 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     assert cli.main(["delete", "typed"]) == Exit.OK
     assert cli.main(["get", "typed"]) == Exit.NOT_FOUND
     assert 'tfgpu: tfgpujobs.tfgpu.dev "typed" not found; see tfgpu list' in capsys.readouterr().err
+
+
+def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
+    live: LiveCluster, tmp_path: Path, capsys: Output
+) -> None:
+    trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("busy", worker=2, spec={"trainer": trainer})))
+    assert cli.main(["submit", str(tmp_path / "job.yaml")]) == Exit.OK
+    live.until_running("busy")
+    capsys.readouterr()
+    assert cli.main(["top", "busy"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "not known: CPU and memory: this cluster has no metrics API" in out
+    assert "not known: step and GPU memory: no trainer answers yet" in out
+
+    usage = [{"name": "tensorflow", "usage": {"cpu": "1500m", "memory": "512Mi"}}]
+    usage.append({"name": "sidecar", "usage": {"cpu": "250000000n", "memory": "1048576Ki"}})
+    told = {"phase": "training", "step": 60, "steps": 240, "stepSeconds": 0.0251, "inputWait": 0.02}
+    told |= {"workerSeconds": {"worker-0": 0.01, "worker-1": 0.02}, "gpuMemoryMiB": [2048, 512]}
+    live.front.behind |= {
+        "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods": {
+            "items": [{"metadata": {"name": "busy-worker-1"}, "containers": usage}]
+        },
+        "/api/v1/namespaces/default/pods/busy-worker-1:8080/proxy/progress": told,
+    }
+    assert cli.main(["top", "busy"]) == Exit.OK
+    header, *rows = (re.split(" {3,}", line) for line in capsys.readouterr().out.splitlines())
+    of = [dict(zip(header, row, strict=True)) for row in rows]
+    assert of[0] == {**dict.fromkeys(header, "-"), "REPLICA": "worker-0", "STATE": "ready", "NODE": "node-1"}
+    assert of[1] == {
+        "REPLICA": "worker-1",
+        "STATE": "ready",
+        "NODE": "node-1",
+        "CPU": "1.75",
+        "MEMORY": "1.5 GiB",
+        "STEP": "60/240",
+        "STEP TIME": "25.1 ms",
+        "OWN": "20 ms",
+        "INPUT WAIT": "2%",
+        "GPU MEMORY": "2 GiB, 512 MiB",
+    }
+    assert cli.main(["top", "busy", "-A"]) == Exit.USAGE
 
 
 def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:

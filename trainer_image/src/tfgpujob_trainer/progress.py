@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfgpujob_trainer.gpu_memory import gpu_memory
 from tfgpujob_trainer.scalars import Scalars
 from tfgpujob_trainer.scoreboard import Scoreboard
 from tfgpujob_trainer.timing import StepTime, Window, Workers
@@ -73,6 +74,7 @@ class Progress:
             "allReduce": self._interval.all_reduce,
             "compute": self._interval.compute,
             "workerSeconds": self.workers.seconds(),
+            "gpuMemoryMiB": gpu_memory(),
         }
         self.scoreboard.update(**state)
         metrics = {name: _number(value) for name, value in values.items() if name != "loss"}

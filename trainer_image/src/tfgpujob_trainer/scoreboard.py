@@ -32,6 +32,7 @@ class Scoreboard:
             "allReduce": None,
             "compute": None,
             "workerSeconds": None,
+            "gpuMemoryMiB": None,
             "lastCheckpoint": None,
         }
 

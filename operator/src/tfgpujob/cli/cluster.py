@@ -70,7 +70,7 @@ def _explained(error: ApiError) -> CliError:
     return CliError(message or str(error), fix, Exit.CLUSTER)
 
 
-def _complete_name(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_name(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of the jobs there are; none when the cluster does not answer."""
     try:
         with Client(context=context.params.get("context"), namespace=context.params.get("namespace")) as client:
@@ -79,7 +79,7 @@ def _complete_name(context: click.Context, _parameter: click.Parameter, incomple
         return []
 
 
-job_name = click.argument("name", shell_complete=_complete_name)
+job_name = click.argument("name", shell_complete=complete_name)
 """The name of a job in the cluster."""
 
 timeout = click.option(

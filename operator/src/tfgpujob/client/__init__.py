@@ -14,6 +14,7 @@ from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.synchronous import Client
 from tfgpujob.client.tensorboard import TensorBoard
+from tfgpujob.client.usage import ReplicaUsage, Usage
 
 __all__ = [
     "CODE_LIMIT",
@@ -24,8 +25,10 @@ __all__ = [
     "Job",
     "LogLine",
     "NoClusterError",
+    "ReplicaUsage",
     "TensorBoard",
     "TensorBoardError",
+    "Usage",
     "code_map",
     "job_of_file",
 ]

@@ -14,6 +14,7 @@ from tfgpujob.client.errors import ApiError, InvalidJobError, is_passing
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs
 from tfgpujob.client.tensorboard import TensorBoard, look_at
+from tfgpujob.client.usage import Usage, usage
 from tfgpujob.client.viewer import PORT, viewer_pod
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
@@ -211,6 +212,11 @@ class AsyncClient:
                 yield line
 
         return read()
+
+    async def usage(self, name: str, namespace: str | None = None) -> Usage:
+        """What each replica uses, and how fast it is."""
+        job = await self.get(name, namespace)
+        return await usage(self._connection, job, await self.pods(name, namespace))
 
     async def tensorboard(
         self,

@@ -12,6 +12,7 @@ from tfgpujob.client.asynchronous import AsyncClient
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.tensorboard import TensorBoard
+from tfgpujob.client.usage import Usage
 from tfgpujob.client.viewer import PORT
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
@@ -178,6 +179,10 @@ class Client:
     ) -> Iterator[LogLine]:
         """See AsyncClient.logs."""
         return self._loop.iterate(self._client.logs(name, namespace, follow=follow, tail=tail, role=role, index=index))
+
+    def usage(self, name: str, namespace: str | None = None) -> Usage:
+        """See AsyncClient.usage."""
+        return self._loop.run(self._client.usage(name, namespace))
 
     def tensorboard(
         self,

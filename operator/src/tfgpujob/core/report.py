@@ -56,6 +56,8 @@ class Report(_Told):
     step_seconds: _Positive | None = None
     worker_seconds: Annotated[dict[_Task, _Positive], Field(max_length=512)] | None = None
     """What each worker needs for a step without the all-reduce, by role-index: in a synchronous job all know it."""
+    gpu_memory_mib: Annotated[list[NotNegative64] | None, Field(max_length=64, alias="gpuMemoryMiB")] = None
+    """The most that TensorFlow has used on each GPU of the replica."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
     waits_for_peers: bool = False

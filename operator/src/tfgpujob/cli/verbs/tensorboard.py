@@ -50,8 +50,8 @@ def command(
     if local or directory is not None:
         _local(directory or Path("runs") / name, port)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # As ^C, so that the pod does not stay behind a terminal that is closed.
-        signal.signal(number, signal.default_int_handler)
+        # So that no pod stays behind a terminal that is closed.
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     progress = Progress()
     with connected(context, namespace) as client:
         try:

@@ -1,4 +1,4 @@
-"""`tfgpu top`: the jobs that run, over and over."""
+"""`tfgpu top`: the jobs that run, or the replicas of one, over and over."""
 
 from __future__ import annotations
 
@@ -7,23 +7,66 @@ import time
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb
-from tfgpujob.cli.output import Format
+from tfgpujob.cli.cluster import cluster_verb, complete_name
+from tfgpujob.cli.exits import CliError
+from tfgpujob.cli.output import Format, size, table
 from tfgpujob.cli.rows import show
-from tfgpujob.client import Client
+from tfgpujob.client import Client, ReplicaUsage, Usage
+from tfgpujob.core.report import Report
+
+_HEADERS = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY", "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY")
 
 
 @click.command()
+@click.argument("name", required=False, shell_complete=complete_name)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of the whole cluster.")
 @click.option("--every", type=click.FloatRange(min=1), default=5, show_default=True, help="Seconds between two looks.")
 @cluster_verb
-def command(client: Client, *, all_namespaces: bool, every: float) -> None:
-    """Show the jobs that have not finished, with loss and throughput, until ^C. Once, where it is no terminal."""
+def command(client: Client, name: str | None, *, all_namespaces: bool, every: float) -> None:
+    """Show the jobs that have not finished, or the replicas of one, until ^C. Once, where it is no terminal.
+
+    Of each replica: CPU and memory (from the metrics API), the step, the time of a step and the part of it that is its
+    own, without waiting for the others (from the trainer), and the GPU memory that TensorFlow has used at most.
+    """
+    if name is not None and all_namespaces:
+        raise CliError("one job and --all-namespaces are given together", "keep one of them")
     while True:
-        jobs = [job for job in client.list(all_namespaces=all_namespaces) if not job.finished]
+        shown = client.usage(name) if name is not None else client.list(all_namespaces=all_namespaces)
         if sys.stdout.isatty():
             click.clear()
-        show(jobs, Format.WIDE, namespaces=all_namespaces)
+        if isinstance(shown, Usage):
+            _show_replicas(shown)
+        else:
+            running = [job for job in shown if not job.finished]
+            show(running, Format.WIDE, namespaces=all_namespaces)
         if not sys.stdout.isatty():
             return
         time.sleep(every)
+
+
+def _show_replicas(usage: Usage) -> None:
+    click.echo(table(_HEADERS, [_row(replica) for replica in usage.replicas]))
+    for line in usage.unknown:
+        click.echo(f"not known: {line}")
+
+
+def _row(replica: ReplicaUsage) -> list[str]:
+    pod, told = replica.pod, replica.report or Report(phase="unknown")
+    who = f"{pod.role}-{pod.index}"
+    step = "-" if told.step is None else str(told.step)
+    return [
+        who,
+        "stopping" if pod.deleting else "ready" if pod.ready else pod.waiting_reason or pod.phase,
+        pod.node or "-",
+        "-" if replica.cpus is None else f"{replica.cpus:.2f}",
+        "-" if replica.memory_bytes is None else size(replica.memory_bytes),
+        f"{step}/{told.steps}" if told.steps else step,
+        _milliseconds(told.step_seconds),
+        _milliseconds((told.worker_seconds or {}).get(who)),
+        "-" if told.input_wait is None else f"{told.input_wait:.0%}",
+        ", ".join(size(mib << 20) for mib in told.gpu_memory_mib or ()) or "-",
+    ]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.3g} ms"

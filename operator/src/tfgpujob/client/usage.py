@@ -1,0 +1,111 @@
+"""What each replica of a job uses and how fast it is: from the metrics API, and from what the trainer tells of itself.
+
+Both are optional in a cluster. What is not known is None, and `Usage.unknown` says why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tfgpujob import names
+from tfgpujob.client.errors import ApiError
+from tfgpujob.client.job import Job
+from tfgpujob.core import report
+from tfgpujob.core.records import trim_pod
+from tfgpujob.core.report import Report
+from tfgpujob.core.snapshot import Object, Pod
+from tfgpujob.core.view import has_ended
+from tfgpujob.shell.ask import PORT
+from tfgpujob.shell.carry import at_once
+from tfgpujob.shell.connection import Connection
+
+_METRICS: Final = "/apis/metrics.k8s.io/v1beta1/namespaces"
+_ASK_SECONDS: Final = 3.0
+_QUANTITY: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
+_DECIMAL: Final = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNITS: Final = {**_DECIMAL, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaUsage:
+    """One replica, as far as it is known."""
+
+    pod: Pod
+    cpus: float | None
+    """Cores that all its containers use."""
+    memory_bytes: int | None
+    report: Report | None
+    """What its trainer tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The replicas in the order of their names, and a line for each thing that can't be known here."""
+
+    replicas: Sequence[ReplicaUsage]
+    unknown: Sequence[str]
+
+
+async def usage(connection: Connection, job: Job, pods: Sequence[Object]) -> Usage:
+    """`pods` are the job's. Raises nothing of what the cluster lacks or does not allow."""
+    measured, why_not_measured = await _measured(connection, job)
+    records = [trim_pod(pod) for pod in pods]
+    told, why_not_told = await _told(connection, job, records)
+    replicas = [_replica(pod, measured.get(pod.name), told.get(pod.uid)) for pod in records]
+    return Usage(replicas, [why for why in (why_not_measured, why_not_told) if why])
+
+
+def _replica(pod: Pod, containers: Sequence[Mapping[str, Any]] | None, told: Report | None) -> ReplicaUsage:
+    if containers is None:
+        return ReplicaUsage(pod, None, None, told)
+    cpus, memory = (sum(quantity(c["usage"].get(what, "0")) for c in containers) for what in ("cpu", "memory"))
+    return ReplicaUsage(pod, cpus, int(memory), told)
+
+
+async def _measured(connection: Connection, job: Job) -> tuple[Mapping[str, Sequence[Mapping[str, Any]]], str]:
+    """Each pod's containers with their usage, or why they are not known."""
+    query = {"labelSelector": f"{names.LABEL_JOB_NAME}={job.name}"}
+    try:
+        answer = await connection.send("GET", f"{_METRICS}/{job.namespace}/pods", query=query, seconds=_ASK_SECONDS)
+    except ApiError as error:
+        reasons = {
+            404: "this cluster has no metrics API; metrics-server brings it",
+            403: "you may not list pods.metrics.k8s.io here; the role view allows it",
+        }
+        return {}, f"CPU and memory: {reasons.get(error.code, f'the metrics API does not answer: {error.message}')}"
+    return {item["metadata"]["name"]: item["containers"] for item in answer.get("items") or ()}, ""
+
+
+async def _told(connection: Connection, job: Job, pods: Sequence[Pod]) -> tuple[Mapping[str, Report], str]:
+    """What the trainers tell, by the pod's uid, or why nothing is known."""
+    if job.spec.trainer is None:
+        return {}, "step and GPU memory: only the bundled trainer (spec.trainer) tells them"
+    running = [pod for pod in pods if pod.phase == "Running" and not has_ended(pod) and pod.role != names.Role.PS]
+    answers = await at_once(_ask(connection, job.namespace, pod) for pod in running)
+    told = {pod.uid: found for pod, found in zip(running, answers, strict=True) if isinstance(found, Report)}
+    if 403 in answers:
+        return told, "step and GPU memory: you may not get pods/proxy here; the role edit allows it"
+    if running and not told:
+        return told, "step and GPU memory: no trainer answers yet"
+    on_gpus = any(found.gpu_memory_mib for found in told.values())
+    return told, "" if on_gpus or not told else "GPU memory: TensorFlow sees no GPU in these pods"
+
+
+async def _ask(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
+    """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{PORT}/proxy/progress"
+    try:
+        answer = await connection.send("GET", path, seconds=_ASK_SECONDS)
+    except ApiError as error:
+        return error.code
+    return report.parse(json.dumps(answer).encode())
+
+
+def quantity(text: str) -> float:
+    """A Kubernetes quantity as a number: cores or bytes. 0 for what is none."""
+    found = _QUANTITY.fullmatch(text)
+    return float(found[1]) * _UNITS.get(found[2], 0.0) if found else 0.0
