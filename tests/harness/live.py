@@ -157,6 +157,7 @@ class Front:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         """As the kubelet: both channels begin with the port, the second one says what went wrong."""
+        assert request.headers["Accept"] == "*/*", "a real server answers 406"
         port = int(request.query["ports"])
         stream = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
         await stream.prepare(request)

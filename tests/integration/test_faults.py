@@ -160,7 +160,7 @@ def test_fault_backoff(workspace: Workspace) -> None:
     assert workspace.finished(job) == "Failed"
     found = workspace.condition(job, "Failed")
     assert found["reason"] == "BackoffLimitExceeded"
-    assert "spec.runPolicy.backoffLimit (1 restarts)" in found["message"]
+    assert "spec.runPolicy.backoffLimit (1 restart)" in found["message"]
     status = workspace.status(job)
     assert (status["attempt"], status["restarts"]) == (2, 1)
 

@@ -29,7 +29,7 @@ HIDDEN = "remove it from the container's env"
 @pytest.mark.parametrize(
     ("visible", "env", "hidden_by", "problem", "fix"),
     [
-        ((), {"gpus": 1}, None, "1 GPUs were granted and none is visible", "check the node's driver with nvidia-smi"),
+        ((), {"gpus": 1}, None, "1 GPU was granted and none is visible", "check the node's driver with nvidia-smi"),
         (TWO, {"gpus": 4}, None, "4 GPUs were granted and only 2 are visible", "check the node's driver"),
         ((), {"gpus": 2}, "", "none is visible to TensorFlow: CUDA_VISIBLE_DEVICES is ''", HIDDEN),
         (TWO[:1], {"gpus": 2}, "0", "only 1 are visible to TensorFlow: CUDA_VISIBLE_DEVICES is '0'", HIDDEN),

@@ -64,7 +64,8 @@ class Gate(NamedTuple):
         """`missing`: the peers whose names don't resolve at `now`."""
         waited = now - self.started
         if not missing:
-            line = f"peer gate: all {len(self.peers)} peers resolve after {waited:.1f} s"
+            who = "the peer resolves" if len(self.peers) == 1 else f"all {len(self.peers)} peers resolve"
+            line = f"peer gate: {who} after {waited:.1f} s"
             return self._replace(missing=()), Verdict(line, 0)
         if waited >= self.timeout:
             line = (

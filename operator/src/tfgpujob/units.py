@@ -18,6 +18,6 @@ def hours(seconds: int) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def counted(count: int, noun: str) -> str:
-    """1 pod, 2 pods."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, several: str = "") -> str:
+    """1 pod, 2 pods; `several` is the noun's plural where it is not formed with an s."""
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"

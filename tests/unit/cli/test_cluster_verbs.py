@@ -213,3 +213,16 @@ def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     following.send_signal(signal.SIGINT)
     _, said = following.communicate(timeout=30)
     assert (following.returncode, said.strip()) == (Exit.INTERRUPTED, "")
+
+
+def test_every_job_of_a_file_is_submitted(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "jobs.yaml"
+    jobs = [job(f"of-many-{i}", worker=1) for i in range(2)]
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": jobs}))
+    assert cli.main(["submit", str(file)]) == Exit.OK
+    assert re.findall(r"default/(\S+) is created", capsys.readouterr().out) == ["of-many-0", "of-many-1"]
+    live.until_running("of-many-1")
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}}
+    file.write_text(yaml.safe_dump_all([code, *jobs]))
+    assert cli.main(["submit", str(file)]) == Exit.USAGE
+    assert "holds 2 jobs and the ConfigMap code, which belongs to a job" in capsys.readouterr().err

@@ -100,4 +100,4 @@ def test_nothing_to_convert(tmp_path: Path) -> None:
 def test_a_list_of_what_is_no_object_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.yaml").write_text("apiVersion: v1\nkind: List\nitems: [null]\n")
     assert cli.main(["convert", str(tmp_path / "in.yaml")]) == Exit.USAGE
-    assert "a List holds None; each of its items must be a Kubernetes object" in capsys.readouterr().err
+    assert "holds None; each document, or item of a List, must be a Kubernetes object" in capsys.readouterr().err

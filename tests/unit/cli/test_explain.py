@@ -114,3 +114,16 @@ def test_micro_batches_are_part_of_the_sum() -> None:
 def test_advice_on_the_strategy(spec: dict[str, Any], words: str) -> None:
     parsed = parsed_job(spec)
     assert words in strategy_advice(parsed, resolve(parsed, offline.CONFIG))
+
+
+def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "jobs.yaml"
+    job = "{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: NAME}, spec: SPEC}"
+    spec = "{strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}"
+    jobs = [job.replace("NAME", name).replace("SPEC", spec) for name in ("first", "second")]
+    file.write_text("\n---\n".join(jobs))
+    assert cli.main(["explain", str(file)]) == Exit.OK
+    out = capsys.readouterr().out
+    assert out.index("first: OneDevice, 1 × worker") < out.index("second: OneDevice, 1 × worker")
+    assert cli.main(["explain", str(file), "-o", "json"]) == Exit.OK
+    assert [told["job"] for told in json.loads(capsys.readouterr().out)] == ["first", "second"]

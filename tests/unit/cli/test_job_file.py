@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.job_file import read_job
+from tfgpujob.cli.job_file import read_job, read_jobs
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,9 +28,9 @@ def test_the_job_among_other_objects() -> None:
     ("text", "problem"),
     [
         ("a: [", "is no YAML"),
-        ("text", "each document must be a Kubernetes object"),
-        ("", "holds nothing; it must hold exactly one TFGPUJob"),
-        ("kind: Pod", "holds Pod; it must hold exactly one TFGPUJob"),
+        ("text", "each document, or item of a List, must be a Kubernetes object"),
+        ("", "holds nothing; it must hold a TFGPUJob"),
+        ("kind: Pod", "holds Pod; it must hold a TFGPUJob"),
         ("{kind: TFGPUJob, apiVersion: kubeflow.org/v1}", "write tfgpu.dev/v1alpha1"),
         ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}}", "spec: is missing"),
     ],
@@ -47,6 +47,35 @@ def test_every_problem_has_a_line(tmp_path: Path) -> None:
     with pytest.raises(CliError) as caught:
         read_job(write(tmp_path, text))
     assert len(str(caught.value).splitlines()) == 2
+
+
+TWO = """
+apiVersion: v1
+kind: List
+items:
+- {kind: ConfigMap, apiVersion: v1, metadata: {name: code}}
+- kind: TFGPUJob
+  apiVersion: tfgpu.dev/v1alpha1
+  metadata: {name: first}
+  spec: {strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}
+---
+kind: TFGPUJob
+apiVersion: tfgpu.dev/v1alpha1
+metadata: {name: second}
+spec: {strategy: OneDevice}
+"""
+
+
+def test_the_jobs_of_a_list_and_of_several_documents(tmp_path: Path) -> None:
+    with pytest.raises(CliError) as caught:
+        read_jobs(write(tmp_path, TWO))
+    assert str(caught.value).startswith(f"{tmp_path / 'job.yaml'}: second: spec.replicaSpecs: is missing")
+    whole = TWO.replace("{strategy: OneDevice}", "{strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}")
+    found = read_jobs(write(tmp_path, whole))
+    assert [job_file.job["metadata"]["name"] for job_file in found] == ["first", "second"]
+    assert {obj["kind"] for job_file in found for obj in job_file.others} == {"ConfigMap"}
+    with pytest.raises(CliError, match="holds 2 jobs: first, second; give each a file of its own"):
+        read_job(write(tmp_path, whole))
 
 
 def test_host_access_is_for_the_operator_to_allow(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from tfgpujob_trainer import config
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.words import counted
 
 _WORTH = 1.1
 """How many times faster it must be for several processes to be worth their memory."""
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(error.code)
     found = []
     for count in options.processes:
-        print(f"advise: {count} process{'' if count == 1 else 'es'}…", file=sys.stderr, flush=True)
+        print(f"advise: {counted(count, 'process', 'processes')}…", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="tfgpu-advise-") as folder:
             measured = _measure(options, settings, count, Path(folder))
         if measured is None:
@@ -99,7 +100,10 @@ def _measure(options: argparse.Namespace, settings: config.TrainerConfig, count:
         memory = max(_memory_until_the_end(run), default=0)
     if run.returncode:
         print(log.read_text(errors="replace")[-4000:], file=sys.stderr)
-        print(f"advise: {count} processes ended with exit code {run.returncode}, see above", file=sys.stderr)
+        print(
+            f"advise: {counted(count, 'process', 'processes')} ended with exit code {run.returncode}, see above",
+            file=sys.stderr,
+        )
         return None
     if settings.mode == "predict":
         reports = (folder / "output" / "predictions").glob("run*.json")

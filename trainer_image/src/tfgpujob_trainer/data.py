@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.sources import Indexed, Source, Stream, share
 from tfgpujob_trainer.sources.base import Rows, seeds
+from tfgpujob_trainer.words import counted
 
 Permute = Callable[[np.random.Generator, int], np.ndarray]
 """The order of that many rows, drawn from a generator."""
@@ -60,8 +61,8 @@ class Schedule:
         """What a user should know about rows that cannot be split."""
         if not self.leftover:
             return []
-        fate = "join the batch before them" if self.remainder == "carry" else "are left out of each epoch"
-        return [f"the last {self.leftover} rows are too few for {self.replicas} replicas: they {fate}"]
+        fate = "the batch before takes them" if self.remainder == "carry" else "left out of each epoch"
+        return [f"the last {counted(self.leftover, 'row is', 'rows are')} too few for {self.replicas} replicas: {fate}"]
 
     def order(self, epoch: int) -> np.ndarray:
         """The order of all rows in `epoch`."""

@@ -17,6 +17,7 @@ from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.environment import Environment
+from tfgpujob_trainer.words import counted
 
 
 def describe_batch(schedule: Schedule, env: Environment) -> str:
@@ -27,8 +28,8 @@ def describe_batch(schedule: Schedule, env: Environment) -> str:
     parts = replicas * micro
     each = f"{total // parts}" if total % parts == 0 else f"{total // parts} or {total // parts + 1}"
     return (
-        f"global batch {total} = {each} × {replicas} {unit} × {micro} micro-batch{'' if micro == 1 else 'es'}; "
-        f"{schedule.rows} rows, {schedule.steps_per_epoch} steps an epoch"
+        f"global batch {total} = {each} × {replicas} {unit} × {counted(micro, 'micro-batch', 'micro-batches')}; "
+        f"{counted(schedule.rows, 'row')}, {counted(schedule.steps_per_epoch, 'step')} an epoch"
     )
 
 

@@ -18,6 +18,7 @@ from tfgpujob_trainer.loop import Position, Run
 from tfgpujob_trainer.objectstore import object_store
 from tfgpujob_trainer.progress import describe, say
 from tfgpujob_trainer.values import local_value
+from tfgpujob_trainer.words import counted
 
 
 def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -89,8 +90,9 @@ def weights_digest(model: keras.Model) -> str:
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:
     """The end summary for people."""
+    trained = f"{counted(summary['steps'], 'step')}, {counted(summary['epochs'], 'epoch')}"
     return [
-        f"trained {summary['steps']} steps, {summary['epochs']} epochs, {summary['examplesPerSecond']:.0f} examples/s",
+        f"trained {trained}, {summary['examplesPerSecond']:.0f} examples/s",
         *(f"{name}: {describe(values)}" for name, values in summary["splits"].items() if values),
         f"weights sha256 {summary['weightsSha256']}",
         f"model {summary['model']}",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tfgpujob_trainer.environment import Environment
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.words import counted
 
 _DRIVER = "libcuda.so.1"
 
@@ -29,7 +30,7 @@ def choose(visible: Sequence[Gpu], env: Environment, *, hidden_by: str | None = 
     wanted = len(visible) if env.gpus is None else env.gpus
     if wanted > len(visible):
         seen = f"only {len(visible)} are" if visible else "none is"
-        problem = f"{wanted} GPUs were granted and {seen} visible to TensorFlow"
+        problem = f"{counted(wanted, 'GPU was', 'GPUs were')} granted and {seen} visible to TensorFlow"
         if hidden_by is not None:
             raise ConfigError(f"{problem}: CUDA_VISIBLE_DEVICES is {hidden_by!r}", "remove it from the container's env")
         fix = "check the node's driver with nvidia-smi, and that the image's CUDA libraries fit it"

@@ -37,6 +37,7 @@ from tfgpujob_trainer.sources.base import Indexed, Rows
 from tfgpujob_trainer.sources.cached import MEMORY, read_once
 from tfgpujob_trainer.sources.stream import Stream
 from tfgpujob_trainer.splits import read
+from tfgpujob_trainer.words import counted
 
 _READ_AHEAD = 2
 """Batches of a part that are read while another is computed."""
@@ -67,8 +68,9 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     results.sweep(mine)
     todo = results.missing(mine)
     say(
-        f"{data.rows} rows in {len(parts)} parts, {len(mine)} of them for this worker ({env.index + 1} of "
-        f"{env.replicas}), {len(mine) - len(todo)} already there; a model on each of {', '.join(devices)}"
+        f"{counted(data.rows, 'row')} in {counted(len(parts), 'part')}, {len(mine)} of them for this worker "
+        f"({env.index + 1} of {env.replicas}), {len(mine) - len(todo)} already there; "
+        f"a model on each of {', '.join(devices)}"
     )
     for note in data.notes:
         say(note)
@@ -89,8 +91,11 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     if todo:
         described = describe_run(settings, env, module, devices=devices, replicas=len(devices))
         results.report(env.index, {**described, "workers": env.replicas, "summary": summary})
-    say(f"{work.figures.line()}; {f'{len(missing)} parts of other workers are to come' if missing else 'all is there'}")
-    return Outcome(code=ExitCode.DONE, cause="Completed", message=f"done: {len(mine)} parts", summary=summary)
+    to_come = counted(len(missing), "part of other workers is", "parts of other workers are")
+    say(f"{work.figures.line()}; {f'{to_come} to come' if missing else 'all is there'}")
+    return Outcome(
+        code=ExitCode.DONE, cause="Completed", message=f"done: {counted(len(mine), 'part')}", summary=summary
+    )
 
 
 @dataclass

@@ -22,6 +22,7 @@ from tfgpujob_trainer.environment import (
 )
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.gpus import Gpu, choose, describe, memory_mib
+from tfgpujob_trainer.words import counted
 
 Say = Callable[[str], None]
 
@@ -43,7 +44,7 @@ def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> li
         tf.config.set_visible_devices(physical[: len(used)], "GPU")
         _set_memory(physical[: len(used)], env)
     elif env.gpus:
-        say(f"CPU build of TensorFlow: the {env.gpus} granted GPUs are not used")
+        say(f"CPU build of TensorFlow: {counted(env.gpus, 'granted GPU is', 'granted GPUs are')} not used")
     several = env.strategy in (ONE_DEVICE, MIRRORED, CUSTOM)
     devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(env.gpus or 1 if several else 1)
     cores = len(os.sched_getaffinity(0))
@@ -91,7 +92,7 @@ def resolve_peers(peers: Sequence[str], say: Say) -> None:
     while missing:
         missing = [peer for peer in missing if not _resolves(peer.rpartition(":")[0])]
         if missing and time.monotonic() - said > 10:
-            say(f"waiting for the names of {len(missing)} peers: {', '.join(missing[:5])}")
+            say(f"waiting for the names of {counted(len(missing), 'peer')}: {', '.join(missing[:5])}")
             said = time.monotonic()
         if missing:
             time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 (spreads the workers' questions)

@@ -57,6 +57,7 @@ from tfgpujob_trainer.splits import agree_on_data, make_schedule, other_split, r
 from tfgpujob_trainer.step import Steps, batch_spec, build
 from tfgpujob_trainer.stores import open_stores
 from tfgpujob_trainer.timing import Workers
+from tfgpujob_trainer.words import counted
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -115,7 +116,7 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     try:
         position, more = (train(run), {}) if dispatcher is None else train_on_workers(run, dispatcher, env)
         summary = finish(run, built.lifted, position, more)
-        done = f"done after {position.step} steps"
+        done = f"done after {counted(position.step, 'step')}"
         outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=summary)
     except StoppedError as error:
         outcome = error.outcome()

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
+from tfgpujob.units import counted
 
 _TFJOB_KEYS = {
     "master": "the role is called chief here: rename it",
@@ -72,7 +73,7 @@ def _bad_value(path: str, kind: str, value: Any, ctx: Mapping[str, Any]) -> Inva
         "less_than_equal": lambda: (f"{said} is too large", f"set {ctx['le']} or less"),
         "string_too_short": lambda: ("is empty", "give it a value, or remove the line"),
         "string_too_long": lambda: (f"is {len(value)} characters long", f"use at most {ctx['max_length']}"),
-        "too_short": lambda: (f"has {ctx['actual_length']} entries", f"give {ctx['min_length']}"),
+        "too_short": lambda: (f"has {counted(ctx['actual_length'], 'entry', 'entries')}", f"give {ctx['min_length']}"),
         "too_long": lambda: (f"has {ctx['actual_length']} entries", f"use at most {ctx['max_length']}"),
         "string_pattern_mismatch": lambda: (f"{said} is not valid", _PATTERNS.get(leaf, f"match {ctx['pattern']}")),
         "quantity": lambda: (f"{said} is not a quantity", "write it as 4, 500m or 16Gi"),

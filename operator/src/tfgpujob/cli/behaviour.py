@@ -20,7 +20,7 @@ from tfgpujob.core.failure import FIRST_RETRYABLE
 from tfgpujob.core.plan import Plan, replica_specs
 from tfgpujob.core.scope import restarts_alone
 from tfgpujob.names import Role, Strategy
-from tfgpujob.units import duration
+from tfgpujob.units import counted, duration
 
 _SYNCHRONOUS = frozenset({Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED})
 _POLICIES = {
@@ -71,13 +71,11 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.predicts:
-        yield (
-            "work",
-            f"The rows of data('predict') are shared among {plan.counts[Role.WORKER]} workers, each on its own.",
-        )
+        workers = counted(plan.counts[Role.WORKER], "worker")
+        yield "work", f"The rows of data('predict') are shared among {workers}, each on its own."
     elif spec.strategy in _SYNCHRONOUS:
         yield "work", f"Each step takes {batch(trainer, replicas_in_sync(spec))}."
-    length = f"{trainer.epochs} epochs" if trainer.epochs else f"{trainer.steps} steps"
+    length = counted(trainer.epochs, "epoch") if trainer.epochs else counted(trainer.steps or 0, "step")
     if not spec.predicts:
         yield "work", f"It trains for {length} and then evaluates data('test'); {_saves(trainer)}."
 
@@ -88,16 +86,21 @@ def batch(trainer: TrainerSpec, replicas: int) -> str:
     each = f"{total // parts}" if total % parts == 0 else f"{total // parts} or {total // parts + 1}"
     where = "on one replica" if replicas == 1 else f"on each of {replicas} replicas"
     micro = f", {trainer.accumulate} times one after another" if (trainer.accumulate or 1) > 1 else ""
-    return f"{total} examples: {each} {where}{micro}"
+    return f"{counted(total, 'example')}: {each} {where}{micro}"
 
 
 def _saves(trainer: TrainerSpec) -> str:
     every = [
-        *([f"{trainer.checkpoint.every_steps} steps"] if trainer.checkpoint.every_steps else []),
-        *([f"{trainer.checkpoint.every_epochs} epochs"] if trainer.checkpoint.every_epochs else []),
+        *([_each(trainer.checkpoint.every_steps, "step")] if trainer.checkpoint.every_steps else []),
+        *([_each(trainer.checkpoint.every_epochs, "epoch")] if trainer.checkpoint.every_epochs else []),
     ]
-    kept = f"the last {trainer.checkpoint.keep} are kept"
+    keep = trainer.checkpoint.keep
+    kept = "the last one is kept" if keep == 1 else f"the last {keep} are kept"
     return f"it saves every {' and every '.join(every) or 'epoch'}, and {kept}"
+
+
+def _each(count: int, what: str) -> str:
+    return what if count == 1 else f"{count} {what}s"
 
 
 def _success(spec: JobSpec, plan: Plan) -> str:
@@ -114,11 +117,11 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         who = " or ".join(str(role) for role, its in policies.items() if its is policy)
         yield "failure", f"When a {who} fails, {_POLICIES[policy]}."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
-    limit = spec.run_policy.backoff_limit
+    restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
     yield (
         "failure",
         (
-            f"{limit} restarts are allowed (backoffLimit), after 10s, then twice as long each time, up to 6m. "
+            f"{restarts} allowed (backoffLimit), after 10s, then twice as long each time, up to 6m. "
             f"Evictions, preemptions and lost nodes are not counted, unless {DISRUPTIONS_IN_A_ROW} come in a row."
         ),
     )

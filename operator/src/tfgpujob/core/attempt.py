@@ -215,12 +215,16 @@ def _say_how_it_runs(case: Case) -> None:
     if not case.view.missing() and not draft.is_true(Condition.CREATED):
         draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
     if all(case.view.ready(r) for r in required):
-        draft.set(Condition.RUNNING, True, Reason.ALL_READY, f"All {len(required)} required replicas are ready.")
+        draft.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
         if draft.is_true(Condition.RESTARTING):
             draft.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {draft.attempt} is running.")
         draft.set_phase(Phase.RUNNING)
     elif not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
+
+
+def _all_ready(required: int) -> str:
+    return "The one required replica is ready." if required == 1 else f"All {required} required replicas are ready."
 
 
 def _over(case: Case) -> Outcome:

@@ -15,6 +15,7 @@ from tfgpujob.core import backoff
 from tfgpujob.core.draft import Draft, moment
 from tfgpujob.core.failure import Cause, Failure
 from tfgpujob.names import Condition, Reason
+from tfgpujob.units import counted
 
 PROVEN = timedelta(minutes=10)
 """What ran this long did not fail immediately: the delay starts over. The budget never does."""
@@ -29,7 +30,7 @@ def exhausted(draft: Draft, limit: int, failure: Failure, disrupted: int) -> tup
     if failure.cause is Cause.PERMANENT:
         return Reason.REPLICA_FAILED, f"{failure}."
     if failure.cause is Cause.RETRYABLE and number(draft, "restarts") >= limit:
-        text = f"{failure}; spec.runPolicy.backoffLimit ({limit} restarts) is spent."
+        text = f"{failure}; spec.runPolicy.backoffLimit ({counted(limit, 'restart')}) is spent."
         return Reason.BACKOFF_LIMIT_EXCEEDED, text
     if failure.cause is Cause.DISRUPTION and disrupted >= DISRUPTIONS_IN_A_ROW:
         text = (

@@ -16,6 +16,7 @@ from tfgpujob.core.service import build_service
 from tfgpujob.core.snapshot import Create, Event, Kind, Outcome
 from tfgpujob.core.start import Problem
 from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.units import counted
 
 
 def complete(case: Case, *, licensed: bool) -> Outcome:
@@ -146,4 +147,4 @@ def _missing_objects(case: Case) -> tuple[Create, ...]:
 def _in_words(creates: tuple[Create, ...]) -> str:
     pods = sum(create.kind is Kind.POD for create in creates)
     service = " and the service" if pods != len(creates) else ""
-    return f"{pods} pod{'' if pods == 1 else 's'}{service}"
+    return f"{counted(pods, 'pod')}{service}"

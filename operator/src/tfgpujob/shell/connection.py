@@ -145,7 +145,8 @@ class Connection:
             stream = await self._session.ws_connect(
                 yarl.URL(self._base + path, encoded=True).with_query(query),
                 protocols=[protocol],
-                headers={"authorization": authorization} if authorization else {},
+                # A server that is told to answer in JSON refuses: this is none.
+                headers={"Accept": "*/*", **({"authorization": authorization} if authorization else {})},
                 proxy=self._configuration.proxy,
                 proxy_headers=self._configuration.proxy_headers,
                 server_hostname=self._configuration.tls_server_name,

@@ -29,6 +29,7 @@ from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
 from tfgpujob_trainer.progress import say
 from tfgpujob_trainer.timing import StepTime
 from tfgpujob_trainer.values import local_value
+from tfgpujob_trainer.words import counted
 
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 
@@ -130,5 +131,5 @@ class Chief:
     def _count_repeated(self, position: Position) -> None:
         found = int(local_value(self._run.built.lifted.optimizer.iterations)) - position.step
         if found != self.repeated:
-            say(f"{found - self.repeated} steps were taken twice, since a worker was lost while it took them")
+            say(f"{counted(found - self.repeated, 'step was', 'steps were')} taken twice: a worker was lost meanwhile")
             self.repeated = found

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfgpujob_trainer.sources.arrays import Arrays
 from tfgpujob_trainer.sources.base import Indexed, Rows, leaves
 from tfgpujob_trainer.sources.stream import Stream
+from tfgpujob_trainer.words import counted
 
 MEMORY = "memory"
 DISK = "disk"
@@ -75,7 +76,7 @@ def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:
             file.close()
             whole.append(np.memmap(file.name, array.dtype, "r", shape=(rows, *array.shape[1:])))
     size = sum(a.nbytes for a in whole)
-    note = f"cache in {kind}: {rows} rows, {size / 2**20:.1f} MiB, read once by every worker"
+    note = f"cache in {kind}: {counted(rows, 'row')}, {size / 2**20:.1f} MiB, read once by every worker"
     return Arrays(tuple(tf.nest.pack_sequence_as(structure, whole)), kind="cached rows", notes=(note,))
 
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.sources.arrays import Arrays
 from tfgpujob_trainer.sources.base import Indexed, Rows, as_keras_float, batched
+from tfgpujob_trainer.words import counted
 
 _HEADER = 12
 """Bytes before a record: its length (uint64) and that number's checksum."""
@@ -36,11 +37,11 @@ class Records(Indexed):
         self._offsets = np.concatenate(offsets)
         self.rows = len(self._offsets)
         if self.rows == 0:
-            raise ConfigError(f"data({split!r}): the {len(files)} TFRecord files hold no record")
+            raise ConfigError(f"data({split!r}): there is no record in {counted(len(files), 'TFRecord file')}")
         self._parse = batched(parse, tf.TensorSpec([], tf.string), split=split, name="parse()")
         self.policy = (
             f"by record: each worker reads its records of every global batch, because the offsets of all "
-            f"{self.rows} records in {len(files)} files are known"
+            f"{self.rows} records in {counted(len(files), 'file')} are known"
         )
         self.notes = (f"order: files at random, then records at random within {min(window, self.rows)}",)
 
@@ -75,7 +76,7 @@ class Images(Indexed):
         self._files, self._labels, self._decode = np.asarray(files), labels, decode
         self.rows, self.classes = len(files), tuple(classes)
         self.policy = "by file: each worker reads its images of every global batch, because files have an index"
-        self.notes = (f"{len(files)} images of {len(classes)} classes",)
+        self.notes = (f"{counted(len(files), 'image')} of {counted(len(classes), 'class', 'classes')}",)
 
     def take(self, indices: np.ndarray) -> Rows:
         """Read and decode these images."""

@@ -67,7 +67,7 @@ def _template_limit(job: Job) -> Iterator[Invalid]:
         if limit is not None and str(limit).isdigit() and int(limit) != count:
             field = f"spec.replicaSpecs.{role}.template.spec.{place}.resources.limits[{resource}]"
             fix = f"remove it, and set spec.replicaSpecs.{role}.gpus to what you want"
-            yield Invalid(field, f"is {limit}, but {count} GPUs are asked for by gpus, gpu.perReplica or default", fix)
+            yield Invalid(field, f"is {limit}, but gpus, gpu.perReplica or their default ask for {count}", fix)
 
 
 def _processes_need_trainer(job: Job) -> Iterator[Invalid]:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 from tfgpujob.api import JobSpec, gpus
 from tfgpujob.core.plan import Plan, ReplicaId, replica_specs
+from tfgpujob.units import counted
 
 _NVIDIA = "nvidia.com/gpu"
 
@@ -39,7 +40,7 @@ def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...]) -> Devices:
     if not total:
         return Devices({})
     if total > len(visible) or spec.gpu.resource_name != _NVIDIA:
-        here = f"{len(visible)} GPU{'' if len(visible) == 1 else 's'}" if visible else "no GPU"
+        here = counted(len(visible), "GPU") if visible else "no GPU"
         return Devices(
             {}, f"the job asks for {total} × {spec.gpu.resource_name} and {here} is here: it runs on the CPU"
         )

@@ -14,6 +14,7 @@ from tfgpujob.cli.job_file import read_objects
 from tfgpujob.cli.output import Format, data
 from tfgpujob.convert import Conversion, Effect, convert, is_tfjob
 from tfgpujob.names import Strategy
+from tfgpujob.units import counted
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 
@@ -39,7 +40,7 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     unread: list[CliError] = []
     for file, under in _files(files):
         try:
-            parts = [_converted(obj, Strategy(strategy)) for obj in _flat(read_objects(file))]
+            parts = [_converted(obj, Strategy(strategy)) for obj in read_objects(file)]
         except CliError as error:
             click.echo(f"tfgpu: {error}", err=True)
             unread.append(error)
@@ -60,7 +61,7 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     if not jobs:
         raise CliError(f"there is no TFJob in {', '.join(files)}", "name files of kubeflow.org TFJobs", Exit.NOT_FOUND)
     told = ", ".join(f"{counts[effect]} {effect}" for effect in Effect if counts[effect])
-    click.echo(f"{jobs} TFJob{'s' if jobs > 1 else ''} read: {told or 'no notes'}", err=True)
+    click.echo(f"{counted(jobs, 'TFJob')} read: {told or 'no notes'}", err=True)
     return int(Exit.USAGE if counts[Effect.REFUSED] or unread else Exit.OK)
 
 
@@ -74,15 +75,6 @@ def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
         for file in sorted(path.rglob("*")):
             if file.suffix in _SUFFIXES and file.is_file():
                 yield str(file), file.relative_to(path).with_suffix(".yaml")
-
-
-def _flat(objects: Sequence[Any]) -> Iterator[Any]:
-    """With the items of a List, as `kubectl get -o yaml` prints it, in its place."""
-    for obj in objects:
-        if not isinstance(obj, dict):
-            raise CliError(f"a List holds {obj!r:.60}", "each of its items must be a Kubernetes object")
-        listed = str(obj.get("kind", "")).endswith("List") and isinstance(obj.get("items"), list)
-        yield from _flat(obj["items"]) if listed else (obj,)
 
 
 def _converted(obj: Any, strategy: Strategy) -> tuple[Conversion | None, str]:

@@ -10,7 +10,7 @@ from tfgpujob import names
 from tfgpujob.api import gpus
 from tfgpujob.cli import offline, options
 from tfgpujob.cli.behaviour import sentences
-from tfgpujob.cli.job_file import JobFile, read_job
+from tfgpujob.cli.job_file import JobFile, read_jobs
 from tfgpujob.cli.output import Format, coloured, data, table
 from tfgpujob.core.acceptance import advice
 from tfgpujob.core.plan import Plan, replica_specs, resolve
@@ -22,29 +22,34 @@ from tfgpujob.core.snapshot import Object
 @options.job_file
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
 def command(file: str, form: Format) -> None:
-    """Say what would come of a job: pods, TF_CONFIG, warnings, how it behaves.
+    """Say what would come of each job in the file: pods, TF_CONFIG, warnings, how it behaves.
 
     Asks no cluster. A job that the operator would refuse is refused with the same words and exit code 2.
     -o wide shows every TF_CONFIG, -o yaml the objects themselves.
     """
-    job_file = read_job(file)
-    plan = resolve(job_file.spec, offline.CONFIG)
-    pods = offline.pods(job_file, plan)
+    found = read_jobs(file)
     if form in {Format.JSON, Format.YAML}:
-        click.echo(data(_for_programs(job_file, plan, pods), form))
+        told = [_for_programs(job_file) for job_file in found]
+        click.echo(data(told[0] if len(told) == 1 else told, form))
         return
-    for part in (_head(job_file, plan), _pods(job_file, plan, pods), _tf_config(pods, every=form is Format.WIDE)):
-        click.echo(f"{part}\n")
-    click.echo(_words(job_file, plan))
+    click.echo("\n\n".join(_for_people(job_file, every=form is Format.WIDE) for job_file in found))
 
 
-def _for_programs(file: JobFile, plan: Plan, pods: tuple[Object, ...]) -> dict[str, Any]:
+def _for_people(file: JobFile, *, every: bool) -> str:
+    plan = resolve(file.spec, offline.CONFIG)
+    pods = offline.pods(file, plan)
+    parts = (_head(file, plan), _pods(file, plan, pods), _tf_config(pods, every=every), _words(file, plan))
+    return "\n\n".join(parts)
+
+
+def _for_programs(file: JobFile) -> dict[str, Any]:
+    plan = resolve(file.spec, offline.CONFIG)
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": offline.UNKNOWN_UID}}
     return {
         "job": file.job["metadata"]["name"],
         "warnings": list(advice(file.spec)),
         "behaviour": [{"topic": topic, "text": text} for topic, text in sentences(file.spec, plan)],
-        "objects": [build_service(job), *pods],
+        "objects": [build_service(job), *offline.pods(file, plan)],
     }
 
 

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.cluster import cluster_verb
 from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.job_file import read_job
+from tfgpujob.cli.job_file import read_jobs
 from tfgpujob.cli.output import Format, data
 from tfgpujob.client import Client, job_of_file
 from tfgpujob.core.snapshot import Object
@@ -39,27 +39,32 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option("--dry-run", is_flag=True, help="Print what would be created.")
 @cluster_verb
 def command(client: Client, file: str, *, dry_run: bool, **flags: Any) -> None:
-    """Create a job from YAML, or from a Python file that defines model() and data(split).
+    """Create the jobs of a YAML file, or one of a Python file that defines model() and data(split).
 
     The Python file goes into a ConfigMap that belongs to the job.
     """
-    job, others = _of_python(Path(file), **flags) if file.endswith(".py") else _of_yaml(file, client.namespace)
+    jobs, others = _of_python(Path(file), **flags) if file.endswith(".py") else _of_yaml(file, client.namespace)
     if dry_run:
-        for obj in (*others, job):
+        for obj in (*others, *jobs):
             click.echo(f"---\n{data(obj, Format.YAML)}")
         return
-    made = client.submit(job, others)
-    click.echo(f"{made.namespace}/{made.name} is created; follow it: tfgpu logs {made.name} -f")
+    for number, job in enumerate(jobs):
+        made = client.submit(job, () if number else others)
+        click.echo(f"{made.namespace}/{made.name} is created; follow it: tfgpu logs {made.name} -f")
 
 
-def _of_yaml(file: str, namespace: str) -> tuple[Object, Sequence[Object]]:
+def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Object]]:
     context = click.get_current_context()
     for parameter in context.command.params:
         given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if given and parameter.name not in _FOR_BOTH:
             raise CliError(f"{parameter.opts[0]} is for a Python file", f"write it into {file}")
-    found = read_job(file, namespace)
-    return found.job, found.others
+    found = read_jobs(file, namespace)
+    maps = [str((obj.get("metadata") or {}).get("name")) for obj in found[0].others if obj.get("kind") == "ConfigMap"]
+    if len(found) > 1 and maps:
+        problem = f"{file} holds {len(found)} jobs and the ConfigMap {maps[0]}, which belongs to a job and goes with it"
+        raise CliError(problem, f"give each job a file of its own, or use kubectl apply -f {file}")
+    return [job_file.job for job_file in found], found[0].others
 
 
 def _of_python(
@@ -74,7 +79,7 @@ def _of_python(
     params: Sequence[str],
     claim: str | None,
     extra: Sequence[Path],
-) -> tuple[Object, Sequence[Object]]:
+) -> tuple[Sequence[Object], Sequence[Object]]:
     if batch is None:
         raise CliError("the global batch size is not given", "add --batch, such as --batch 128")
     trainer: dict[str, Any] = {"globalBatchSize": batch, "epochs": epochs}
@@ -99,7 +104,7 @@ def _of_python(
     found = parse_job(job)
     if not isinstance(found, JobSpec):
         raise CliError("\n".join(map(str, found)))
-    return job, (code,)
+    return (job,), (code,)
 
 
 def _param(text: str) -> tuple[str, Any]:
