@@ -35,7 +35,7 @@ def test_curves_use_and_cost_of_a_job_that_trains(tool: Tool) -> None:
     tool.run("submit", "job.yaml")
     tool.run("wait", name, "--for", "Running", "--timeout", "60")
 
-    looking = tool.start("tensorboard", name, "--port", "0")
+    looking = tool.start("tfgpu", "tensorboard", name, "--port", "0")
     assert looking.stdout is not None
     url = re.findall(r"http://[\d.:]+", looking.stdout.readline())
     assert url, looking.communicate()
