@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.progress import MOST_ASKED, whom_to_ask
+from tfgpujob.core.progress import MOST_ASKED, whom_else_to_ask, whom_to_ask
 
 CHECKPOINT = {"step": 4, "directory": "/output/c", "time": "2026-01-01T00:00:00Z"}
 
@@ -88,14 +88,30 @@ def test_percent(told: dict[str, Any], percent: int | None) -> None:
 
 
 def asked(world: World, turn: int = 0) -> list[str]:
-    return [pod.name for pod in whom_to_ask(world.snapshot(), turn)]
+    """All who are asked in this turn."""
+    first = whom_to_ask(world.snapshot())
+    return [pod.name for pod in (first, *whom_else_to_ask(world.snapshot(), turn)) if pod is not None]
 
 
-def test_the_reporter_and_one_other_in_turn_are_asked() -> None:
+def test_of_a_job_that_gets_on_only_the_reporter_is_asked() -> None:
     world = running(3)
-    assert asked(world) == ["train-worker-0", "train-worker-1"]
-    assert asked(world, 1) == ["train-worker-0", "train-worker-2"]
-    assert asked(world, 2) == asked(world)
+    assert asked(world) == ["train-worker-0"]
+    world.tells("train-worker-0", idleSeconds=4)
+    assert asked(world) == ["train-worker-0"]
+    world = running(2, chief=1)
+    assert asked(world) == ["train-chief-0"]
+
+
+def test_all_are_asked_when_the_reporter_stands_still() -> None:
+    world = running(3)
+    world.tells("train-worker-0", idleSeconds=5)
+    assert asked(world) == ["train-worker-0", "train-worker-1", "train-worker-2"]
+
+
+def test_all_are_asked_when_one_holds_up_the_others() -> None:
+    world = running(3)
+    world.tells("train-worker-0", workerSeconds={"worker-0": 0.1, "worker-1": 0.1, "worker-2": 0.9})
+    assert asked(world) == ["train-worker-0", "train-worker-1", "train-worker-2"]
 
 
 def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
@@ -106,12 +122,6 @@ def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
     assert len(set.union(*turns)) == 40
 
 
-def test_all_are_asked_when_the_reporter_stands_still() -> None:
-    world = running(3)
-    world.tells("train-worker-0", idleSeconds=60)
-    assert len(asked(world)) == 3
-
-
 def test_who_cannot_tell_is_not_asked() -> None:
     assert asked(World(make.job(worker=2))) == [], "not started"
     assert asked(running(2, trainer=None, image="mine:1")) == [], "no bundled trainer"
@@ -120,7 +130,8 @@ def test_who_cannot_tell_is_not_asked() -> None:
     assert asked(world) == [], "another controller's"
     world = running(2)
     world.exits("train-worker-0", 160)
-    assert asked(world) == ["train-worker-1"]
+    assert asked(world) == [], "the reporter has ended"
     world = running(2)
+    world.tells("train-worker-0", idleSeconds=60)
     world.pod("train-worker-1")["status"]["podIP"] = None
     assert asked(world) == ["train-worker-0"]

@@ -9,6 +9,7 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 from tests.unit.core.test_progress import running
 
+from tfgpujob.core.snapshot import Kind
 from tfgpujob.core.stall import limit
 
 
@@ -145,7 +146,10 @@ def test_a_worker_that_needs_longer_than_the_others_is_named() -> None:
     world = running(3)
     takes(world, 0.1, 0.11, 0.3)
     assert world.condition("Degraded") == "True/Straggler"
-    assert "train-worker-2 needs 0.3 s of its own for a step, the others 0.105 s" in world.message("Degraded")
+    assert world.message("Degraded") == (
+        "train-worker-2 needs 0.3 s of its own for a step, the others 0.105 s: with every step all wait 0.195 s for "
+        "it. Look at the CPUs, GPUs, disk and network of its node, and at what else runs there."
+    )
     takes(world, 0.1, 0.11, 0.14)
     assert world.condition("Degraded") == "True/Straggler", "it takes more than a little to be well again"
     takes(world, 0.1, 0.11, 0.12)
@@ -153,11 +157,26 @@ def test_a_worker_that_needs_longer_than_the_others_is_named() -> None:
     assert reasons(world).count("Straggler") == 1
 
 
-def test_a_straggler_that_waits_for_its_data_is_said_to() -> None:
+@pytest.mark.parametrize(
+    ("input_wait", "words"),
+    [
+        (0.6, "It waits for its data for 60% of its time: look at the disk and network of node n7, or raise spec."),
+        (0.1, "It is not its data: look at the CPUs and GPUs of node n7, and at what else runs there."),
+    ],
+)
+def test_a_straggler_that_waits_for_its_data_is_said_to(input_wait: float, words: str) -> None:
     world = running(3)
-    world.tells("train-worker-2", inputWait=0.6)
+    world.pod("train-worker-2")["spec"]["nodeName"] = "n7"
+    world.tells("train-worker-2", inputWait=input_wait)
     takes(world, 0.1, 0.1, 0.3)
-    assert "it waits for its data for 60% of its time" in world.message("Degraded")
+    assert words in world.message("Degraded")
+
+
+def test_a_straggler_whose_pod_is_gone_by_now_is_lost_which_counts() -> None:
+    world = running(3)
+    del world.objects[Kind.POD, "train-worker-2"]
+    takes(world, 0.1, 0.1, 0.3)
+    assert (world.status["attempt"], world.condition("Degraded")) == (2, "False/Disrupted")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from functools import cached_property
 from tfgpujob import names
 from tfgpujob.api import JobSpec, JobStatus
 from tfgpujob.core import gpu_time
+from tfgpujob.core.conditions import is_true
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
 
@@ -43,10 +44,7 @@ class Job:
 
     def is_true(self, condition: str) -> bool:
         """Whether status.conditions says so."""
-        for found in (self.raw.get("status") or {}).get("conditions") or ():
-            if found["type"] == condition:
-                return bool(found["status"] == "True")
-        return False
+        return is_true(self.raw, condition)
 
     @property
     def finished(self) -> bool:

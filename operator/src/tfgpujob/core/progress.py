@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tfgpujob.core.conditions import is_true
 from tfgpujob.core.draft import Draft, timestamp
 from tfgpujob.core.ownership import is_ours
 from tfgpujob.core.plan import Plan, ReplicaId
@@ -21,8 +22,8 @@ from tfgpujob.names import Condition, Phase, Reason, Role
 STALLS = frozenset({"training", "evaluating", "saving"})
 """Phases whose pieces are short. Start-up (a compile, a first step, a cache) and an export have clocks of their own."""
 
-STILL_SECONDS = 30
-"""A reporter that did nothing for so long may be waiting for one of the others: all are asked, by and by."""
+STILL_SECONDS = 5
+"""A reporter that did nothing for so long may be waiting for one of the others."""
 
 MOST_ASKED = 16
 """Of one job's others in a turn: what a job says of itself must not keep the operator busy."""
@@ -39,27 +40,34 @@ def report_of(view: View, reports: Mapping[str, Report], replica: ReplicaId) -> 
     return reports.get(pod.uid) if pod is not None and _can_tell(pod) else None
 
 
-def whom_to_ask(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
-    """The pods to ask in this turn: the reporter, and one of the other trainers; many once it stands still.
+def whom_to_ask(snapshot: Snapshot) -> Pod | None:
+    """The reporter's pod. None: it can't tell, the job does not run, or its pods are not the bundled trainer's."""
+    view = _running(snapshot)
+    pod = view.pods.get(reporter(view)) if view is not None else None
+    return pod if pod is not None and _can_tell(pod) else None
 
-    Empty for a job that does not run, or whose pods are not the bundled trainer's.
-    """
+
+def whom_else_to_ask(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
+    """Of a job that stands still or is held up the other trainers' pods, so many in a turn: they can say why."""
+    view = _running(snapshot)
+    told = report_of(view, snapshot.reports, reporter(view)) if view is not None else None
+    if view is None or told is None or snapshot.job is None:
+        return ()
+    if told.idle_seconds < STILL_SECONDS and not is_true(snapshot.job, Condition.DEGRADED):
+        return ()
+    others = [view.pods[replica] for replica in _trainers(view) if replica != reporter(view)]
+    count = min(MOST_ASKED, len(others))
+    return tuple(others[(turn * count + i) % len(others)] for i in range(count))
+
+
+def _running(snapshot: Snapshot) -> View | None:
     job = snapshot.job
     if job is None or not is_ours(job) or not (job.get("spec") or {}).get("trainer"):
-        return ()
+        return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):
-        return ()
-    view = build_view(snapshot, Plan.from_status(status["plan"]), status)
-    trainers = sorted(_trainers(view), key=lambda replica: replica != reporter(view))
-    if not trainers:
-        return ()
-    first, *others = trainers
-    told = report_of(view, snapshot.reports, first)
-    moving = told is None or told.idle_seconds < STILL_SECONDS
-    count = min(1 if moving else MOST_ASKED, len(others))
-    others = [others[(turn * count + i) % len(others)] for i in range(count)]
-    return tuple(view.pods[replica] for replica in (first, *others))
+        return None
+    return build_view(snapshot, Plan.from_status(status["plan"]), status)
 
 
 def note(draft: Draft, view: View, reports: Mapping[str, Report]) -> None:

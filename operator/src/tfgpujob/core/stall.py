@@ -97,8 +97,8 @@ def _note_straggler(case: Case) -> tuple[Event, ...]:
         _over(draft, Condition.DEGRADED, "No worker holds up the others any more.")
         return ()
     text = (
-        f"{case.view.name(slowest)} needs {own[slowest]:.3g} s of its own for a step, the others {others:.3g} s, and "
-        f"all go at its pace{_why(case, slowest)}: look at that pod's node, CPU, disk and network."
+        f"{case.view.name(slowest)} needs {own[slowest]:.3g} s of its own for a step, the others {others:.3g} s: with "
+        f"every step all wait {lost:.3g} s for it. {_why(case, slowest)}"
     )
     draft.set(Condition.DEGRADED, True, Reason.STRAGGLER, text)
     return () if held_up else (Event("Warning", str(Reason.STRAGGLER), text),)
@@ -110,9 +110,18 @@ def _own_seconds(case: Case, told: Report) -> dict[ReplicaId, float]:
 
 
 def _why(case: Case, replica: ReplicaId) -> str:
-    told = _told(case).get(replica)
+    """What it does with the time, as far as it has told, and where to look."""
+    told, pod = _told(case).get(replica), case.view.pods.get(replica)
+    node = f"node {pod.node}" if pod is not None and pod.node else "its node"
     share = told.input_wait if told is not None else None
-    return f"; it waits for its data for {share:.0%} of its time" if share is not None and share >= MUCH else ""
+    if share is None:
+        return f"Look at the CPUs, GPUs, disk and network of {node}, and at what else runs there."
+    if share >= MUCH:
+        return (
+            f"It waits for its data for {share:.0%} of its time: look at the disk and network of {node}, or raise "
+            "spec.trainer.data.parallelReads."
+        )
+    return f"It is not its data: look at the CPUs and GPUs of {node}, and at what else runs there."
 
 
 def _told(case: Case) -> dict[ReplicaId, Report]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tfgpujob import names
+from tfgpujob.core.conditions import is_true
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object, Pod
 
@@ -47,13 +48,13 @@ class Facts:
         return _EMPTY
 
     def is_true(self, kind: str) -> bool:
-        return bool(self.condition(kind).get("status") == "True")
+        return is_true(self.job, kind)
 
     def lost_nodes(self) -> frozenset[str]:
         """Nodes of the job's pods that are gone or not ready."""
         if self.nodes is None:
             return frozenset()
-        ready = {node["metadata"]["name"] for node in self.nodes if _is_ready(node)}
+        ready = {node["metadata"]["name"] for node in self.nodes if is_true(node, "Ready")}
         return frozenset(pod.node for pod in self.pods if pod.node) - ready
 
 
@@ -75,8 +76,3 @@ def moment(text: str | None) -> datetime | None:
         return datetime.fromisoformat(text).astimezone(UTC) if text else None
     except ValueError:
         return None
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or _EMPTY).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

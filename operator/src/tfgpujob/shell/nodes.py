@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tfgpujob.core.conditions import is_true
 from tfgpujob.core.snapshot import Object
 
 
@@ -20,7 +21,7 @@ class Nodes:
         self.lost: frozenset[str] = frozenset()
 
     def put(self, node: Object) -> frozenset[str]:
-        return self._note(node, ready=_is_ready(node))
+        return self._note(node, ready=is_true(node, "Ready"))
 
     def remove(self, node: Object) -> frozenset[str]:
         """It is gone; its name is kept, because its pods still name it."""
@@ -63,8 +64,3 @@ class Nodes:
     def _judge(self) -> None:
         any_ready = any(self._ready.values())
         self.lost = frozenset(name for name, ready in self._ready.items() if not ready) if any_ready else frozenset()
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

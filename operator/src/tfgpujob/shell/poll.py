@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tfgpujob.core import report
-from tfgpujob.core.progress import whom_to_ask
+from tfgpujob.core.progress import whom_else_to_ask, whom_to_ask
 from tfgpujob.core.snapshot import Pod
 from tfgpujob.shell.ask import Ask
 from tfgpujob.shell.metrics import Metrics
@@ -44,7 +44,7 @@ class Poll:
         clock, turn = asyncio.get_running_loop().time, 0
         async with asyncio.TaskGroup() as asking:
             while True:
-                began, keys = clock(), [key for key in self._store.jobs() if self._whom(key, turn)]
+                began, keys = clock(), [key for key in self._store.jobs() if self._whom(key)]
                 for number, key in enumerate(keys, 1):
                     await asyncio.sleep(began + self._interval * number / len(keys) - clock())
                     if key in self._under_way:
@@ -57,8 +57,10 @@ class Poll:
 
     async def _one(self, key: Key, turn: int) -> None:
         try:
-            heard = [await self._hear(key, pod) for pod in self._whom(key, turn)]
-            if any(heard):
+            pod = self._whom(key)
+            if pod is not None and await self._hear(key, pod):
+                for other in whom_else_to_ask(self._store.snapshot(key), turn):
+                    await self._hear(key, other)
                 self._changed(key)
         except Exception:
             # How far a job is must never keep anybody from running it.
@@ -67,13 +69,13 @@ class Poll:
             self._under_way.discard(key)
             self._free.release()
 
-    def _whom(self, key: Key, turn: int) -> tuple[Pod, ...]:
+    def _whom(self, key: Key) -> Pod | None:
         try:
-            return whom_to_ask(self._store.snapshot(key), turn)
+            return whom_to_ask(self._store.snapshot(key))
         except Exception:
             # A status that nobody can read is said by who reconciles the job; the others are asked all the same.
             logger.exception("cannot tell whom to ask", extra={"job": f"{key.namespace}/{key.name}"})
-            return ()
+            return None
 
     async def _hear(self, key: Key, pod: Pod) -> bool:
         payload = await self._ask(pod.ip)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
+from tfgpujob.core.conditions import is_true
 from tfgpujob.core.records import trim_job, trim_pod, trim_service
 from tfgpujob.core.report import Report
 from tfgpujob.core.snapshot import Kind, Object, Pod, Service, Snapshot
@@ -77,11 +78,7 @@ class Store:
 
     def count_with(self, condition: Condition) -> int:
         """Jobs of which this condition is True."""
-        statuses = ((entry.job or {}).get("status") or {} for entry in self._entries.values())
-        return sum(
-            any(c["type"] == condition and c["status"] == "True" for c in status.get("conditions") or ())
-            for status in statuses
-        )
+        return sum(entry.job is not None and is_true(entry.job, condition) for entry in self._entries.values())
 
     def snapshot(self, key: Key) -> Snapshot:
         entry = self._entries.get(key)

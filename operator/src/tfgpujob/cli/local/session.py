@@ -22,6 +22,7 @@ from tfgpujob.cli.local.folder import Folder
 from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.translate import Here, launch
 from tfgpujob.cli.offline import CONFIG
+from tfgpujob.core.conditions import is_true
 from tfgpujob.core.draft import Draft, moment
 from tfgpujob.core.reconcile import announce, conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
@@ -191,11 +192,6 @@ def when_again(job: Object, now: datetime) -> str:
     at = (status.get("retry") or {}).get("notBefore")
     limit = policy.get("backoffLimit", RunPolicy().backoff_limit)
     return f" Restart {status['restarts']} of {limit}, in {duration((moment(at) - now).total_seconds())}." if at else ""
-
-
-def is_true(job: Object, condition: Condition) -> bool:
-    """Whether a condition of the job's status is True."""
-    return any(c["type"] == condition and c["status"] == "True" for c in _conditions(job))
 
 
 def message(job: Object, condition: Condition) -> str:
