@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import yaml
-from kubernetes.client import Configuration
+from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import load_kube_config
+from kubernetes.stream import stream
 
 Object = dict[str, Any]
 
@@ -117,6 +118,25 @@ class Kube:
     def log(self, namespace: str, pod: str, container: str, *, previous: bool = False) -> str:
         query = urlencode({"container": container, **({"previous": "true"} if previous else {})})
         return self.text("GET", f"{path_of('Pod', namespace, pod)}/log?{query}")
+
+    def has_gpus(self) -> bool:
+        """Whether a node has a GPU, or pretends to."""
+        return any(int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) for node in self.list("Node", ""))
+
+    def run_in(self, namespace: str, pod: str, container: str, *command: str) -> str:
+        """What the command prints in the container, to either stream."""
+        # Of its own: `stream` changes it while it runs.
+        api = CoreV1Api(ApiClient(self._configuration))
+        printed: str = stream(
+            api.connect_get_namespaced_pod_exec,
+            pod,
+            namespace,
+            container=container,
+            command=list(command),
+            stdout=True,
+            stderr=True,
+        )
+        return printed
 
     def as_service_account(self, namespace: str, name: str, file: Path) -> Path:
         """Writes a kubeconfig that logs in with a token of this ServiceAccount, and returns it."""

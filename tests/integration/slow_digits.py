@@ -1,19 +1,32 @@
-"""The module of jobs that must be caught while they train: digits, ten steps a second.
+"""The module of jobs that must be caught while they run: digits, ten steps a second.
 
-It reaches the pods by a ConfigMap. In its first start, the worker with the index VICTIM has the mishap named by MISHAP.
+It reaches the pods by a ConfigMap. The worker with the index VICTIM has the mishap named by MISHAP:
+
+    kill    it is killed at step 45 of its first start
+    stall   it hangs there, in its first start
+    slow    its steps take three times as long; once the file HANG exists, the next one does not end
+
+Steps of the model have this pace where PACED is `training`; where it is `predicting`, four batches of a first start
+take a second.
+Under ParameterServer, workers have no program of their own: there the chief rests for two seconds after each epoch,
+until the file ENOUGH exists.
 """
 
 import os
 import signal
 import time
+from pathlib import Path
 
 import keras
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
 SECONDS_A_STEP = 0.1
+SECONDS_A_PREDICTION = 0.25
 MISHAP_AT = 45
 """Between two checkpoints, and not at the end of an epoch."""
+HANG = Path("/tmp/hang")
+ENOUGH = Path("/output/enough")
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -23,26 +36,43 @@ class Pace(keras.layers.Layer):
     steps = 0
 
     def call(self, inputs, training=None):
-        if not training:
+        if os.environ["PACED"] != ("training" if training else "predicting"):
             return inputs
         with tf.control_dependencies([tf.py_function(self.tick, [], [])]):
             return tf.identity(inputs)
 
     def tick(self):
-        time.sleep(SECONDS_A_STEP)
+        if os.environ["TFGPU_REPLICA_RESTART"] != "0":
+            return
+        time.sleep(SECONDS_A_STEP if os.environ["PACED"] == "training" else SECONDS_A_PREDICTION)
         Pace.steps += 1
-        is_victim = os.environ["VICTIM"] == os.environ["TFGPU_REPLICA_INDEX"]
-        if is_victim and os.environ["TFGPU_ATTEMPT"] == "1" and Pace.steps == MISHAP_AT:
-            if os.environ["MISHAP"] == "stall":
-                time.sleep(3600)
-            os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ["VICTIM"] == os.environ["TFGPU_REPLICA_INDEX"]:
+            MISHAPS[os.environ["MISHAP"]]()
+
+
+def be_slow():
+    time.sleep(2 * SECONDS_A_STEP)
+    if HANG.exists():
+        time.sleep(3600)
+
+
+def at_the_time(mishap):
+    return lambda: os.environ["TFGPU_ATTEMPT"] == "1" and Pace.steps == MISHAP_AT and mishap()
+
+
+MISHAPS = {
+    "kill": at_the_time(lambda: os.kill(os.getpid(), signal.SIGKILL)),
+    "stall": at_the_time(lambda: time.sleep(3600)),
+    "slow": be_slow,
+}
 
 
 def model():
     net = keras.Sequential(
         [
             keras.Input((64,)),
-            Pace(),
+            # It calls back into a program, and a worker under ParameterServer has none.
+            *([] if os.environ["TFGPU_STRATEGY"] == "ParameterServer" else [Pace()]),
             keras.layers.Rescaling(1 / 16),
             keras.layers.Dense(32, "relu"),
             keras.layers.Dropout(0.1),
@@ -60,3 +90,15 @@ def model():
 def data(split):
     x, y = load_digits(return_X_y=True)
     return (x[:1500], y[:1500]) if split == "train" else (x[1500:], y[1500:])
+
+
+class Rest(keras.callbacks.Callback):
+    """Gives everybody the time to be killed."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not ENOUGH.exists():
+            time.sleep(2)
+
+
+def callbacks():
+    return [Rest()] if os.environ["TFGPU_STRATEGY"] == "ParameterServer" else []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from tests.integration.kube import Kube, Object
+from tests.integration.training import summary
 from tests.integration.workspace import Workspace
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -18,23 +18,9 @@ def example(name: str, kube: Kube) -> Object:
     """The TFGPUJob of a file of examples/, without GPUs where no node has any."""
     documents = yaml.safe_load_all((EXAMPLES / name).read_text())
     job: Object = next(document for document in documents if document["kind"] == "TFGPUJob")
-    nodes = kube.list("Node", "")
-    if not any(int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) for node in nodes):
+    if not kube.has_gpus():
         job["spec"].setdefault("gpu", {})["perReplica"] = 0
     return job
-
-
-def ended(pod: Object) -> Object:
-    """How the `tensorflow` container ended."""
-    containers = pod["status"]["containerStatuses"]
-    state: Object = next(c["state"] for c in containers if c["name"] == "tensorflow")
-    return state["terminated"]  # type: ignore[no-any-return]
-
-
-def summary(pod: Object) -> dict[str, Any]:
-    """What the trainer left in its termination message."""
-    found: dict[str, Any] = json.loads(ended(pod)["message"])["summary"]
-    return found
 
 
 def environment(pod: Object) -> dict[str, str]:

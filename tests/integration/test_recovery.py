@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,19 @@ from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object
 from tests.integration.target import Target
-from tests.integration.training import NOBODY, STEPS, digests, log, steps_done, train
+from tests.integration.training import (
+    NOBODY,
+    SERVED_STEPS,
+    STEPS,
+    digests,
+    enough,
+    log,
+    new_trainer,
+    serve,
+    steps_done,
+    summary,
+    train,
+)
 from tests.integration.workspace import RUN_ON, Workspace
 
 FIRST, SECOND = "0", "1"
@@ -41,7 +53,7 @@ class Disaster:
 
 @pytest.fixture(scope="module")
 def disaster(kube: Kube, target: Target, operator: Installation, request: pytest.FixtureRequest) -> Iterator[Disaster]:
-    """All jobs of this module, submitted together; two of them train, one is undisturbed."""
+    """All jobs of this module, submitted together, and what becomes of two that train when the node goes."""
     if len(target.cluster.nodes) < 2:
         pytest.skip("this cluster has no second node")
     with new_workspace(kube, target, operator) as workspace:
@@ -49,15 +61,22 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
         found = Disaster(workspace, stays, goes)
         for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND)):
             train(workspace, name, _on(stays), victim=victim)
-        train(workspace, "moved", _apart("moved"), forceDeleteAfterSeconds=FORCE_AFTER)
-        for job in (_custom(workspace, stays), _servers(workspace, stays), _deleted(workspace, goes)):
+        placed = {"chief": _on(stays), "ps": _on(stays), "worker": _apart("servers")}
+        serve(workspace, "servers", placed, forceDeleteAfterSeconds=FORCE_AFTER)
+        if kube.has_gpus():
+            _share_a_gpu(workspace, stays)
+        for job in (_custom(workspace, stays), _deleted(workspace, goes)):
             workspace.submit(job)
-        for name in ("alone", "servers", "deleted"):
+        for name in ("alone", "deleted"):
             workspace.wait_for(name, "Running", seconds=60)
-        workspace.eventually(lambda: steps_done(workspace, "moved") > STEPS // 4, "it trains", seconds=120)
+        # Last, since it would be done before the others are ready.
+        workspace.eventually(lambda: steps_done(workspace, "servers-chief-0"), "servers trains", seconds=120)
+        train(workspace, "moved", _apart("moved"), forceDeleteAfterSeconds=FORCE_AFTER)
+        workspace.eventually(lambda: steps_done(workspace, "moved-worker-0") > STEPS // 4, "moved trains", seconds=120)
         names = ("moved", "alone", "servers", "deleted")
         found.before = {name: workspace.uids(name) for name in names}
-        assert goes in {pod["spec"]["nodeName"] for pod in workspace.pods("moved").values()}
+        for name in ("moved", "servers"):
+            assert goes in {pod["spec"]["nodeName"] for pod in workspace.pods(name).values()}
         cut = time.monotonic()
         try:
             target.cluster.stop_node(goes)
@@ -76,17 +95,30 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
 
 
 def _clock(found: Disaster, cut: float) -> None:
-    """Waits until the training goes on, and notes when which stage was reached."""
+    """Waits until both trainings go on, and notes when which stage was reached."""
     workspace = found.workspace
-    stages = {
+    of_gang = {
         "the operator says so": lambda: workspace.status("moved")["attempt"] == 2,
         "the stuck pod is gone": lambda: found.before["moved"].items().isdisjoint(workspace.uids("moved").items()),
         "all pods are ready": lambda: workspace.condition("moved", "Running").get("status") == "True",
-        "the training goes on": lambda: steps_done(workspace, "moved") > 0,
+        "the training goes on": lambda: steps_done(workspace, "moved-worker-0") > 0,
     }
-    for what, reached in stages.items():
-        workspace.eventually(reached, what, seconds=120)
-        found.seconds[what] = time.monotonic() - cut
+    of_servers = {
+        "the chief of the parameter servers starts again": lambda: (
+            workspace.uids("servers").get("servers-chief-0") != found.before["servers"]["servers-chief-0"]
+        ),
+        "their training goes on": lambda: steps_done(workspace, "servers-chief-0") > 0,
+    }
+    stages: list[list[tuple[str, Callable[[], bool]]]] = [list(of_gang.items()), list(of_servers.items())]
+
+    def all_reached() -> bool:
+        for waiting in stages:
+            if waiting and waiting[0][1]():
+                what, _ = waiting.pop(0)
+                found.seconds[what] = time.monotonic() - cut
+        return not any(stages)
+
+    workspace.eventually(all_reached, "both trainings go on", seconds=180)
 
 
 def _on(node: str) -> Object:
@@ -118,9 +150,11 @@ def _custom(workspace: Workspace, stays: str) -> Object:
     return _programs(workspace, "alone", "Custom", placed, restartScope="Replica", forceDeleteAfterSeconds=FORCE_AFTER)
 
 
-def _servers(workspace: Workspace, stays: str) -> Object:
-    placed = {"chief": _on(stays), "ps": _on(stays), "worker": _apart("servers")}
-    return _programs(workspace, "servers", "ParameterServer", placed, forceDeleteAfterSeconds=FORCE_AFTER)
+def _share_a_gpu(workspace: Workspace, stays: str) -> None:
+    """The undisturbed job once more, its two workers as two processes of one pod."""
+    job = new_trainer(workspace, "shared", {"worker": {"replicas": 1, "pod": _on(stays)}}, steps=STEPS)
+    job["spec"]["gpu"] = {"perReplica": 1, "processesPerGpu": 2, "memory": {"growth": True}}
+    workspace.submit(job)
 
 
 def _deleted(workspace: Workspace, node: str) -> Object:
@@ -139,7 +173,7 @@ def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, nam
     assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (2, 1, 0)
     failure = status["lastFailure"]
     assert (failure["role"], failure["index"], failure["cause"]) == ("worker", int(victim), "Killed")
-    resumed = re.search(r"resuming after step (\d+)", log(workspace, name))
+    resumed = re.search(r"resuming after step (\d+)", log(workspace, f"{name}-worker-0"))
     assert resumed
     assert int(resumed[1]) in {30, 40}
     assert workspace.status("undisturbed")["attempt"] == 1
@@ -156,7 +190,7 @@ def test_fault_node_lost(disaster: Disaster) -> None:
     assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (2, 0, 1)
     assert status["lastFailure"]["cause"] == "NodeLost"
     assert {pod["spec"]["nodeName"] for pod in workspace.pods("moved").values()} == {disaster.stays}
-    assert re.search(r"resuming after step \d+", log(workspace, "moved"))
+    assert re.search(r"resuming after step \d+", log(workspace, "moved-worker-0"))
     assert digests(workspace, "moved") == digests(workspace, "undisturbed")
 
 
@@ -182,8 +216,24 @@ def test_a_worker_whose_node_is_lost_takes_the_chief_of_the_parameter_servers_al
     workspace = disaster.workspace
     new = replaced(disaster, "servers")
     assert new in ({"servers-chief-0", "servers-worker-0"}, {"servers-chief-0", "servers-worker-1"})
+    assert re.search(r"resuming after step \d+", log(workspace, "servers-chief-0"))
+    enough(workspace, "servers")
+    assert workspace.finished("servers", seconds=120) == "Succeeded", workspace.describe()
     status = workspace.status("servers")
     assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (1, 0, 1)
+    assert summary(workspace.pods("servers")["servers-chief-0"])["steps"] == SERVED_STEPS
+
+
+def test_two_processes_in_a_pod_train_as_two_pods_do(disaster: Disaster) -> None:
+    """They share a (pretended) GPU, and end with the same bits."""
+    workspace = disaster.workspace
+    if not workspace.kube.has_gpus():
+        pytest.skip("no node of this cluster has a GPU, and none that pretends")
+    for job in ("shared", "undisturbed"):
+        assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
+    assert list(workspace.pods("shared")) == ["shared-worker-0"]
+    assert "2 processes share each GPU" in log(workspace, "shared-worker-0")
+    assert digests(workspace, "shared") == digests(workspace, "undisturbed")
 
 
 def replaced(disaster: Disaster, name: str) -> set[str]:

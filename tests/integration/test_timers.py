@@ -23,7 +23,9 @@ def overdue(kube: Kube, target: Target, operator: Installation) -> Iterator[Work
     """All timers have become due while there was no operator, and now there is one again."""
     with new_workspace(kube, target, operator) as workspace:
         train(workspace, "stalled", {}, victim="1", mishap="stall", stallSeconds=DUE_AFTER, stallPolicy="Restart")
-        workspace.eventually(lambda: steps_done(workspace, "stalled") >= STEPS_AN_EPOCH, "it trains", seconds=120)
+        workspace.eventually(
+            lambda: steps_done(workspace, "stalled-worker-0") >= STEPS_AN_EPOCH, "it trains", seconds=120
+        )
         roles = {"chief": {"gpus": 64}, "worker": {"replicas": 1}}
         start = {"startDeadlineSeconds": DUE_AFTER, "startPolicy": "Fail"}
         workspace.submit(workspace.new_job("active", RUN_ON, runPolicy={"activeDeadlineSeconds": DUE_AFTER}))
@@ -102,4 +104,5 @@ def test_a_stall_is_restarted_after_a_restart(overdue: Workspace) -> None:
     assert overdue.finished("stalled", seconds=120) == "Succeeded", overdue.describe()
     status = overdue.status("stalled")
     assert (status["attempt"], status["restarts"]) == (2, 1)
-    assert status["lastFailure"]["cause"] == "Hang"
+    failure = status["lastFailure"]
+    assert (failure["role"], failure["index"], failure["cause"]) == ("worker", 1, "Hang")

@@ -22,8 +22,7 @@ def endless(tool: Tool) -> Object:
     claim, job = yaml.safe_load_all(EXAMPLE.read_text())
     job["spec"] |= {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}}
     job["spec"]["trainer"] |= {"epochs": 1_000_000, "logEverySeconds": 1}
-    nodes = tool.workspace.kube.list("Node", "")
-    if not any(int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) for node in nodes):
+    if not tool.workspace.kube.has_gpus():
         job["spec"]["gpu"] = {"perReplica": 0}
     (tool.folder / "job.yaml").write_text(yaml.safe_dump_all([claim, job]))
     return job  # type: ignore[no-any-return]

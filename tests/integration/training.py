@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.integration.kube import Object
 from tests.integration.workspace import Workspace
 
 MODULE = Path(__file__).with_name("slow_digits.py")
 STEPS = 120
 STEPS_AN_EPOCH = 12
+SERVED_STEPS = 200 * STEPS_AN_EPOCH
 NOBODY = "nobody"
+KILL = "kill -9 $(cat /proc/1/task/1/children)"
+"""In a pod: the end of the training process, whose supervisor is process 1."""
 
 
 def train(
@@ -23,53 +27,101 @@ def train(
     *,
     victim: str = NOBODY,
     mishap: str = "kill",
+    steps: int = STEPS,
     **run_policy: Any,
 ) -> str:
     """Submits two real workers with checkpoints on a claim of their own; `pod`: further fields of their pods.
 
-    The victim, the index of a worker as text, has the mishap ("kill" or "stall") at step 45 of its first start.
+    The victim, the index of a worker as text, has the mishap that slow_digits.py knows by that name.
+    """
+    roles = {"worker": {"replicas": 2, "pod": pod}}
+    job = new_trainer(workspace, name, roles, steps=steps, victim=victim, mishap=mishap)
+    job["spec"]["runPolicy"] |= run_policy
+    return workspace.submit(job)
+
+
+def serve(workspace: Workspace, name: str, roles: Mapping[str, Mapping[str, Any]], **run_policy: Any) -> str:
+    """Submits a ParameterServer job of two workers, which rests after each epoch until it has `enough`.
+
+    `roles`: pod fields of each role. Left to itself it ends after seven minutes.
+    """
+    counted = {role: {"replicas": 2 if role == "worker" else 1, "pod": pod} for role, pod in roles.items()}
+    job = new_trainer(workspace, name, counted, steps=SERVED_STEPS)
+    job["spec"] |= {"strategy": "ParameterServer", "runPolicy": run_policy}
+    job["spec"]["trainer"]["checkpoint"] = {"everyEpochs": 1}
+    return workspace.submit(job)
+
+
+def enough(workspace: Workspace, name: str) -> None:
+    """Lets the chief of a ParameterServer job go on without its rests."""
+    workspace.run_in(f"{name}-chief-0", "touch /output/enough")
+
+
+def new_trainer(
+    workspace: Workspace,
+    name: str,
+    roles: Mapping[str, Mapping[str, Any]],
+    *,
+    steps: int = STEPS_AN_EPOCH,
+    victim: str = NOBODY,
+    mishap: str = "kill",
+    paced: str = "training",
+) -> Object:
+    """A job of slow_digits.py that may fail once, and the claim of its output, which is made.
+
+    `roles`: replicas and pod fields of each role.
     """
     kube, namespace = workspace.kube, workspace.namespace
     if kube.find("ConfigMap", namespace, "code") is None:
         kube.create("ConfigMap", namespace, {"metadata": {"name": "code"}, "data": {"train.py": MODULE.read_text()}})
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     kube.create("PersistentVolumeClaim", namespace, {"metadata": {"name": name}, "spec": claim})
-    env = [{"name": "VICTIM", "value": victim}, {"name": "MISHAP", "value": mishap}]
-    containers = [{"name": "tensorflow", "env": env}]
-    template = {"spec": {"terminationGracePeriodSeconds": 5, "containers": containers, **pod}}
+    env = [{"name": key, "value": value} for key, value in (("VICTIM", victim), ("MISHAP", mishap), ("PACED", paced))]
+    replica_specs = {}
+    for role, fields in roles.items():
+        container = {"name": "tensorflow", "env": env}
+        pod = {"terminationGracePeriodSeconds": 5, "containers": [container], **fields.get("pod", {})}
+        replica_specs[role] = {"replicas": fields["replicas"], "template": {"spec": pod}}
     spec = {
         "strategy": "MultiWorkerMirrored",
-        "replicaSpecs": {"worker": {"replicas": 2, "template": template}},
+        "replicaSpecs": replica_specs,
         "gpu": {"perReplica": 0},
-        "runPolicy": {"backoffLimit": 1, **run_policy},
+        "runPolicy": {"backoffLimit": 1},
         "trainer": {
             "entrypoint": "train.py",
             "code": {"configMap": {"name": "code"}},
             "globalBatchSize": 128,
-            "epochs": STEPS // STEPS_AN_EPOCH,
+            "epochs": steps // STEPS_AN_EPOCH,
+            "logEverySeconds": 1,
             "output": {"claim": name},
             "checkpoint": {"everySteps": 10},
         },
     }
-    return workspace.submit({"metadata": {"name": name}, "spec": spec})
+    return {"metadata": {"name": name}, "spec": spec}
 
 
-def log(workspace: Workspace, name: str) -> str:
-    """What worker 0 has said; empty before its program has begun."""
-    pod = workspace.pods(name).get(f"{name}-worker-0", {"status": {}})
-    states = pod["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
-    if "waiting" in states[0]["state"] or "deletionTimestamp" in pod["metadata"]:
+def log(workspace: Workspace, pod: str) -> str:
+    """What the trainer in this pod has said; empty before its program has begun."""
+    found = workspace.kube.find("Pod", workspace.namespace, pod)
+    if found is None or "deletionTimestamp" in found["metadata"]:
         return ""
-    return workspace.kube.log(workspace.namespace, f"{name}-worker-0", "tensorflow")
+    states = found["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
+    return "" if "waiting" in states[0]["state"] else workspace.kube.log(workspace.namespace, pod, "tensorflow")
 
 
-def steps_done(workspace: Workspace, name: str) -> int:
-    """In whole epochs, as the pods that are there now have told."""
-    epochs = re.findall(r"epoch (\d+)", log(workspace, name))
-    return STEPS_AN_EPOCH * int(epochs[-1]) if epochs else 0
+def steps_done(workspace: Workspace, pod: str) -> int:
+    """As the pod of that name that is there now has told."""
+    told = re.findall(r'"tfgpu": "progress".*"step": (\d+)', log(workspace, pod))
+    return int(told[-1]) if told else 0
 
 
 def digests(workspace: Workspace, name: str) -> set[str]:
     """Of the weights with which each worker has ended."""
-    ends = [pod["status"]["containerStatuses"][0]["state"]["terminated"] for pod in workspace.pods(name).values()]
-    return {json.loads(end["message"])["summary"]["weightsSha256"] for end in ends}
+    return {summary(pod)["weightsSha256"] for pod in workspace.pods(name).values()}
+
+
+def summary(pod: Object) -> Object:
+    """What the trainer left in its termination message."""
+    container = next(c for c in pod["status"]["containerStatuses"] if c["name"] == "tensorflow")
+    found: Object = json.loads(container["state"]["terminated"]["message"])["summary"]
+    return found

@@ -104,6 +104,10 @@ class Workspace:
         """uid by name of the job's pods."""
         return {pod: obj["metadata"]["uid"] for pod, obj in self.pods(name).items()}
 
+    def run_in(self, pod: str, script: str) -> str:
+        """What the shell script prints in the pod's main container."""
+        return self.kube.run_in(self.namespace, pod, "tensorflow", "sh", "-c", script)
+
     def printed(self, pod: str) -> dict[str, str]:
         """The JSON object that the pod's program printed."""
         found: dict[str, str] = json.loads(self.kube.log(self.namespace, pod, "tensorflow"))
