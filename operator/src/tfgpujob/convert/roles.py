@@ -31,7 +31,7 @@ def replicas(specs: Part) -> dict[Role, Replica]:
     found: dict[Role, Replica] = {}
     for key in specs.names():
         role = role_of(specs, key, key, found)
-        source = specs.part(key) if role is not None else specs.take(key)
+        source = specs.part(key)
         if role is not None:
             found[role] = Replica(source, _restart_policy(source))
     return found
