@@ -139,6 +139,8 @@ def test_two_processes_on_a_gpu_share_the_rows(undisturbed, trained, launch):
         launch, config(output, trained), 0, 1, TFGPU_GPUS="1", TFGPU_PROCESSES_PER_GPU="2", TFGPU_PROGRESS_PORT="0"
     )
     assert task.wait() == 0, task.log
+    assert "2 processes share each GPU: each holds a copy of the model" in task.log
+    assert "NCCL" not in task.log
     assert "7 of them for this worker (1 of 2)" in task.log
     assert "worker-1| tfgpu-train: 203 rows in 13 parts, 6 of them for this worker (2 of 2)" in task.log
     assert parts(output) == parts(launch.directory / "undisturbed")

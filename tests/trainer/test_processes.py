@@ -141,7 +141,7 @@ def test_two_processes_on_a_gpu_train_as_two_pods_do_and_have_one_end(launch, un
 
     resumed = start_shared(launch, config)
     assert resumed.wait() == 0, resumed.log
-    assert "2 processes share each GPU: each holds a copy of the model" in resumed.log
+    assert re.search(r"2 processes share each GPU: .* since NCCL refuses two ranks", resumed.log)
     assert "global batch 32 = 16 × 2 workers × 1 micro-batch" in resumed.log
     assert re.search(r"^worker-1\| tfgpu-train: resuming after step", resumed.log, re.MULTILINE)
     assert resumed.ended["summary"]["weightsSha256"] == undisturbed["weightsSha256"]

@@ -11,15 +11,23 @@ from collections.abc import Sequence
 from tfgpujob_trainer.exits import ExitCode, Outcome
 from tfgpujob_trainer.supervisor import Supervisor
 
-SHARED_GPU = (
-    "{count} processes share each GPU: each holds a copy of the model, the batch is split further, and gradients go "
-    "through the host's memory, since NCCL refuses two ranks on one GPU; whether that pays: "
-    "python -m tfgpujob_trainer.advise --config FILE"
-)
-"""What is said at the start where sharing costs."""
 _POLL_SECONDS = 0.1
 _STRAGGLERS_SECONDS = 60.0
 """How long the others may take to end after one has failed: without it, no collective of theirs ends well."""
+
+
+def shared_gpu(count: int, *, predicts: bool) -> str:
+    """What is said at the start where `count` processes share a GPU, since sharing costs."""
+    costs = ["each holds a copy of the model and of TensorFlow", "they take turns unless the node runs MPS"]
+    if not predicts:
+        costs += [
+            "the batch is split further",
+            "gradients go through the host's memory, since NCCL refuses two ranks on one GPU",
+        ]
+    return (
+        f"{count} processes share each GPU: {', '.join(costs)}; whether that pays: "
+        "python -m tfgpujob_trainer.advise --config FILE"
+    )
 
 
 def run(processes: Sequence[Supervisor]) -> tuple[Outcome, Sequence[str]]:

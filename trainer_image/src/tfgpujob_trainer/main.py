@@ -11,7 +11,7 @@ from pathlib import Path
 from tfgpujob_trainer import asked, config, entrypoint, environment
 from tfgpujob_trainer.completed import Mark
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
-from tfgpujob_trainer.launcher import SHARED_GPU, run
+from tfgpujob_trainer.launcher import run, shared_gpu
 from tfgpujob_trainer.rollcall import call_the_roll
 from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             return _end(outcome, ())
         if env.processes_per_gpu > 1:
-            say(SHARED_GPU.format(count=env.processes_per_gpu))
+            say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
         call_the_roll(env, say)
         outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
     return _end(outcome, last_lines)

@@ -22,6 +22,7 @@ from tfgpujob_trainer.evaluation import add_loss
 from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
 from tfgpujob_trainer.loop import Position, Run, begin, conclude, next_epoch, report, restore, saved
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher, Place
+from tfgpujob_trainer.parameter_server.memory import ask_limits
 from tfgpujob_trainer.parameter_server.placement import describe_placement
 from tfgpujob_trainer.parameter_server.reach import reach_everyone
 from tfgpujob_trainer.parameter_server.rows import TRAIN
@@ -37,8 +38,9 @@ _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.Cancelled
 def train_on_workers(run: Run, dispatcher: Dispatcher, env: Environment) -> tuple[Position, dict[str, int]]:
     """Train to the last step; where that is, and what the summary says besides. See Chief.train."""
     variables = variables_to_save(run.built.model)
-    say(describe_placement(variables))
     reach_everyone(variables, env)
+    for line in describe_placement(variables, ask_limits(len(env.servers))):
+        say(line)
     chief = Chief(run, dispatcher)
     position = chief.train()
     return position, {"repeatedSteps": chief.repeated}

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+_BESIDE = 600 << 20
+"""What TensorFlow itself takes."""
+
 
 def server_of(variable: Any) -> str:
     """The parameter server that holds a variable, such as `ps-1`."""
@@ -21,15 +24,31 @@ def size_of(variable: Any) -> int:
     return int(np.prod(variable.shape)) * tf.as_dtype(variable.dtype).size
 
 
-def describe_placement(variables: Mapping[str, Any]) -> str:
-    """How much each parameter server holds. TensorFlow gives each one the next variable, whatever its size, and Keras'
-    variables cannot be split over several."""
+def describe_placement(variables: Mapping[str, Any], limits: Mapping[str, int]) -> list[str]:
+    """How much each parameter server holds, and of how many bytes where `limits` knows them; and who holds too much.
+
+    TensorFlow gives each one the next variable, whatever its size, and Keras' variables cannot be split over several.
+    """
     held: Counter[str] = Counter()
     for variable in variables.values():
         held[server_of(variable)] += size_of(variable)
-    each = ", ".join(f"{server} {_mib(size)}" for server, size in sorted(held.items()))
+    each = ", ".join(
+        f"{server} {_mib(size)}{f' of {_mib(limits[server])}' if server in limits else ''}"
+        for server, size in sorted(held.items())
+    )
     largest = max(variables, key=lambda name: size_of(variables[name]))
-    return f"variables: {each}; the largest, {largest}, has {_mib(size_of(variables[largest]))} and is on one of them"
+    lines = [
+        f"variables: {each}; the largest, {largest}, has {_mib(size_of(variables[largest]))} and is on one of them"
+    ]
+    wanted = {server: 2 * size + _BESIDE for server, size in held.items() if server in limits}
+    tight = sorted(server for server, size in wanted.items() if size > limits[server])
+    if tight:
+        lines.append(
+            f"too little memory on {', '.join(tight)} to hold variables twice, as for a while after a chief is lost: "
+            f"raise the limit to {_mib(max(wanted[server] for server in tight))}, use more ps, or split the largest "
+            "table into several layers"
+        )
+    return lines
 
 
 def _mib(size: int) -> str:

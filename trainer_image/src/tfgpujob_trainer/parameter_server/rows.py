@@ -24,8 +24,8 @@ from tfgpujob_trainer.sources.base import leaves
 
 TRAIN, VALIDATION, TEST = range(3)
 
-_NAME = "tfgpu_rows"
-_offered: list[Callable[..., list[np.ndarray]]] = []
+ROWS = "tfgpu_rows"
+_offered: list[Callable[..., list[Any]]] = []
 """Keeps alive what the registry only has a weak reference to."""
 
 
@@ -60,11 +60,11 @@ class Rows:
         return [*map(np.asarray, leaves(rows)), np.asarray(time.monotonic() - began)]
 
 
-def offer(rows: Callable[..., list[np.ndarray]]) -> None:
-    """Let the steps that run in this process ask `rows`."""
+def offer(name: str, function: Callable[..., list[Any]]) -> None:
+    """Let what the chief runs in this process call `function`."""
     # The registry of tf.numpy_function, which only knows names of its own making. Private: TensorFlow is pinned.
-    script_ops._py_funcs._funcs[_NAME] = rows  # noqa: SLF001
-    _offered.append(rows)
+    script_ops._py_funcs._funcs[name] = function  # noqa: SLF001
+    _offered.append(function)
 
 
 def ask(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) -> tuple[Any, Any]:
@@ -73,7 +73,7 @@ def ask(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) -> tupl
     with tf.device("/cpu:0"):
         *arrays, seconds = tf.raw_ops.PyFunc(
             input=[split, epoch, index, tf.constant(fingerprint)],
-            token=_NAME,
+            token=ROWS,
             Tout=[*(s.dtype for s in specs), tf.float64],
         )
         shaped = [tf.ensure_shape(a, s.shape) for a, s in zip(arrays, specs, strict=True)]

@@ -23,6 +23,7 @@ from tfgpujob_trainer.exits import ExitCode, StoppedError, classify
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.loop import StopFlag
 from tfgpujob_trainer.parameter_server import rows
+from tfgpujob_trainer.parameter_server.memory import offer_limit
 from tfgpujob_trainer.progress import say
 from tfgpujob_trainer.splits import make_schedule, other_split, read
 
@@ -35,7 +36,9 @@ def serve(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> NoRetu
     if env.role == "worker":
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
         found = read_splits(settings, module, heart)
-        rows.offer(_Guarded(found, heart))
+        rows.offer(rows.ROWS, _Guarded(found, heart))
+    else:
+        offer_limit()
     address = start_server(json.loads(os.environ["TF_CONFIG"]))
     # Only now: TensorFlow replaces the handler of SIGTERM when a server starts.
     stop.listen()
