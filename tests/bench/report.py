@@ -17,6 +17,8 @@ class Bound:
     name: str
     least: float | None = None
     most: float | None = None
+    judged: bool = True
+    """Whether a run is ok only if it holds. The API server alone can miss the others: they are shown."""
 
     def holds(self, value: float | None) -> bool:
         """What could not be measured breaks no bound; it is null in the JSON."""
@@ -35,7 +37,8 @@ BOUNDS = (
     Bound("writes_per_job", most=WRITES),
     Bound("apply_to_32_pods_vs_direct", most=1.5),
     Bound("rss_mb_1k_4k", most=120),
-    Bound("new_job_among_1k_vs_empty", most=1.2),
+    Bound("new_job_among_1k_vs_empty", most=1.2, judged=False),
+    Bound("new_job_among_1k_beyond_direct", most=1.2),
     Bound("idle_writes_other_than_lease", most=0),
     Bound("restart_writes_other_than_lease", most=0),
 )
@@ -66,6 +69,8 @@ def summary(figures: Figures) -> dict[str, float | None]:
         "new_job_among_1k_ms": 1000 * among,
         "new_job_among_1k_vs_empty": among / alone,
         "direct_among_1k_vs_empty": direct_among / direct_alone,
+        # A direct client that was faster by chance must not count against the operator.
+        "new_job_among_1k_beyond_direct": among / alone / max(1.0, direct_among / direct_alone),
         "idle_writes_other_than_lease": figures.idle_writes,
         "restart_writes_other_than_lease": figures.restart_writes,
     }
@@ -76,15 +81,21 @@ def table(values: dict[str, float | None]) -> str:
     lines = [f"{'figure':36}{'value':>10}  bound"]
     for name, value in values.items():
         bound = bounds.get(name)
-        verdict = "" if bound is None else f"{bound.text()}{'' if bound.holds(value) else '  MISSED'}"
-        lines.append(f"{name:36}{'-' if value is None else f'{value:.2f}':>10}  {verdict}".rstrip())
+        lines.append(f"{name:36}{'-' if value is None else f'{value:.2f}':>10}  {_verdict(bound, value)}".rstrip())
     return "\n".join(lines)
 
 
+def _verdict(bound: Bound | None, value: float | None) -> str:
+    if bound is None or bound.holds(value):
+        return "" if bound is None else bound.text()
+    return f"{bound.text()}  MISSED" if bound.judged else f"{bound.text()}  missed, not judged"
+
+
 def holds(values: dict[str, float | None]) -> bool:
-    return all(bound.holds(values[bound.name]) for bound in BOUNDS)
+    return all(bound.holds(values[bound.name]) for bound in BOUNDS if bound.judged)
 
 
 def line(values: dict[str, float | None], **more: object) -> str:
     rounded = {name: None if value is None else round(value, 3) for name, value in values.items()}
-    return json.dumps({"name": "bench-operator", "ok": holds(values), **rounded, **more})
+    missed = [bound.name for bound in BOUNDS if not bound.holds(values[bound.name])]
+    return json.dumps({"name": "bench-operator", "ok": holds(values), "missed": missed, **rounded, **more})
