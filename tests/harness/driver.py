@@ -71,7 +71,7 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     world.behind_after_crash = strike.behind
     world.lags = scenario.lags
     world.stuck = scenario.stuck
-    world.promises.strict_lists = not strike.behind
+    world.promises.truth.strict_lists = not strike.behind
     complaints = Complaints(world).attach()
     try:
         for identity in scenario.operators:

@@ -142,7 +142,7 @@ class World:
         up = int(self.loop.time() - self._up_since[meta["uid"]])
         hangs = bool(self.stuck) and self._code(pod, self.runs(owner["uid"]), "") is None
         if hangs and up >= STILL:
-            self.promises.stood_still(owner["uid"], meta["labels"][names.LABEL_ATTEMPT])
+            self.promises.truth.stood_still(owner["uid"], meta["labels"][names.LABEL_ATTEMPT])
         report = {
             "phase": "training",
             "step": 3 if hangs else up,

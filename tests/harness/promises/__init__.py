@@ -1,0 +1,81 @@
+"""The promises of the design, checked at every revision of the server. A broken one is a line of text.
+
+A promise is a function with its name, in the module of what it is about: it is given one change and the truth, and says
+what is wrong. `broken` lists that, with the promise's name in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.harness.apiserver import ApiServer
+from tests.harness.history import Change
+from tests.harness.memory_cluster import LATE_MARK
+from tests.harness.promises import leader, licences, pods, status, writes
+from tests.harness.promises.truth import OPERATOR, Truth
+from tests.harness.resources import controller
+
+from tfgpujob import names
+
+Promise = Callable[[Change, Truth], Iterator[str]]
+OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
+OF_STATUS: tuple[Promise, ...] = (
+    status.terminal_is_final,
+    status.generation_is_observed,
+    status.outcome_is_true,
+    status.failures_are_counted_once,
+    status.stalls_are_real,
+    status.progress_is_seldom,
+)
+OF_LEASES: tuple[Promise, ...] = (leader.one_leader,)
+OF_WRITES: tuple[Promise, ...] = (writes.touches_only_its_own, writes.deletes_carry_the_uid)
+"""Of operators. They hold for a write that arrives late too."""
+OF_WRITES_IN_TIME: tuple[Promise, ...] = (
+    writes.nothing_for_a_job_that_goes,
+    licences.creates_are_licensed,
+    licences.deletes_are_licensed,
+    licences.force_is_the_last_resort,
+)
+ALL = (*OF_PODS, *OF_STATUS, *OF_LEASES, *OF_WRITES, *OF_WRITES_IN_TIME)
+
+
+class Promises:
+    """Watches a server from its first revision on. Operators sign their requests with a name `operator…`."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.truth = Truth(server)
+        self.broken: list[str] = []
+        server.observers.append(self._check)
+
+    def _check(self, change: Change) -> None:
+        self.truth.note(change)
+        for promise in _concerned(change):
+            for problem in promise(change, self.truth):
+                line = f"{promise.__name__}: {problem} [revision {change.revision}: {change.verb} by {change.by}]"
+                self.broken.append(line)
+
+    def orphans(self) -> list[str]:
+        """Pods and services whose job is gone, or whose job of that name is another one. Asked for at the end."""
+        server = self.truth.server
+        alive = {job["metadata"]["uid"] for job in server.select(names.KIND)}
+        found = []
+        for kind in ("Pod", "Service"):
+            for obj in server.select(kind):
+                owner = controller(obj)
+                if owner and owner["kind"] == names.KIND and owner["uid"] not in alive:
+                    found.append(f"orphans: {kind} {obj['metadata']['name']}")
+        return found
+
+
+def _concerned(change: Change) -> Iterator[Promise]:
+    late = change.by.endswith(LATE_MARK)
+    if change.kind == "Pod":
+        yield from OF_PODS
+    if change.kind == names.KIND and change.type == "MODIFIED":
+        yield from OF_STATUS
+    if change.kind == "Lease" and change.type == "MODIFIED" and not late:
+        yield from OF_LEASES
+    if change.by.startswith(OPERATOR) and change.kind in ("Pod", "Service", names.KIND):
+        yield from OF_WRITES
+        if not late:
+            yield from OF_WRITES_IN_TIME

@@ -1,0 +1,84 @@
+"""Pods come and go only as the status says: it is written before the deed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from tests.harness.history import Change
+from tests.harness.promises.truth import DELETES, Truth, attempt_of, conditions, exit_code, title
+from tests.harness.promises.writes import FLIGHT
+from tests.harness.resources import Object
+
+from tfgpujob import names
+
+FORCE_AFTER = 60.0
+"""forceDeleteAfterSeconds, by default."""
+
+
+def creates_are_licensed(change: Change, truth: Truth) -> Iterator[str]:
+    """The status names the attempt of every pod before the pod is there, and no success reruns in it."""
+    job = truth.job_of(change.object) if change.verb == "create" and change.kind == "Pod" else None
+    if job is None:
+        return
+    status, labels = job.get("status") or {}, change.object["metadata"]["labels"]
+    attempt, current = labels[names.LABEL_ATTEMPT], str(status.get("attempt"))
+    if current != attempt or not status.get("plan"):
+        yield f"{title(change)} of attempt {attempt}, status has {current}"
+    if _is_over(job):
+        yield f"{title(change)} for a job that is finished or suspended"
+    role, index = _replica(change.object)
+    done = ((status.get("replicaStatuses") or {}).get(role) or {}).get("succeededIndexes") or ()
+    if index in done and current == attempt:
+        yield f"{title(change)} has succeeded and runs again"
+    older = [
+        pod["metadata"]["name"]
+        for pod in truth.server.select("Pod", change.object["metadata"]["namespace"])
+        if attempt_of(pod)[0] == job["metadata"]["uid"] and int(attempt_of(pod)[1] or 0) < int(attempt)
+    ]
+    if older and truth.strict_lists:
+        yield f"{title(change)} beside {older} of an older attempt"
+    if int(labels[names.LABEL_REPLICA_RESTART]) != _licensed_restart(job, role, index):
+        yield f"{title(change)} of restart {labels[names.LABEL_REPLICA_RESTART]}"
+
+
+def deletes_are_licensed(change: Change, truth: Truth) -> Iterator[str]:
+    """A pod goes only when the status says why: a later attempt, its own restart, the end, or a suspension."""
+    job = truth.job_of(change.object) if change.verb in DELETES and change.kind == "Pod" else None
+    if job is None or _is_over(job):
+        return
+    if truth.now <= truth.made.get(change.object["metadata"]["uid"], 0.0) + FLIGHT:
+        return  # taken back by who has just made it: the server had dropped a field of it
+    labels = change.object["metadata"]["labels"]
+    restart = int(labels[names.LABEL_REPLICA_RESTART])
+    later = int((job.get("status") or {}).get("attempt", 0)) > int(attempt_of(change.object)[1])
+    if not later and _licensed_restart(job, *_replica(change.object)) <= restart:
+        yield title(change)
+
+
+def force_is_the_last_resort(change: Change, truth: Truth) -> Iterator[str]:
+    """A pod that is being deleted is forced a minute after its grace period, and on a lost node only."""
+    meta = change.object["metadata"]
+    node, due = change.object["spec"].get("nodeName"), truth.due.get(meta["uid"])
+    if change.verb != "delete" or change.kind != "Pod" or change.type != "DELETED" or not node or due is None:
+        return
+    if exit_code(change.object) is not None or change.object["status"].get("phase") == "Failed":
+        return
+    if truth.now < datetime.fromisoformat(due).timestamp() + FORCE_AFTER:
+        yield f"{meta['name']} was due at {due}"
+    if node not in truth.lost_nodes():
+        yield f"{meta['name']} is on a node that is ready"
+
+
+def _is_over(job: Object) -> bool:
+    return any(conditions(job).get(kind, {}).get("status") == "True" for kind in ("Finished", "Suspended"))
+
+
+def _replica(pod: Object) -> tuple[str, int]:
+    labels = pod["metadata"]["labels"]
+    return labels[names.LABEL_REPLICA_TYPE], int(labels[names.LABEL_REPLICA_INDEX])
+
+
+def _licensed_restart(job: Object, role: str, index: int) -> int:
+    records = (job.get("status") or {}).get("restartRecords") or ()
+    return next((int(r["restarts"]) for r in records if (r["role"], r["index"]) == (role, index)), 0)

@@ -1,0 +1,143 @@
+"""What really happened, as the server and its actors saw it: no promise is judged by what a status says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.harness.apiserver import ApiServer
+from tests.harness.history import Change
+from tests.harness.resources import Object, controller
+
+from tfgpujob import names
+
+OPERATOR = "operator"
+DELETES = ("delete", "delete by name")
+
+
+class Truth:
+    """Times are in seconds since the epoch, of the server's clock."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.strict_lists = True
+        """Lists are quorum reads, as they are on a real server. Where they are not, generations may meet."""
+        self.gone: dict[str, float] = {}
+        """Jobs that are gone or going, by uid, and since when."""
+        self.made: dict[str, float] = {}
+        """When an operator created what has this uid."""
+        self.due: dict[str, str] = {}
+        """When the grace period of a pod that is being deleted ends, by its uid."""
+        self.renewed_at = 0.0
+        """The Lease."""
+        self.told: dict[str, list[float]] = {}
+        """When progress was written, by the job's uid: the latest times."""
+        self.stalled: set[str] = set()
+        """uids of jobs whose training stood still."""
+        self.failures: dict[str, set[str]] = {}
+        """Starts that failed, by the job's uid."""
+        self.losses: dict[str, set[str]] = {}
+        """Starts that lost a pod."""
+        self.successes: set[tuple[str, str, str]] = set()
+        """(job uid, role, index) that exited 0."""
+
+    @property
+    def now(self) -> float:
+        return self.server.clock().timestamp()
+
+    def stood_still(self, job_uid: str, attempt: str) -> None:
+        """The world says that this attempt does not get on: to restart it is no invention."""
+        self.stalled.add(job_uid)
+        self.failures.setdefault(job_uid, set()).add(attempt)
+
+    def job_of(self, obj: Object) -> Object | None:
+        """The job that controls it, if that is still there."""
+        owner = controller(obj)
+        job = self.server.objects.get((names.KIND, obj["metadata"]["namespace"], owner["name"])) if owner else None
+        return job if job is not None and owner is not None and job["metadata"]["uid"] == owner["uid"] else None
+
+    def lost_nodes(self) -> set[str]:
+        return {node["metadata"]["name"] for node in self.server.select("Node") if not _is_ready(node)}
+
+    def note(self, change: Change) -> None:
+        meta = change.object["metadata"]
+        if change.kind == names.KIND and (change.type == "DELETED" or "deletionTimestamp" in meta):
+            self.gone.setdefault(meta["uid"], self.now)
+        if change.verb == "create" and change.by.startswith(OPERATOR):
+            self.made[meta["uid"]] = self.now
+        if change.kind == "Node" and not _is_ready(change.object):
+            self._note_lost_node(meta["name"])
+        if change.kind == "Pod":
+            self._note_pod(change)
+
+    def _note_lost_node(self, name: str) -> None:
+        for pod in self.server.select("Pod"):
+            if pod["spec"].get("nodeName") == name and replica(pod)[0]:
+                self.losses.setdefault(replica(pod)[0], set()).add(self._start_of(pod))
+
+    def _note_pod(self, change: Change) -> None:
+        meta = change.object["metadata"]
+        if change.type == "MODIFIED" and "deletionTimestamp" in meta:
+            self.due.setdefault(meta["uid"], meta["deletionTimestamp"])
+        uid, role, index = replica(change.object)
+        if not uid:
+            return
+        start = self._start_of(change.object)
+        if change.by == "kubelet" and change.verb == "replace_status":
+            code = exit_code(change.object)
+            if code == 0:
+                self.successes.add((uid, role, index))
+            if code and "deletionTimestamp" not in meta:
+                self.failures.setdefault(uid, set()).add(start)
+            if change.object["status"].get("reason"):
+                self.losses.setdefault(uid, set()).add(start)
+        if change.by in ("user", "gc", "scheduler") and change.verb in DELETES:
+            self.losses.setdefault(uid, set()).add(start)
+
+    def _start_of(self, pod: Object) -> str:
+        """What counts as one start: an attempt, or the pod of a replica that starts again on its own."""
+        job = self.job_of(pod)
+        return str(pod["metadata"]["uid"]) if job is not None and _restarts_alone(job) else attempt_of(pod)[1]
+
+
+def title(change: Change) -> str:
+    return f"{change.kind} {change.object['metadata']['name']}"
+
+
+def exit_code(pod: Mapping[str, Any]) -> int | None:
+    """How the tensorflow container ended; None while it has not."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        if status["name"] == names.CONTAINER and "terminated" in status["state"]:
+            code: int = status["state"]["terminated"]["exitCode"]
+            return code
+    return None
+
+
+def replica(pod: Object) -> tuple[str, str, str]:
+    """(job uid, role, index); the uid is empty for a pod that no job controls."""
+    owner, labels = controller(pod), pod["metadata"].get("labels") or {}
+    uid = owner["uid"] if owner and owner["kind"] == names.KIND else ""
+    return uid, labels.get(names.LABEL_REPLICA_TYPE, ""), labels.get(names.LABEL_REPLICA_INDEX, "")
+
+
+def attempt_of(pod: Object) -> tuple[str, str]:
+    """(job uid, attempt)."""
+    return replica(pod)[0], (pod["metadata"].get("labels") or {}).get(names.LABEL_ATTEMPT, "")
+
+
+def conditions(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {c["type"]: c for c in (job.get("status") or {}).get("conditions") or ()}
+
+
+def _is_ready(node: Object) -> bool:
+    return conditions(node).get("Ready", {}).get("status") == "True"
+
+
+def _restarts_alone(job: Object) -> bool:
+    spec = job.get("spec") or {}
+    scope = (spec.get("runPolicy") or {}).get("restartScope", "Auto")
+    return (spec.get("strategy"), scope) in {
+        ("ParameterServer", "Auto"),
+        ("ParameterServer", "Replica"),
+        ("Custom", "Replica"),
+    }

@@ -1,0 +1,45 @@
+"""What holds of everything that an operator writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.harness.history import Change
+from tests.harness.memory_cluster import LATE_MARK
+from tests.harness.promises.truth import DELETES, Truth, title
+from tests.harness.resources import controller
+
+from tfgpujob import names
+
+FLIGHT = 1.0
+"""Seconds within which a create that was licensed when it left may arrive."""
+
+
+def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
+    """Pods and services are created and deleted, never changed; only those that a job controls."""
+    del truth
+    if change.verb in DELETES:
+        owner = controller(change.object)
+        # A delete that arrives late names the uid of a pod that was the job's, and may have been orphaned since.
+        late = change.by.endswith(LATE_MARK)
+        if not late and change.kind != names.KIND and (owner is None or owner["kind"] != names.KIND):
+            yield f"deleted the foreign {title(change)}"
+    elif change.verb != ("replace_status" if change.kind == names.KIND else "create"):
+        yield f"{change.verb} of {title(change)}"
+
+
+def deletes_carry_the_uid(change: Change, truth: Truth) -> Iterator[str]:
+    """Every delete names the uid; that of a job (it has expired) the resourceVersion too."""
+    del truth
+    if change.verb == "delete by name":
+        yield title(change)
+
+
+def nothing_for_a_job_that_goes(change: Change, truth: Truth) -> Iterator[str]:
+    """A job with a deletionTimestamp, or one that is gone, gets nothing created."""
+    if change.verb != "create":
+        return
+    owner = controller(change.object)
+    gone = truth.gone.get(owner["uid"] if owner else "")
+    if gone is not None and truth.now > gone + FLIGHT:
+        yield title(change)
