@@ -18,6 +18,7 @@ from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
 
 Output = pytest.CaptureFixture[str]
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples/digits-multiworker.yaml"
 
 
 def submit(tmp_path: Path, name: str, *, worker: int) -> None:
@@ -164,11 +165,44 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
         (["logs", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),
         (["wait", "nobody"], Exit.NOT_FOUND, "nobody"),
         (["list", "--context", "elsewhere"], Exit.CLUSTER, "no cluster"),
+        (["submit", str(EXAMPLE), "-n", "nowhere"], Exit.NOT_FOUND, "name one that is there with -n"),
+        (["wait", "nobody", "--timeout", "soon"], Exit.USAGE, "'soon' is not a number"),
+        (["submit", "x.py", "--batch", "many"], Exit.USAGE, "'many' is not a whole number"),
+        (["describe", "team/digits"], Exit.USAGE, "write its name alone, and its namespace with -n"),
+        (["delete", ""], Exit.USAGE, "'' is no name of a job"),
+        (["list", "-n", "nowhere"], Exit.OK, "there is no job in the namespace nowhere; -A shows those of all"),
+        (["top", "-n", "nowhere"], Exit.OK, "no job is running"),
     ],
 )
 def test_errors_say_what_to_do(arguments: list[str], code: Exit, line: str, live: LiveCluster, capsys: Output) -> None:
     assert cli.main(arguments) == code
     assert line in capsys.readouterr().err
+
+
+def test_what_cannot_happen_any_more_is_said(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "through", worker=1)
+    live.until_running("through")
+    assert cli.main(["logs", "through", "--index", "7"]) == Exit.OK
+    assert "no such replica of through has printed anything" in capsys.readouterr().err
+    live.finish("through-worker-0", 0)
+    assert cli.main(["wait", "through", "--timeout", "20"]) == Exit.OK
+    for verb in ("suspend", "resume"):
+        capsys.readouterr()
+        assert cli.main([verb, "through"]) == Exit.OK
+        assert capsys.readouterr().out == "through has finished, and stays so\n"
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "why"),
+    [("/no/such/file", "there is no /no/such/file"), ("", "KUBECONFIG is not set, and there is no ~/.kube/config")],
+)
+def test_no_kubeconfig(
+    kubeconfig: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(["list"]) == Exit.CLUSTER
+    assert f"no cluster: {why}; set KUBECONFIG to the file that leads to your cluster" in capsys.readouterr().err
 
 
 def test_a_cluster_that_does_not_answer(

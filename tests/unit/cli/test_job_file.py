@@ -30,6 +30,7 @@ def test_the_job_among_other_objects() -> None:
         ("a: [", "is no YAML"),
         ("text", "each document, or item of a List, must be a Kubernetes object"),
         ("", "holds nothing; it must hold a TFGPUJob"),
+        ("a: b", "holds an object without a kind; it must hold a TFGPUJob"),
         ("kind: Pod", "holds Pod; it must hold a TFGPUJob"),
         ("{kind: TFGPUJob, apiVersion: kubeflow.org/v1}", "write tfgpu.dev/v1alpha1"),
         ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}}", "spec: is missing"),
@@ -83,6 +84,11 @@ def test_host_access_is_for_the_operator_to_allow(tmp_path: Path) -> None:
                spec: {strategy: OneDevice, image: x, replicaSpecs:
                {worker: {template: {spec: {hostNetwork: true}}}}}}"""
     assert read_job(write(tmp_path, text)).job["metadata"]["name"] == "a"
+
+
+def test_a_python_file_is_no_job() -> None:
+    with pytest.raises(CliError, match="is a Python file; name a YAML file with a job"):
+        read_job("train.py")
 
 
 def test_no_file() -> None:

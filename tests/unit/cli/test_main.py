@@ -24,6 +24,11 @@ def test_every_verb_that_is_listed_loads_and_has_help() -> None:
         assert command.get_short_help_str()
 
 
+def test_the_tool_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == Exit.OK
+    assert capsys.readouterr().out.startswith("Usage: tfgpu")
+
+
 def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out

@@ -9,11 +9,11 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from tests.harness.live import LiveCluster
@@ -23,9 +23,11 @@ from tfgpujob.api import parse_job
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
 from tfgpujob.client import Client, Job, TensorBoardError, tensorboard
+from tfgpujob.client.forward import answers
 from tfgpujob.client.viewer import PORT, viewer_pod
 from tfgpujob.core.plan import resolve
 from tfgpujob.core.snapshot import Config, Object
+from tfgpujob.shell.connection import Connection
 
 PAGE = b"TensorBoard's page " * 100_000
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1, "output": {"claim": "out"}}
@@ -176,6 +178,18 @@ def test_a_port_of_this_machine_leads_to_it_while_somebody_looks(live: LiveClust
     live.until(lambda: not [k for k in live.server.objects if "tensorboard" in k[2]], "its pod is gone")
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=5)
+
+
+async def test_a_port_that_nobody_has_opened_yet_does_not_answer() -> None:
+    class HangsUp:
+        @asynccontextmanager
+        async def messages(self, *_: Any) -> AsyncIterator[HangsUp]:
+            yield self
+
+        async def send_bytes(self, _: bytes) -> None:
+            raise ConnectionResetError("Cannot write to closing transport")
+
+    assert not await answers(cast("Connection", HangsUp()), "/pods/p", PORT)
 
 
 def test_a_viewer_that_ends_says_its_last_words(live: LiveCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from tfgpujob import names
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.client import ApiError, Client, InvalidJobError, NoClusterError, TensorBoardError
 
+_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
 
 
@@ -59,6 +61,8 @@ def _explained(error: ApiError) -> CliError:
     message = " ".join(error.message.split())
     if error.code == 404 and names.PLURAL in message and "could not find" not in message:
         return CliError(message, "see tfgpu list", Exit.NOT_FOUND)
+    if error.code == 404 and message.startswith("namespaces "):
+        return CliError(message, "name one that is there with -n, or create it", Exit.NOT_FOUND)
     if error.code == 404:
         fix = "is the operator installed here? See docs/install.md"
         return CliError(f"the cluster does not serve this: {message}", fix, Exit.CLUSTER)
@@ -70,7 +74,7 @@ def _explained(error: ApiError) -> CliError:
     return CliError(message or str(error), fix, Exit.CLUSTER)
 
 
-def complete_name(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_name(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of the jobs there are; none when the cluster does not answer."""
     try:
         with Client(context=context.params.get("context"), namespace=context.params.get("namespace")) as client:
@@ -79,8 +83,18 @@ def complete_name(context: click.Context, _parameter: click.Parameter, incomplet
         return []
 
 
-job_name = click.argument("name", shell_complete=complete_name)
-"""The name of a job in the cluster."""
+def _checked_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NAME.fullmatch(value):
+        raise CliError(f"{value!r} is no name of a job", "write its name alone, and its namespace with -n")
+    return value
+
+
+def job_argument(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The name of a job in the cluster."""
+    return click.argument("name", required=required, callback=_checked_name, shell_complete=_complete_name)
+
+
+job_name = job_argument(required=True)
 
 timeout = click.option(
     "--timeout", "timeout_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long."

@@ -29,11 +29,13 @@ class JobFile:
 
 def read_objects(file: str) -> tuple[Object, ...]:
     """Every object in the file, the items of a List in its place; `-` is standard input. Raises CliError."""
+    if file.endswith(".py"):
+        raise CliError(f"{file} is a Python file", "name a YAML file with a job, whose spec.trainer.entrypoint it is")
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except OSError as error:
-        raise CliError(f"{file}: {error.strerror}", "name a file with a TFGPUJob", Exit.NOT_FOUND) from error
+        raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise CliError(f"{file} is no YAML: {' '.join(str(error).split())}", "correct it") from error
     return tuple(obj for document in documents for obj in _flat(document, file))
@@ -58,7 +60,7 @@ def read_jobs(file: str, namespace: str = "default") -> tuple[JobFile, ...]:
     objects = read_objects(file)
     jobs = [obj for obj in objects if obj.get("kind") == names.KIND]
     if not jobs:
-        kinds = ", ".join(str(obj.get("kind")) for obj in objects) or "nothing"
+        kinds = ", ".join(str(obj.get("kind") or "an object without a kind") for obj in objects) or "nothing"
         convert = f"convert it first: tfgpu convert {file}" if "TFJob" in kinds else ""
         raise CliError(f"{file} holds {kinds}", convert or f"it must hold a {names.KIND}")
     others = tuple(obj for obj in objects if obj.get("kind") != names.KIND)

@@ -37,6 +37,10 @@ VERBS: Final = {
 """The verbs under the headings of `tfgpu --help`. Each is a module of `tfgpujob.cli.verbs`."""
 
 
+_NUMBERS: Final = {"a valid integer range": "a whole number", "a valid float range": "a number"}
+"""What click calls them."""
+
+
 class _Verbs(click.Group):
     """Loads a verb only when it is called: `tfgpu explain` must not wait for the Kubernetes client to be imported."""
 
@@ -63,10 +67,17 @@ class _Verbs(click.Group):
             formatter.write_dl([(str(int(code)), code.meaning) for code in Exit])
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Verbs,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="tfgpu")
-def tfgpu() -> None:
+@click.pass_context
+def tfgpu(context: click.Context) -> None:
     """Train with TensorFlow: on this machine, or as a TFGPUJob in a Kubernetes cluster."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,6 +110,8 @@ def _seen_enough() -> int:
 
 def _usage(error: click.ClickException, program: str) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
+    for theirs, ours in _NUMBERS.items():
+        message = message.replace(theirs, ours)
     context = getattr(error, "ctx", None)
     return f"{message}; see {context.command_path if context else program} --help"
 

@@ -49,9 +49,11 @@ async def forwarded(connection: Connection, pod: str, port: int, local: int) -> 
 async def answers(connection: Connection, pod: str, port: int) -> bool:
     """Whether an HTTP server answers there. Raises ApiError when the cluster does not let us ask."""
     async with connection.messages(f"{pod}/portforward", {"ports": str(port)}, PROTOCOL) as stream:
-        await stream.send_bytes(_DATA + b"GET / HTTP/1.0\r\n\r\n")
-        async for data in _received(stream):
-            return data.startswith(b"HTTP/")
+        # The kubelet hangs up on who asks for a port that nobody has opened yet.
+        with suppress(ConnectionResetError):
+            await stream.send_bytes(_DATA + b"GET / HTTP/1.0\r\n\r\n")
+            async for data in _received(stream):
+                return data.startswith(b"HTTP/")
     return False
 
 

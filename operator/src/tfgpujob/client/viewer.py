@@ -82,8 +82,9 @@ def _volume(job: Job, template: Mapping[str, Any], directory: str, pod: str) -> 
     volumes = {volume["name"]: volume for volume in template.get("volumes") or ()}
     volume = volumes.get(mount["name"], {"emptyDir": {}})
     if "emptyDir" in volume:
+        claim = "name a claim in spec.trainer.output.claim" if job.spec.trainer else f"mount a claim at {directory}"
         fix = (
-            "name a claim in spec.trainer.output.claim; while the pod is there: "
+            f"{claim}; while the pod is there: "
             f"kubectl cp -c {names.CONTAINER} {job.namespace}/{pod}:{directory} events && tensorboard --logdir events"
         )
         raise TensorBoardError(f"{job.name} keeps {directory} in its pods, where nobody else can read it", fix)

@@ -40,6 +40,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 Messages = aiohttp.ClientWebSocketResponse
 """A websocket: messages both ways."""
 
+_HOW: Final = "set KUBECONFIG to the file that leads to your cluster, or run in a pod with a token"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -80,7 +81,7 @@ class Connection:
             )
             contexts, current = kube_config.list_kube_config_contexts(config_file=file)
         except kube_config.ConfigException as error:
-            raise SettingsError(f"no cluster: {error}; set KUBECONFIG, or run in a pod with a token") from error
+            raise SettingsError(f"no cluster: {_why(file) or error}; {_HOW}") from error
         used = next((c for c in contexts if c["name"] == context), current)
         return cls(configuration, used["context"].get("namespace") or "default")
 
@@ -213,6 +214,15 @@ class Connection:
 
 def _in_cluster() -> bool:
     return not os.environ.get("KUBECONFIG") and (_SERVICE_ACCOUNT / "token").exists()
+
+
+def _why(file: str | None) -> str:
+    """Why there is no kubeconfig to read; empty when there is one."""
+    if file is None:
+        return (
+            "" if (Path.home() / ".kube/config").exists() else "KUBECONFIG is not set, and there is no ~/.kube/config"
+        )
+    return "" if any(Path(part).exists() for part in file.split(os.pathsep)) else f"there is no {file}"
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -113,6 +113,13 @@ def _output_place(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer.output.directory", problem, "choose another one, such as /output")
 
 
+def _output_plain(job: Job) -> Iterator[Invalid]:
+    directory = job.spec.trainer.output.directory if job.spec.trainer else ""
+    if "//" in directory or {".", ".."} & {*directory.split("/")}:
+        problem = f"{directory} is not the only way to write this path"
+        yield Invalid("spec.trainer.output.directory", problem, "write it without //, . and .., such as /output")
+
+
 def _output_mount(job: Job) -> Iterator[Invalid]:
     trainer = job.spec.trainer
     if trainer is None or trainer.output.claim is None:
@@ -239,6 +246,18 @@ RULES = (
                 field="directory",
                 message="is in or above a directory that the operator mounts for something else; choose another one, "
                 "such as /output",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.output-plain",
+        _output_plain,
+        cel=(
+            Cel(
+                at="spec.trainer.output",
+                rule="!has(self.directory) || !self.directory.matches('//|/[.][.]?(/|$)')",
+                field="directory",
+                message="is not the only way to write this path; write it without //, . and .., such as /output",
             ),
         ),
     ),

@@ -17,4 +17,8 @@ from tfgpujob.client import Client
 @cluster_verb
 def command(client: Client, *, all_namespaces: bool, form: Format) -> None:
     """List jobs: phase, ready replicas, progress, time left, GPUs."""
-    show(client.list(all_namespaces=all_namespaces), form, namespaces=all_namespaces)
+    jobs = client.list(all_namespaces=all_namespaces)
+    show(jobs, form, namespaces=all_namespaces)
+    if not jobs:
+        where = "the cluster" if all_namespaces else f"the namespace {client.namespace}; -A shows those of all"
+        click.echo(f"there is no job in {where}", err=True)

@@ -31,7 +31,11 @@ def command(
     no_prefix: bool,
 ) -> None:
     """Print the logs of all replicas, each in its colour."""
+    printed = False
     for line in client.logs(name, follow=follow, tail=tail, role=role, index=index):
         who = f"{line.role}-{line.index}"
         colour = _COLOURS[(list(Role).index(Role(line.role)) + line.index) % len(_COLOURS)]
+        printed = True
         click.echo(line.text if no_prefix else f"{coloured(who, colour)} | {line.text}")
+    if not printed:
+        click.echo(f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods", err=True)

@@ -13,5 +13,5 @@ from tfgpujob.client import Client
 @cluster_verb
 def command(client: Client, name: str) -> None:
     """Start a suspended job again, from its last checkpoint."""
-    client.resume(name)
-    click.echo(f"{name} is to resume")
+    finished = client.resume(name).finished
+    click.echo(f"{name} has finished, and stays so" if finished else f"{name} is to resume")

@@ -13,5 +13,5 @@ from tfgpujob.client import Client
 @cluster_verb
 def command(client: Client, name: str) -> None:
     """Stop the pods of a job and keep it."""
-    client.suspend(name)
-    click.echo(f"{name} is to suspend")
+    finished = client.suspend(name).finished
+    click.echo(f"{name} has finished, and stays so" if finished else f"{name} is to suspend")

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, complete_name
+from tfgpujob.cli.cluster import cluster_verb, job_argument
 from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.output import Format, size, table
 from tfgpujob.cli.rows import show
@@ -18,7 +18,7 @@ _HEADERS = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY", "STEP", "STEP TIME", "O
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=complete_name)
+@job_argument(required=False)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of the whole cluster.")
 @click.option("--every", type=click.FloatRange(min=1), default=5, show_default=True, help="Seconds between two looks.")
 @cluster_verb
@@ -39,6 +39,8 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
         else:
             running = [job for job in shown if not job.finished]
             show(running, Format.WIDE, namespaces=all_namespaces)
+            if not running:
+                click.echo("no job is running; tfgpu list shows those that have finished", err=True)
         if not sys.stdout.isatty():
             return
         time.sleep(every)
