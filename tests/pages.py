@@ -25,6 +25,8 @@ TYPED_BY = {
     "tfgpu run examples/digits-multiworker.yaml --local": HERE,
     "tfgpu explain examples/digits-multiworker.yaml": HERE,
     "ls runs/digits": HERE,
+    "tfgpu run examples/digits-checkpointed.yaml --local": HERE,
+    "tfgpu run examples/predict.yaml --local": HERE,
     "tfgpu explain train.yaml": HERE,
     "tfgpu run train.yaml --local": HERE,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,

@@ -83,7 +83,7 @@ def undisturbed(tmp_path_factory) -> str:
 
 
 def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
-    """The commands of the README and of the tutorial: two workers train, and tell the time."""
+    """The commands of the README, the tutorial and of one machine: two workers train, and tell the time."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for name, text in files(TUTORIAL).items():
         (tmp_path / name).write_text(text)
@@ -104,6 +104,10 @@ def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
         assert f"{job}-worker-1" in printed[f"tfgpu explain {file}"]
         summary = json.loads((tmp_path / f"runs/{job}/checkpoints/COMPLETED.json").read_text())["summary"]
         assert summary["splits"]["test"]["accuracy"] >= 0.9
+    claim = "the folder runs/claims/digits-output, for all jobs that name it"
+    assert f"claim digits-output: {claim}" in printed["tfgpu run examples/digits-checkpointed.yaml --local"]
+    assert "digits-predict succeeded" in printed["tfgpu run examples/predict.yaml --local"]
+    assert (tmp_path / "runs/claims/digits-output/predictions/COMMIT").exists()
     assert {"model.keras", "checkpoints", "logs"} <= set(printed["ls runs/digits"].split())
 
 

@@ -189,7 +189,7 @@ def test_an_older_run_is_never_touched_in_silence(tool: Tool) -> None:
     assert "runs/try holds an earlier run; --resume goes on with it, --fresh starts anew" in err
     code, out, _ = tool.run("config", "--fresh")
     assert code == Exit.OK
-    assert "the earlier run is now in try.1" in out
+    assert "the earlier run is now in runs/try.1" in out
     assert (tool.folder / "runs/try.1/logs/worker-0.log").exists()
 
 

@@ -27,12 +27,12 @@ TRAINER = {
 }
 
 
-def translated(folder: Path, spec: dict[str, Any], **here: Any) -> Launch:
+def translated(folder: Path, spec: dict[str, Any], claim: str | None = None, **here: Any) -> Launch:
     job = {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "spec": spec}
     parsed = parse_job(job)
     assert isinstance(parsed, JobSpec), parsed
     pod = build_pod(job, parsed, resolve(parsed, CONFIG), Replica(Role.WORKER, 0, 2, 1))
-    run = Folder(folder / "run")
+    run = Folder(folder / "run", claim)
     run.open()
     ports = Ports()
     try:
@@ -53,6 +53,14 @@ def test_the_trainer_is_this_pythons_with_its_config_and_output_here(tmp_path: P
     assert found.grace_seconds == 120
     assert (found.environment["TFGPU_ATTEMPT"], found.environment["TFGPU_REPLICA_RESTART"]) == ("2", "1")
     assert "TF_CONFIG" not in found.environment
+
+
+def test_a_claim_is_a_folder_beside_the_run(tmp_path: Path) -> None:
+    trainer = {**TRAINER, "output": {"directory": "/models", "claim": "shared"}}
+    translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": trainer}, claim="shared")
+    written = json.loads((tmp_path / "run/.tfgpu/worker-0.json").read_text())
+    assert written["output"]["directory"] == f"{tmp_path}/claims/shared"
+    assert written["params"]["out"] == [f"{tmp_path}/claims/shared/x"]
 
 
 def test_an_own_command_gets_its_variables_as_kubernetes_gives_them(tmp_path: Path) -> None:

@@ -1,22 +1,35 @@
-"""The folder of a run: what the trainer writes, the logs, and the job's status, from which the run can go on."""
+"""The folder of a run: what the trainer writes, the logs, and the job's status, from which the run can go on.
+
+A claim is a folder beside it, one for all jobs that name it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from tfgpujob.cli.exits import CliError
 from tfgpujob.core.snapshot import Object
 
+RUNS: Final = Path("runs")
+"""Where the folders of runs are, if nobody says otherwise."""
+
 
 class Folder:
-    """`path` has checkpoints/, model.keras and run.json; `logs` a file a replica; `scratch` is ours."""
+    """`output` has checkpoints/, model.keras and run.json, or predictions/; `logs` a file a replica; `scratch` is ours.
 
-    def __init__(self, path: Path) -> None:
+    `output` is `path` itself, unless the job names a claim.
+    """
+
+    def __init__(self, path: Path, claim: str | None = None, *, predicts: bool = False) -> None:
         self.path = path
+        self.output = path if claim is None else path.parent / "claims" / claim
+        self._written = self.output / ("predictions" if predicts else "checkpoints")
+        self._predicts = predicts
         self.logs = path / "logs"
         self.scratch = path / ".tfgpu"
         self._state = self.scratch / "job.json"
@@ -26,6 +39,7 @@ class Folder:
         """Make it, for this process alone. Raises CliError when another one runs a job in it."""
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
+            self.output.mkdir(parents=True, exist_ok=True)
             self.scratch.mkdir(exist_ok=True)
             self._lock = (self.scratch / "lock").open("w")
         except OSError as error:
@@ -39,15 +53,17 @@ class Folder:
 
     def holds_a_run(self) -> bool:
         """Whether a trainer that is started here would go on with an older run."""
-        return self._state.exists() or (self.path / "checkpoints").exists()
+        return self._state.exists() or self._written.exists()
 
-    def set_aside(self) -> Path:
-        """Rename it, so that a new run can have the name; nothing is deleted."""
-        number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.{number}")).exists():
-            number += 1
-        self.path.rename(aside)
-        return aside
+    def set_aside(self) -> Sequence[Path]:
+        """Rename what an older run has written, so that a new one can have the names; nothing is deleted.
+
+        Of a claim that is all, or for a job that predicts the predictions alone: the model in it is another job's.
+        """
+        own = [self.path]
+        if self.output != self.path and self._written.exists():
+            own.append(self._written if self._predicts else self.output)
+        return [_renamed(path) for path in own]
 
     def job(self) -> Object | None:
         """The job as it was last written, with its status; None if there is none."""
@@ -65,9 +81,28 @@ class Folder:
 
     def last_step(self) -> int | None:
         """The step of the newest checkpoint; None if there is none."""
-        steps = [int(path.parent.name.removeprefix("step-")) for path in self.path.glob("checkpoints/step-*/COMMIT")]
+        steps = [int(path.parent.name.removeprefix("step-")) for path in self.output.glob("checkpoints/step-*/COMMIT")]
         return max(steps, default=None)
 
     def shown(self) -> str:
         """The path as a person would type it."""
-        return os.path.relpath(self.path) if self.path.is_relative_to(Path.cwd()) else str(self.path)
+        return shown(self.path)
+
+
+def claim_of(job: Object) -> str | None:
+    """The claim that the job's output goes to."""
+    trainer = (job.get("spec") or {}).get("trainer") or {}
+    claim: str | None = (trainer.get("output") or {}).get("claim")
+    return claim
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _renamed(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return path.rename(aside)

@@ -71,14 +71,12 @@ def code_folder(file: JobFile, given: Path | None, beside: Path, scratch: Path) 
     return beside
 
 
-def ignored(file: JobFile, folder: str, code: str) -> Iterator[str]:
+def ignored(file: JobFile, code: str) -> Iterator[str]:
     """One line for each wish that means nothing without a cluster, and what happens instead."""
     spec = file.spec
     images = any(_container(replica.template).get("image") for replica in replica_specs(spec).values())
     if spec.image or images:
         yield "image: this Python runs instead"
-    if spec.trainer and spec.trainer.output.claim:
-        yield f"spec.trainer.output.claim {spec.trainer.output.claim}: {folder} instead"
     if spec.trainer and spec.trainer.code:
         yield f"spec.trainer.code: the files in {code} instead"
     for role, replica in replica_specs(spec).items():
@@ -88,7 +86,9 @@ def ignored(file: JobFile, folder: str, code: str) -> Iterator[str]:
     for field in _ONLY_IN_A_CLUSTER:
         if getattr(spec.run_policy, field) is not None:
             yield f"spec.runPolicy.{type(spec.run_policy).model_fields[field].alias}"
-    others = [f"{obj.get('kind')} {obj.get('metadata', {}).get('name')}" for obj in file.others]
+    claim = ("PersistentVolumeClaim", spec.trainer.output.claim if spec.trainer else None)
+    found = [(obj.get("kind"), obj.get("metadata", {}).get("name")) for obj in file.others]
+    others = [f"{kind} {name}" for kind, name in found if (kind, name) != claim]
     if others:
         yield f"other objects in the file: {', '.join(others)}"
 

@@ -18,7 +18,7 @@ from tfgpujob import names
 from tfgpujob.api import RunPolicy
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.local.cluster import LocalCluster
-from tfgpujob.cli.local.folder import Folder
+from tfgpujob.cli.local.folder import Folder, shown
 from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.translate import Here, launch
 from tfgpujob.cli.offline import CONFIG
@@ -183,7 +183,7 @@ class Session:
         digests = [summary.get("weightsSha256") for summary in summaries]
         same = len(digests) > 1 and all(digests) and len({*digests}) == 1
         equal = f", all {len(digests)} replicas have equal weights" if same else ""
-        return f"{equal}; results: {self._folder.shown()}"
+        return f"{equal}; results: {shown(self._folder.output)}"
 
 
 def when_again(job: Object, now: datetime) -> str:

@@ -13,7 +13,7 @@ from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.job_file import JobFile, read_job
 from tfgpujob.cli.local import plan as preflight
 from tfgpujob.cli.local.devices import share_out, visible_gpus
-from tfgpujob.cli.local.folder import Folder
+from tfgpujob.cli.local.folder import RUNS, Folder, claim_of, shown
 from tfgpujob.cli.local.ports import Ports
 from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.session import Session, new_job
@@ -21,8 +21,6 @@ from tfgpujob.cli.local.translate import Here
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Role
-
-_ROOT = Path("runs")
 
 
 @click.command()
@@ -61,7 +59,8 @@ def command(
         raise CliError("--resume and --fresh are given together", "keep one of them")
     job_file = read_job(file)
     name = job_file.job["metadata"]["name"]
-    folder = Folder((directory or _ROOT / name).resolve())
+    spec = job_file.spec
+    folder = Folder((directory or RUNS / name).resolve(), claim_of(job_file.job), predicts=spec.predicts)
     beside = Path.cwd() if file == "-" else Path(file).resolve().parent
     code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
     plan = preflight.check(job_file, code_directory, command_line)
@@ -94,13 +93,13 @@ def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | N
     if resume and not folder.holds_a_run():
         raise CliError(f"{folder.shown()} holds no run to resume", "leave --resume out, or name its folder with --dir")
     if not resume and not fresh and folder.holds_a_run():
+        where = folder.shown() if folder.job() is not None else shown(folder.output)
         raise CliError(
-            f"{folder.shown()} holds an earlier run", "--resume goes on with it, --fresh starts anew and keeps it aside"
+            f"{where} holds an earlier run", "--resume goes on with it, --fresh starts anew and keeps it aside"
         )
     folder.open()
     if fresh and folder.holds_a_run():
-        aside = folder.set_aside()
-        click.echo(f"the earlier run is now in {aside.name}")
+        click.echo(f"the earlier run is now in {' and '.join(shown(path) for path in folder.set_aside())}")
         folder.open()
     before = folder.job()
     if before is not None and before["metadata"]["name"] != name:
@@ -113,7 +112,7 @@ def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | N
 def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here) -> None:
     roles = ", ".join(f"{count} × {role}" for role, count in plan.counts.items())
     screen.say(f"{file.job['metadata']['name']}: {file.spec.strategy} on this machine, {roles}")
-    for line in preflight.ignored(file, here.folder.shown(), str(here.code)):
+    for line in preflight.ignored(file, str(here.code)):
         screen.say(f"  without effect here: {line}")
     if here.devices.note:
         screen.say(f"  {here.devices.note}")
@@ -125,7 +124,9 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here) -> None:
     if tasks:
         screen.say(f"  ports: {', '.join(tasks)}")
     logs = ", ".join(f"{role}-{index}.log" for role, index in plan.pods())
-    screen.say(f"  results in {here.folder.shown()}, logs in {here.folder.shown()}/logs: {logs}")
+    if (claim := claim_of(file.job)) is not None:
+        screen.say(f"  claim {claim}: the folder {shown(here.folder.output)}, for all jobs that name it")
+    screen.say(f"  results in {shown(here.folder.output)}, logs in {here.folder.shown()}/logs: {logs}")
 
 
 def _again(file: str, directory: Path | None, code: Path | None, command_line: tuple[str, ...]) -> str:

@@ -13,6 +13,7 @@ import click
 
 from tfgpujob.cli.cluster import cluster_options, connected, job_name
 from tfgpujob.cli.exits import CliError, Exit
+from tfgpujob.cli.local.folder import RUNS, Folder, claim_of
 from tfgpujob.cli.output import Progress
 
 _DEFAULT_PORT = 6006
@@ -48,7 +49,7 @@ def command(
     after 8 hours.
     """
     if local or directory is not None:
-        _local(directory or Path("runs") / name, port)
+        _local(directory or RUNS / name, port)
     for number in (signal.SIGTERM, signal.SIGHUP):
         # So that no pod stays behind a terminal that is closed.
         signal.signal(number, lambda received, _: sys.exit(128 + received))
@@ -68,7 +69,8 @@ def command(
 
 def _local(folder: Path, port: int) -> NoReturn:
     """This process becomes TensorBoard, in this Python's environment."""
-    events = folder / "tensorboard"
+    job = Folder(folder).job()
+    events = Folder(folder, claim_of(job) if job is not None else None).output / "tensorboard"
     if not events.is_dir():
         raise CliError(f"{events}: no such folder", "name the folder of the run with --dir", Exit.NOT_FOUND)
     if find_spec("tensorboard") is None:
