@@ -79,9 +79,11 @@ def test_the_readme_and_the_tutorial_as_they_are_typed(tool: Tool) -> None:
     for words in typed_by(__file__):
         if shutil.which(words[0]) or words[0] == "tfgpu":
             printed[" ".join(words)] = tool.type(*words, seconds=180)
-    for job in ("digits", "train"):
-        assert "epoch 20/20" in printed[f"tfgpu logs {job} -f"]
-        assert "Succeeded, 2/2" in printed[f"tfgpu describe {job}"]
+    for name in ("digits", "train"):
+        assert "epoch 20/20" in printed[f"tfgpu logs {name} -f"]
+        assert "Succeeded, 2/2" in printed[f"tfgpu describe {name}"]
     [dry] = [printed[command] for command in printed if command.endswith("--dry-run")]
-    assert [obj["kind"] for obj in yaml.safe_load_all(dry)] == ["ConfigMap", "TFGPUJob"]
+    code, job = yaml.safe_load_all(dry)
+    assert code["kind"] == "ConfigMap"
+    assert job == yaml.safe_load(files(TUTORIAL)["train.yaml"])
     assert "not found" in tool.run("get", "train", code=Exit.NOT_FOUND)
