@@ -37,12 +37,32 @@ def float64():
     use_float("float64")
 
 
+class Door:
+    """In front of the S3 server: `before` is called with the path of each upload, and may refuse it by raising."""
+
+    def __init__(self, application):
+        self._application, self.before = application, lambda _: None
+
+    def __call__(self, environ, start_response):
+        if environ["REQUEST_METHOD"] == "PUT":
+            self.before(environ["PATH_INFO"])
+        return self._application(environ, start_response)
+
+
 @pytest.fixture(scope="session")
-def s3():
-    """The URL of a bucket on an S3 server of this process, for this process and those that it starts."""
+def s3_server():
+    """An S3 server of this process, behind a Door."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
+    server._server.app = Door(server._server.app)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(s3_server):
+    """The URL of a bucket on that server, for this process and those that it starts."""
+    host, port = s3_server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
@@ -50,4 +70,3 @@ def s3():
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         ObjectStore("s3://runs", print)._files.mkdir("runs")
         yield "s3://runs"
-    server.stop()
