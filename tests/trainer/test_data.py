@@ -113,7 +113,10 @@ def test_structures_and_float_types():
         ({"x": np.zeros(3), "z": 1}, "returned the key 'z'"),
         ((iter([1]), np.zeros(1)), "as one of several values"),
         ((np.zeros(3), None, np.zeros(3)), "returned None for y"),
-        ("text", "that is no array of rows"),
+        ("text", "returned strings for x"),
+        ((np.zeros(2), ["cat", "dog"]), "returned strings for y"),
+        (np.array([[1], [1, 2]], object), "returned a ndarray for x that is no array of rows"),
+        (None, "returned nothing"),
     ],
 )
 def test_mistakes_in_data(value, message):

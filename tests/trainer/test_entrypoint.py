@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+import keras
 import pytest
 
 from tfgpujob_trainer import entrypoint
@@ -59,6 +60,17 @@ def test_mistakes(load, code, params, message, fix):
         load(code, params)
     assert message in str(caught.value)
     assert caught.value.fix.startswith(fix)
+
+
+def test_a_file_named_like_a_package_does_not_hide_it(tmp_path):
+    (tmp_path / "keras.py").write_text("import keras\n" + GOOD.replace('("model", units, lr)', "keras.Input"))
+    assert entrypoint.load("keras.py", {}, tmp_path).model() is keras.Input
+
+
+def test_a_script_that_ends_the_process_is_refused(load):
+    with pytest.raises(ConfigError, match=r"ends the process as it is imported, with sys.exit\(0\)") as caught:
+        load(GOOD + "\nimport sys\nsys.exit(0)")
+    assert caught.value.fix == "put what a script does under if __name__ == '__main__':"
 
 
 @pytest.mark.parametrize("name", ["digit", "no_such_module.at_all", "no_such_file.py"])

@@ -7,6 +7,7 @@ import json
 import pytest
 import tensorflow as tf
 
+from tfgpujob_trainer import entrypoint, exits, main
 from tfgpujob_trainer.exits import (
     ConfigError,
     FencedError,
@@ -14,6 +15,7 @@ from tfgpujob_trainer.exits import (
     StoppedError,
     classify,
     termination_log,
+    users_traceback,
     without_idle_threads,
 )
 
@@ -44,6 +46,81 @@ def error(cls, message="x"):
 )
 def test_codes(exception, has_peers, code):
     assert classify(exception, has_peers=has_peers).code == code
+
+
+GRAPH = f"""Graph execution error:
+
+Detected at node loss defined at (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+
+  File "{exits.__file__}", line 3, in step
+
+  File "/code/train.py", line 7, in call
+
+Received a label value of 7 which is outside the valid range of [0, 3).
+\t [[{{{{node loss}}}}]] [Op:__inference_function_204]"""
+LAYER = "Exception encountered when calling Dense.call().\n\n\x1b[1mexpected 6, received 5\x1b[0m\n\nArguments: x"
+FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:SaveV2]"
+
+
+@pytest.mark.parametrize(
+    ("exception", "line"),
+    [
+        (
+            error(tf.errors.InvalidArgumentError, GRAPH),
+            "InvalidArgumentError: Received a label value of 7 which is outside the valid range of [0, 3).",
+        ),
+        (ValueError(LAYER), "ValueError: expected 6, received 5"),
+        (
+            ModuleNotFoundError("No module named 'a'"),
+            "ModuleNotFoundError: No module named 'a' (put it into spec.image, or beside the module in trainer.code)",
+        ),
+        (
+            error(tf.errors.ResourceExhaustedError, FULL),
+            (
+                "the disk is full: /output/variables; No space left on device (ask for a larger volume, or keep fewer "
+                "checkpoints with trainer.checkpoint.keep)"
+            ),
+        ),
+    ],
+)
+def test_the_line_says_what_happened_and_not_where(exception, line):
+    outcome = classify(exception, has_peers=False)
+    assert (outcome.code, outcome.line()) == (1, line)
+
+
+def test_a_traceback_begins_with_the_users_frames(tmp_path):
+    (tmp_path / "broken.py").write_text("def model():\n    return 1 / 0\n\ndef data(split): ...\n")
+    (tmp_path / "wrong.py").write_text("def model(:\n")
+    module = entrypoint.load("broken.py", {}, tmp_path)
+    first, second, *_ = seen_by_the_trainer(module.model).splitlines()
+    assert (first, second) == (
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path}/broken.py", line 2, in model',
+    )
+    shown = seen_by_the_trainer(lambda: entrypoint.load("wrong.py", {}, tmp_path))
+    assert shown.startswith(f'  File "{tmp_path}/wrong.py", line 1\n')
+    assert exits.__file__ not in users_traceback(error(tf.errors.InvalidArgumentError, GRAPH))
+
+
+def seen_by_the_trainer(function):
+    """The traceback of what `function` raises, without the frames of this file."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (any)
+        function()
+    frames = caught.value.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    return users_traceback(caught.value.with_traceback(frames))
+
+
+def test_an_interrupt_before_anybody_listens_is_a_stop(monkeypatch, capsys):
+    monkeypatch.setattr(main, "train", interrupted)
+    assert main.main([]) == 143
+    assert "stopped by ^C before training began" in capsys.readouterr().err
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
 
 
 def test_the_termination_log_keeps_the_last_lines_that_fit():

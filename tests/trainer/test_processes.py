@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,24 @@ def test_an_older_attempt_is_fenced(launch):
     assert task.wait() == 71, task.log
     assert "now belongs to attempt 2" in task.ended["message"]
     assert json.loads((output / "checkpoints" / "OWNER.json").read_text()) == owner
+
+
+def test_a_port_that_another_process_has_is_said(launch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        addresses = [f"127.0.0.1:{taken.getsockname()[1]}", *(f"127.0.0.1:{port}" for port in free_ports(1))]
+        tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+        task = launch.start(trainer_config(launch.directory / "port"), env={"TF_CONFIG": json.dumps(tf_config)})
+        assert task.wait() == 2, task.log
+    assert task.ended["message"].startswith("TensorFlow cannot listen on the port that TF_CONFIG gives to worker-0")
+
+
+def test_a_loss_that_is_no_number_is_a_line_and_no_traceback(launch):
+    task = launch.start(trainer_config(launch.directory / "nan", params={"lr": 1e308}))
+    assert task.wait() == 1, task.log
+    assert "is NaN or infinite on worker 0" in task.ended["message"]
+    assert "Traceback" not in task.log
 
 
 def test_a_misspelt_param_ends_with_2_and_the_right_name(launch):

@@ -101,15 +101,24 @@ def load(name: str, params: Mapping[str, Any], code_directory: Path) -> Entrypoi
     locate(name, code_directory)
     if code_directory.is_dir() and str(code_directory) not in sys.path:
         sys.path.insert(0, str(code_directory))
-    if name in BUILTINS:
-        module = importlib.import_module(f"tfgpujob_trainer.builtin.{name}")
-    elif _is_file(name):
-        module = _import_file(_file(name, code_directory))
-    else:
-        module = importlib.import_module(name)
+    try:
+        module = _import(name, code_directory)
+    except SystemExit as error:
+        raise ConfigError(
+            f"trainer.entrypoint: {name} ends the process as it is imported, with sys.exit({error.code})",
+            "put what a script does under if __name__ == '__main__':",
+        ) from error
     entrypoint = Entrypoint(name, module, params)
     entrypoint.check()
     return entrypoint
+
+
+def _import(name: str, code_directory: Path) -> ModuleType:
+    if name in BUILTINS:
+        return importlib.import_module(f"tfgpujob_trainer.builtin.{name}")
+    if _is_file(name):
+        return _import_file(_file(name, code_directory))
+    return importlib.import_module(name)
 
 
 def _is_file(name: str) -> bool:
@@ -130,7 +139,7 @@ def _import_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules.setdefault(path.stem, module)  # a file named keras.py does not hide Keras
     spec.loader.exec_module(module)
     return module
 

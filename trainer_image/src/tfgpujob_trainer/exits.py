@@ -7,9 +7,12 @@ TensorFlow itself exits with 1 for nearly everything, so the mapping from except
 from __future__ import annotations
 
 import json
+import re
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 TERMINATION_LOG_BYTES = 4096
@@ -103,6 +106,16 @@ _MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
 _IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py")
 """Where a thread without work is."""
 _MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
+_DISK = "No space left on device"
+_DISK_FIX = "ask for a larger volume, or keep fewer checkpoints with trainer.checkpoint.keep"
+_PACKAGE_FIX = "put it into spec.image, or beside the module in trainer.code"
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
+"""How lines begin in which Keras and TensorFlow say where something happened, before they say what."""
+_PLACE = re.compile(r"\{\{function_node [^}]*\}\} |\s*\[Op:\w+\]")
+"""Where in a graph an operation failed."""
+_MACHINERY = (str(Path(__file__).parent), "<frozen importlib", "/importlib/")
+_DEFINED_IN_MACHINERY = re.compile(rf'  File "(?:{re.escape(_MACHINERY[0])}|<frozen runpy)[^\n]*\n\n')
 
 
 def classify(error: BaseException, *, has_peers: bool) -> Outcome:
@@ -115,6 +128,8 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
         return error.outcome()
     names = {cls.__name__ for cls in type(error).__mro__}
     text = first_line(str(error)) or type(error).__name__
+    if _DISK in str(error):
+        return Outcome(code=ExitCode.FAILED, cause="DiskFull", message=f"the disk is full: {text}", fix=_DISK_FIX)
     if names & _MEMORY_ERRORS:
         return Outcome(
             code=ExitCode.OUT_OF_MEMORY, cause="OutOfMemory", message=f"out of memory: {text}", fix=_MEMORY_FIX
@@ -126,12 +141,25 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
             message=f"a peer failed or stopped answering: {text}",
             fix="see the other workers' last lines; this end is retried",
         )
-    return Outcome(code=ExitCode.FAILED, cause="Exception", message=f"{type(error).__name__}: {text}")
+    fix = _PACKAGE_FIX if "ModuleNotFoundError" in names else "; ".join(getattr(error, "__notes__", ()))
+    return Outcome(code=ExitCode.FAILED, cause="Exception", message=f"{type(error).__name__}: {text}", fix=fix)
 
 
 def first_line(text: str) -> str:
-    """The first line that says something, at most 500 characters."""
-    return next((line.strip()[:500] for line in text.splitlines() if line.strip()), "")
+    """The first line that says what happened, else the first that is not empty; at most 500 characters."""
+    lines = [line.strip() for line in _PLACE.sub("", _STYLE.sub("", text)).splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith(_NO_NEWS)), lines[0] if lines else "")[:500]
+
+
+def users_traceback(error: BaseException) -> str:
+    """What Python prints of an exception, from the first frame on that is not the trainer's own."""
+    frames = error.__traceback__
+    while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in _MACHINERY):
+        frames = frames.tb_next
+    if frames is None and not isinstance(error, SyntaxError):  # it names its file by itself
+        frames = error.__traceback__
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    return _DEFINED_IN_MACHINERY.sub("", text)
 
 
 def without_idle_threads(lines: Sequence[str]) -> list[str]:

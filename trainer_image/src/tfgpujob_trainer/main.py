@@ -18,7 +18,14 @@ from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trainer; returns its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return train(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # before the launcher listens to signals
+        return _end(Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by ^C before training began"), ())
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Check the configuration, then start the training processes and wait for their end; the pod's exit code."""
     options = parser().parse_args(arguments)
     last_lines: Sequence[str] = ()
     try:

@@ -109,11 +109,10 @@ class Resume:
         found = {name: shape for name, (_, shape) in arrays.items() if not name.startswith("metrics/")}
         for name in {**expected, **found}:
             if expected.get(name) != found.get(name):
-                raise ConfigError(
-                    f"variable {name} has shape {found.get(name, 'none')} in the checkpoint and "
-                    f"{expected.get(name, 'none')} in the model",
-                    _NEW_OUTPUT,
-                )
+                problem = f"has shape {found.get(name)} in the checkpoint and {expected.get(name)} in the model"
+                if name not in found or name not in expected:
+                    problem = f"is not in the {'model' if name in found else 'checkpoint'}"
+                raise ConfigError(f"variable {name} {problem}", _NEW_OUTPUT)
         for name, value in self._config.items():
             if state["config"].get(name) != value:
                 self._say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")

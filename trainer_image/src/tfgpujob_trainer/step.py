@@ -293,7 +293,12 @@ def batch_spec(arrays: Any) -> Any:
 
 def build(model: keras.Model, arrays: Any, strategy: str) -> None:
     """Create every variable of the model, its metrics, losses and optimizer, outside any step."""
-    model._symbolic_build(data_batch=arrays)  # noqa: SLF001
+    try:
+        model._symbolic_build(data_batch=arrays)  # noqa: SLF001
+    except Exception as error:
+        rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
+        error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
+        raise
     check_metrics(model, strategy)
 
 

@@ -6,7 +6,8 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -108,6 +109,25 @@ def _resolves(host: str) -> bool:
 
 def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: float) -> tf.distribute.Strategy:
     """The strategy; a peer that stalls in a collective for longer than the timeout becomes an error."""
+    with listening(env.name):
+        return _build(env, devices, collective_timeout_seconds)
+
+
+@contextmanager
+def listening(name: str) -> Iterator[None]:
+    """Raises ConfigError if TensorFlow's server cannot be started in this block."""
+    try:
+        yield
+    except tf.errors.UnknownError as error:
+        if "Could not start gRPC server" not in error.message:
+            raise
+        raise ConfigError(
+            f"TensorFlow cannot listen on the port that TF_CONFIG gives to {name}: another process has it",
+            "end that process, or give the task another port",
+        ) from error
+
+
+def _build(env: Environment, devices: Sequence[str], collective_timeout_seconds: float) -> tf.distribute.Strategy:
     if env.strategy == MULTI_WORKER_MIRRORED:
         # NCCL refuses two ranks on one GPU.
         ring = tf.distribute.experimental.CommunicationImplementation.RING

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +28,7 @@ from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
 from tfgpujob_trainer.endpoint import serve as serve_progress
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.environment import PARAMETER_SERVER, Environment
-from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify
+from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.finish import finish
 from tfgpujob_trainer.follow import follow
 from tfgpujob_trainer.heartbeat import Heartbeat
@@ -75,8 +74,8 @@ def main(arguments: Sequence[str]) -> None:
         outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heart)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
         outcome = classify(error, has_peers=env.has_peers)
-        if outcome.code == ExitCode.FAILED:
-            traceback.print_exc()
+        if outcome.cause == "Exception":
+            print(users_traceback(error), end="", file=sys.stderr)
         # Here, while the exception keeps the variables: deleting one would ask a parameter server that may be lost.
         end(outcome, heart)
     end(outcome, heart)

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -19,13 +18,14 @@ from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.entrypoint import Entrypoint
 from tfgpujob_trainer.environment import Environment
 from tfgpujob_trainer.evaluation import evaluation_schedule
-from tfgpujob_trainer.exits import ExitCode, StoppedError, classify
+from tfgpujob_trainer.exits import StoppedError, classify, users_traceback
 from tfgpujob_trainer.heartbeat import Heartbeat
 from tfgpujob_trainer.loop import StopFlag
 from tfgpujob_trainer.parameter_server import rows
 from tfgpujob_trainer.parameter_server.memory import offer_limit
 from tfgpujob_trainer.progress import say
 from tfgpujob_trainer.splits import make_schedule, other_split, read
+from tfgpujob_trainer.strategy import listening
 
 _POLL_SECONDS = 0.2
 
@@ -39,7 +39,8 @@ def serve(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> NoRetu
         rows.offer(rows.ROWS, _Guarded(found, heart))
     else:
         offer_limit()
-    address = start_server(json.loads(os.environ["TF_CONFIG"]))
+    with listening(env.name):
+        address = start_server(json.loads(os.environ["TF_CONFIG"]))
     # Only now: TensorFlow replaces the handler of SIGTERM when a server starts.
     stop.listen()
     heart.stoppable()
@@ -97,8 +98,8 @@ class _Guarded:
             return self._rows(*place)
         except BaseException as error:  # noqa: BLE001 (every end is mapped)
             outcome = classify(error, has_peers=False)
-            if outcome.code == ExitCode.FAILED:
-                traceback.print_exc()
+            if outcome.cause == "Exception":
+                print(users_traceback(error), end="", file=sys.stderr)
             self._heart.ended(outcome)
             sys.stdout.flush()
             sys.stderr.flush()

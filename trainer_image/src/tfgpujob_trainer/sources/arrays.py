@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.sources.base import Indexed, Rows, leaves, map_leaves, parts_of
+from tfgpujob_trainer.sources.base import NAMED, Indexed, Rows, leaves, map_leaves, parts_of
 
 
 class Arrays(Indexed):
@@ -33,7 +34,9 @@ def arrays(value: Any, split: str) -> Arrays:
     Raises ConfigError for anything else.
     """
     parts = parts_of(value, split)
-    found = tuple(map_leaves(lambda a: _array(a, split), part) for part in parts)
+    found = tuple(
+        map_leaves(partial(_array, split=split, name=name), part) for name, part in zip(NAMED, parts, strict=False)
+    )
     lengths = {len(a) for a in leaves(found)}
     if len(lengths) != 1:
         raise ConfigError(
@@ -45,7 +48,7 @@ def arrays(value: Any, split: str) -> Arrays:
     return Arrays(found)
 
 
-def _array(value: Any, split: str) -> np.ndarray:
+def _array(value: Any, split: str, name: str) -> np.ndarray:
     if isinstance(value, tf.data.Dataset) or callable(value) or isinstance(value, Iterator):
         raise ConfigError(
             f"data({split!r}) returned a {type(value).__name__} as one of several values",
@@ -55,9 +58,12 @@ def _array(value: Any, split: str) -> np.ndarray:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"data({split!r}) returned a {type(value).__name__}", "return NumPy arrays") from error
-    if array.dtype == object or array.dtype.kind in "US" or array.ndim == 0:
+    if array.dtype.kind in "US":
+        fix = "give each a number, such as with np.unique(..., return_inverse=True)"
+        raise ConfigError(f"data({split!r}) returned strings for {name}", fix)
+    if array.dtype == object or array.ndim == 0:
         raise ConfigError(
-            f"data({split!r}) returned a {type(value).__name__} that is no array of rows",
+            f"data({split!r}) returned a {type(value).__name__} for {name} that is no array of rows",
             "return NumPy arrays of numbers",
         )
     return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array

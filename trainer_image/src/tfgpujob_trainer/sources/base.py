@@ -85,6 +85,8 @@ def share(rows: int, parts: int, index: int) -> slice:
 
 def parts_of(value: Any, split: str) -> Rows:
     """x, (x, y), (x, y, sample_weight) or a dict with these names, as a tuple; raises ConfigError for anything else."""
+    if value is None:
+        raise ConfigError(f"data({split!r}) returned nothing", "return (x, y), a tf.data.Dataset, or declared files")
     if isinstance(value, Mapping) and "x" in value:
         unknown = [key for key in value if key not in NAMED]
         if unknown:
