@@ -30,6 +30,7 @@ def word(**record: Any) -> str:
         ("Error", 7, "", "Exception"),
         ("Error", 2, word(cause="BadConfig"), "BadConfig"),
         ("Error", 1, word(cause="LossNotFinite"), "LossNotFinite"),
+        ("Error", 1, word(cause="DiskFull"), "DiskFull"),
         ("Error", 70, "", "OutOfMemory"),
         ("Error", 137, word(cause="OutOfMemory"), "OutOfMemory"),
         ("OOMKilled", 137, "", "HostOutOfMemory"),

@@ -162,7 +162,7 @@ class FailureStatus(StatusModel):
     reason: str | None = None
     """What Kubernetes called it: Error, OOMKilled, Evicted, …"""
     cause: Annotated[str, Field(max_length=64)] | None = None
-    """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, OutOfMemory,
+    """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
     HostOutOfMemory, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Evicted, Preempted, NodeLost, NodeRefused,
     Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
     action: Annotated[str, Field(max_length=500)] | None = None

@@ -23,6 +23,7 @@ class Diagnosis(StrEnum):
     EXCEPTION = "Exception"
     BAD_CONFIG = "BadConfig"
     LOSS_NOT_FINITE = "LossNotFinite"
+    DISK_FULL = "DiskFull"
     OUT_OF_MEMORY = "OutOfMemory"
     HOST_OUT_OF_MEMORY = "HostOutOfMemory"
     FENCED = "Fenced"
@@ -47,6 +48,7 @@ ACTIONS = {
     Diagnosis.EXCEPTION: "Read the message and the pod's log, correct the program, and create the job again.",
     Diagnosis.BAD_CONFIG: "Correct spec.trainer as the message says, and create the job again.",
     Diagnosis.LOSS_NOT_FINITE: "Lower the learning rate, clip the gradients, or look for bad values in the data.",
+    Diagnosis.DISK_FULL: "Ask for a larger volume, or keep fewer checkpoints with spec.trainer.checkpoint.keep.",
     Diagnosis.OUT_OF_MEMORY: "Lower spec.trainer.globalBatchSize, or ask for more memory or larger GPUs.",
     Diagnosis.HOST_OUT_OF_MEMORY: "Raise resources.limits.memory in the role's template, or cache and batch less.",
     Diagnosis.FENCED: "A newer start owns the checkpoint directory: give each job an output directory of its own.",
@@ -99,6 +101,7 @@ _BY_TRAINER = {
     "Exception": Diagnosis.EXCEPTION,
     "BadConfig": Diagnosis.BAD_CONFIG,
     "LossNotFinite": Diagnosis.LOSS_NOT_FINITE,
+    "DiskFull": Diagnosis.DISK_FULL,
     "OutOfMemory": Diagnosis.OUT_OF_MEMORY,
     "Fenced": Diagnosis.FENCED,
     "Stopped": Diagnosis.STOPPED,

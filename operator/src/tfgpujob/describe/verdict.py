@@ -16,6 +16,7 @@ _LOG_CAUSES: Final = frozenset(
     {
         Diagnosis.EXCEPTION,
         Diagnosis.LOSS_NOT_FINITE,
+        Diagnosis.DISK_FULL,
         Diagnosis.OUT_OF_MEMORY,
         Diagnosis.HANG,
         Diagnosis.CRASH,
