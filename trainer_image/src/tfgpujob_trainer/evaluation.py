@@ -31,7 +31,7 @@ class Evaluator:
 
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
-        metrics.reset(self.strategy, self.model)
+        self.steps.metric_states.reset()
         schedule = evaluation_schedule(self.schedule, data.rows)
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
         loss: LossSums = ()
@@ -44,7 +44,7 @@ class Evaluator:
         finally:
             feed.close()
         values = metrics.results(self.model, states)
-        metrics.reset(self.strategy, self.model)
+        self.steps.metric_states.reset()
         return {"loss": mean_loss(loss) + self.steps.regularisation(), **values}
 
 

@@ -103,9 +103,10 @@ def train(run: Run) -> Position:
 
     Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError.
     """
-    position = restore(run)
+    position, steps = restore(run), run.built.steps
+    assert isinstance(steps, Steps)
     if run.metric_states:
-        metrics.restore(run.built.strategy, run.built.model, run.metric_states)
+        steps.metric_states.restore(run.metric_states)
     start = (position.epoch, position.index)
     feed = Feed(
         run.built.data,
@@ -160,10 +161,10 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     run.metric_states = result.metrics
     evaluated = conclude(run, batch, position, stop=bool(stop))
     if position.index == 0:
-        metrics.reset(run.built.strategy, run.built.model)
+        steps.metric_states.reset()
         return next_epoch(run, position)
     if evaluated:  # it has used the metrics, and the epoch goes on
-        metrics.restore(run.built.strategy, run.built.model, run.metric_states)
+        steps.metric_states.restore(run.metric_states)
     return position
 
 

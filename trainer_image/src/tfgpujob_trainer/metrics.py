@@ -32,19 +32,28 @@ def results(model: keras.Model, states: list[Any]) -> dict[str, float]:
     return {name: float(np.mean(value)) for name, value in values.items() if name != "loss"}
 
 
-def reset(strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-    """Start counting anew on every replica."""
-    restore(strategy, model, [np.zeros(v.shape) for v in metric_variables(model)])
+class MetricStates:
+    """Sets the state of the model's metrics, in which every replica counts its own rows."""
 
+    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
+        self._strategy, self._variables = strategy, metric_variables(model)
+        # A function: each epoch begins with it, and outside one a replica of Mirrored is a thread to start.
+        self._assign = tf.function(self._assign_replicas, autograph=False)
 
-def restore(strategy: tf.distribute.Strategy, model: keras.Model, states: list[Any]) -> None:
-    """Give summed state to the first replica of all and zero to the others, so that their sum is the same."""
-    values = [np.asarray(s) for s in states]
+    def reset(self) -> None:
+        """Start counting anew on every replica."""
+        self.restore([np.zeros(v.shape) for v in self._variables])
 
-    def replica() -> None:
-        context = tf.distribute.get_replica_context()
-        first = int(tf.get_static_value(context.replica_id_in_sync_group)) == 0
-        for variable, value in zip(metric_variables(model), values, strict=True):
-            variable.assign(tf.cast(value if first else np.zeros_like(value), variable.dtype))
+    def restore(self, states: list[Any]) -> None:
+        """Give summed state to the first replica of all and zero to the others, so that their sum is the same."""
+        if self._variables:
+            self._assign([tf.cast(state, v.dtype) for state, v in zip(states, self._variables, strict=True)])
 
-    strategy.run(replica)
+    def _assign_replicas(self, states: list[Any]) -> None:
+        def replica() -> None:
+            context = tf.distribute.get_replica_context()
+            first = int(tf.get_static_value(context.replica_id_in_sync_group)) == 0
+            for variable, state in zip(self._variables, states, strict=True):
+                variable.assign(state if first else tf.zeros_like(state))
+
+        self._strategy.run(replica)

@@ -22,7 +22,7 @@ from tfgpujob_trainer.classes import weigher
 from tfgpujob_trainer.jit import Sums, compiling, jitted, jitted_notes
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, grouped
-from tfgpujob_trainer.metrics import check_metrics, metric_variables
+from tfgpujob_trainer.metrics import MetricStates, check_metrics, metric_variables
 from tfgpujob_trainer.microbatch import accumulate
 from tfgpujob_trainer.strategy import kind
 from tfgpujob_trainer.support import require
@@ -72,7 +72,7 @@ class Steps:
             # A plain variable of this process; tf.Variable would make one that the workers share.
             self._reducing = ResourceVariable(0, trainable=False, dtype=tf.int32)
         self._loss = LossParts(model)
-        self._metrics = metric_variables(model)
+        self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
         self.notes = [*self._loss.notes, *_batch_statistics(model, kind(strategy), lifted.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
