@@ -32,8 +32,9 @@ def main() -> None:
     os._exit(0)
 
 
-def strategies(devices: int = 1) -> Any:
+def strategies(devices: int = 1, reads: int = 2) -> Any:
     """The strategy of TF_CONFIG, or one over that many logical devices of this machine."""
+    leave_threads_for_reading(reads)
     stop_keras_scaling_by_replicas()
     if "TF_CONFIG" in os.environ:
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -48,8 +49,8 @@ def against_hand_written(devices: int) -> Callable[[int, int], Any]:
     """The trainer's loop and a hand-written one, on the same convolutional network, in turns in one process."""
 
     def case(rounds: int, steps: int) -> Any:
-        strategy = strategies(devices)
-        data = trials.arrays((32, 32, 3), 64 * 32)
+        strategy, epoch = strategies(devices), 32
+        data = trials.arrays(trials.SMALL, 64 * epoch)
         return trials.in_turns(
             {
                 "hand": trials.hand_written(trials.conv_model, data, 64, strategy),
@@ -57,26 +58,31 @@ def against_hand_written(devices: int) -> Callable[[int, int], Any]:
             },
             rounds,
             steps,
+            epoch=epoch,
         )
 
     return case
 
 
-def against_copies(model: str, shape: tuple[int, ...], batch: int, **fields: Any) -> Callable[[int, int], Any]:
-    """Two workers on one global batch, and the same two processes each with a copy and half of the batch of its own."""
+def against_copies(
+    make: Callable[[], Any], shape: tuple[int, ...], batch: int, *, by_hand: bool = False, **fields: Any
+) -> Callable[[int, int], Any]:
+    """Workers on one global batch, by the trainer's loop and by a hand-written one, and the same processes each with a
+    copy and a batch of its own."""
 
     def case(rounds: int, steps: int) -> Any:
-        together = strategies()
+        together, epoch = strategies(), 16
         alone = tf.distribute.OneDeviceStrategy("/cpu:0")
-        make, data = getattr(trials, model), trials.arrays(shape, batch * 16)
-        return trials.in_turns(
-            {
-                "copy": trials.trainers(make, data, batch // 2, alone, **fields),
-                "trainer": trials.trainers(make, data, batch, together, **fields),
-            },
-            rounds,
-            steps,
-        )
+        whole = batch * together.num_replicas_in_sync
+        data = trials.arrays(shape, whole * epoch)
+        mine = tuple(part[: batch * epoch] for part in data)
+        found = {
+            "copy": trials.trainers(make, mine, batch, alone, **fields),
+            "trainer": trials.trainers(make, data, whole, together, **fields),
+        }
+        if by_hand:
+            found["hand"] = trials.hand_written(make, data, whole, together)
+        return trials.in_turns(found, rounds, steps, epoch=epoch)
 
     return case
 
@@ -85,8 +91,8 @@ def settings_compared(**settings: Any) -> Callable[[int, int], Any]:
     """The wide model with these fields, and without them."""
 
     def case(rounds: int, steps: int) -> Any:
-        strategy = strategies()
-        data = trials.arrays((128, 64), 256)
+        strategy, epoch = strategies(), 4
+        data = trials.arrays((128, 64), 64 * epoch)
         return trials.in_turns(
             {
                 "without": trials.trainers(trials.wide_model, data, 64, strategy),
@@ -94,6 +100,7 @@ def settings_compared(**settings: Any) -> Callable[[int, int], Any]:
             },
             rounds,
             steps,
+            epoch=epoch,
         )
 
     return case
@@ -101,8 +108,8 @@ def settings_compared(**settings: Any) -> Callable[[int, int], Any]:
 
 def half_all_reduce(rounds: int, steps: int) -> Any:
     """Two workers that send 2.4 million gradients a step, as float16 and as they are."""
-    strategy = strategies()
-    data = trials.arrays((256,), 64 * 32)
+    strategy, epoch = strategies(), 32
+    data = trials.arrays((256,), 64 * epoch)
     return trials.in_turns(
         {
             "exact": trials.trainers(trials.dense_model, data, 64, strategy),
@@ -110,6 +117,7 @@ def half_all_reduce(rounds: int, steps: int) -> Any:
         },
         rounds,
         steps,
+        epoch=epoch,
     )
 
 
@@ -128,34 +136,38 @@ def memory_of(**settings: Any) -> Callable[[int, int], Any]:
 
 
 def slow_input(rounds: int, steps: int) -> Any:
-    """Records that take several steps' time to parse, and arrays in memory."""
-    leave_threads_for_reading(_READS)
-    strategy = strategies()
-    x, y = trials.arrays((32, 32, 3), 64 * 32)
+    """Records of which some take several steps' time to parse, and arrays in memory."""
+    strategy, epoch = strategies(reads=_READS), 16
+    x, y = trials.arrays(trials.LARGE, 64 * epoch)
+    pictures = x.astype("uint8")
     file = str(Path(tempfile.mkdtemp(prefix="bench-trainer-")) / "rows")
     with tf.io.TFRecordWriter(file) as writer:
-        for row, label in zip(x, y, strict=True):
-            writer.write(row.tobytes() + bytes([label]))
+        for number, (row, label) in enumerate(zip(pictures, y, strict=True)):
+            writer.write(row.tobytes() + bytes([label, number % 16 == 0]))
 
     def slow() -> int:
-        time.sleep(0.02)  # for one row in ten: 128 ms a batch, several steps' time
+        time.sleep(0.064)  # 256 ms a batch, several steps' time
         return 0
 
     def parse(record: Any) -> Any:
-        row = tf.reshape(tf.io.decode_raw(tf.strings.substr(record, 0, 4 * 32 * 32 * 3), tf.float32), (32, 32, 3))
-        label = tf.cast(tf.io.decode_raw(tf.strings.substr(record, 4 * 32 * 32 * 3, 1), tf.uint8)[0], tf.int64)
-        waited = tf.cond(label == 0, lambda: tf.py_function(slow, [], tf.int64), lambda: tf.constant(0, tf.int64))
-        return row, tf.ensure_shape(label + waited, [])
+        numbers = tf.io.decode_raw(record, tf.uint8)
+        size = pictures[0].size
+        row = tf.cast(tf.reshape(numbers[:size], trials.LARGE), tf.float32)
+        waited = tf.cond(
+            numbers[size + 1] == 1, lambda: tf.py_function(slow, [], tf.int64), lambda: tf.constant(0, tf.int64)
+        )
+        return row, tf.ensure_shape(tf.cast(numbers[size], tf.int64) + waited, [])
 
     declared = {"tfrecord": file, "parse": parse}
     reads = {"parallelReads": _READS}
     return trials.in_turns(
         {
-            "memory": trials.trainers(trials.conv_model, (x, y), 64, strategy),
-            "slow": trials.trainers(trials.conv_model, declared, 64, strategy, data=reads),
+            "memory": trials.trainers(trials.deep_model, (pictures.astype("float32"), y), 64, strategy, data=reads),
+            "slow": trials.trainers(trials.deep_model, declared, 64, strategy, data=reads),
         },
         rounds,
         steps,
+        epoch=epoch,
     )
 
 
@@ -168,8 +180,8 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "one_device": against_hand_written(1),
     "mirrored": against_hand_written(2),
     "multi_worker_mirrored": against_hand_written(1),
-    "conv_copies": against_copies("conv_model", (32, 32, 3), 128),
-    "dense_copies": against_copies("dense_model", (256,), 1024, accumulate=16),
+    "conv_copies": against_copies(trials.deep_model, trials.LARGE, 64, by_hand=True),
+    "dense_copies": against_copies(trials.dense_model, (256,), 512, accumulate=16),
     "half_all_reduce": half_all_reduce,
     "accumulation": settings_compared(accumulate=8),
     "accumulation_memory": memory_of(accumulate=8),

@@ -20,22 +20,38 @@ from tfgpujob_trainer.heartbeat import Heartbeat
 Trial = Callable[[int], float]
 """Does that many steps; seconds."""
 
+SMALL, LARGE = (32, 32, 3), (64, 64, 3)
+"""The pictures of conv_model and deep_model."""
+
 
 def conv_model() -> keras.Model:
-    """Mostly computation, some 30 ms a step of 64 pictures."""
+    """A step of 64 pictures keeps a core busy for some 30 ms: what a loop does beside it shows."""
     layers = keras.layers
     return _compiled(
         keras.Sequential(
-            [
-                keras.Input((32, 32, 3)),
-                layers.Conv2D(48, 3, padding="same", activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Conv2D(96, 3, padding="same", activation="relu"),
-                layers.GlobalAveragePooling2D(),
-                layers.Dense(10),
-            ]
+            [keras.Input(SMALL), *_convolutions(48, 96), layers.GlobalAveragePooling2D(), layers.Dense(10)]
         )
     )
+
+
+def deep_model() -> keras.Model:
+    """Mostly computation, some 270 ms of a core for 64 pictures, for 126 thousand weights."""
+    layers = keras.layers
+    more = layers.Conv2D(96, 3, padding="same", activation="relu")
+    return _compiled(
+        keras.Sequential(
+            [keras.Input(LARGE), *_convolutions(48, 96), more, layers.GlobalAveragePooling2D(), layers.Dense(10)]
+        )
+    )
+
+
+def _convolutions(first: int, second: int) -> list[keras.Layer]:
+    layers = keras.layers
+    return [
+        layers.Conv2D(first, 3, padding="same", activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Conv2D(second, 3, padding="same", activation="relu"),
+    ]
 
 
 def dense_model() -> keras.Model:
@@ -141,13 +157,18 @@ def hand_written(make: Callable[[], keras.Model], data: Any, batch: int, strateg
     return steps
 
 
-def in_turns(trials: dict[str, Trial], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Seconds of each trial in each round; who begins changes from round to round, the first steps don't count."""
+def in_turns(trials: dict[str, Trial], rounds: int, steps: int, *, epoch: int) -> dict[str, list[float]]:
+    """Seconds of each trial in each round, by the clock and, as `NAME_cpu`, of all threads of this process.
+
+    Who begins changes from round to round. The first `epoch` of so many steps doesn't count, nor its end.
+    """
     for trial in trials.values():
-        trial(3)
-    found: dict[str, list[float]] = {name: [] for name in trials}
+        trial(epoch + 1)
+    found: dict[str, list[float]] = {f"{name}{kind}": [] for name in trials for kind in ("", "_cpu")}
     for number in range(rounds):
         for name in list(trials)[:: -1 if number % 2 else 1]:
             trials[name](1)  # workers wait for each other here, and not in what is timed
+            began = time.process_time()
             found[name].append(trials[name](steps))
+            found[f"{name}_cpu"].append(time.process_time() - began)
     return found

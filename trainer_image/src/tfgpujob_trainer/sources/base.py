@@ -148,6 +148,6 @@ def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name
 
     def run(*arguments: Any) -> Any:
         with tf.device("/cpu:0"):
-            return tf.nest.map_structure(lambda t: t.numpy(), all_of_them(*arguments))
+            return tf.nest.map_structure(np.asarray, all_of_them(*arguments))
 
     return run
