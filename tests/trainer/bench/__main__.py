@@ -20,6 +20,8 @@ from statistics import fmean, stdev
 
 from tests.trainer.harness import free_ports
 
+from tfgpujob_trainer.supervisor import KEEP_MEMORY
+
 _T95 = {4: 3.182, 12: 2.201, 16: 2.131, 30: 2.045}
 """Two-sided 95 % points of Student's distribution, by the number of rounds."""
 
@@ -67,7 +69,7 @@ def run(case: str, rounds: int, steps: int, *, workers: int = 1) -> dict[str, li
     processes = []
     for index in range(workers):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-        env |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+        env |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", **KEEP_MEMORY}
         if workers > 1:
             cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
             env |= {"TF_CONFIG": json.dumps(cluster)}
@@ -97,7 +99,7 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         found = run(case, rounds, steps, workers=workers)
         yield paired(f"{case}_vs_hand_written", found["hand"], found["trainer"], least=0.98)
         yield paired(f"{case}_vs_hand_written_cpu", found["hand_cpu"], found["trainer_cpu"])
-    rounds, steps = (4, 2) if quick else (16, 6)
+    rounds, steps = (4, 2) if quick else (16, 4)
     for workers in (2, 4):
         if workers == 4 and len(os.sched_getaffinity(0)) < 8:
             continue
@@ -105,9 +107,9 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         yield paired(f"conv_copies_{workers}_workers", found["copy"], found["trainer"], least=0.97)
         yield paired(f"conv_copies_{workers}_workers_cpu", found["copy_cpu"], found["trainer_cpu"])
         yield paired(f"hand_written_copies_{workers}_workers", found["copy"], found["hand"])
-        found = run("dense_copies", rounds, 2 * steps, workers=workers)
+        found = run("dense_copies", rounds, 3 * steps, workers=workers)
         yield paired(f"dense_copies_{workers}_workers", found["copy"], found["trainer"], least=0.75)
-    found = run("slow_input", rounds, steps)
+    found = run("slow_input", rounds, 2 * steps)
     yield paired("slow_input_vs_memory", found["memory"], found["slow"], least=0.98)
     rounds, steps = (4, 2) if quick else (12, 4)
     plain = run("plain_memory", 1, 3)["mib"]

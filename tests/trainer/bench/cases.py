@@ -71,7 +71,7 @@ def against_copies(
     copy and a batch of its own."""
 
     def case(rounds: int, steps: int) -> Any:
-        together, epoch = strategies(), 16
+        together, epoch = strategies(), 8
         alone = tf.distribute.OneDeviceStrategy("/cpu:0")
         whole = batch * together.num_replicas_in_sync
         data = trials.arrays(shape, whole * epoch)
@@ -137,7 +137,7 @@ def memory_of(**settings: Any) -> Callable[[int, int], Any]:
 
 def slow_input(rounds: int, steps: int) -> Any:
     """Records of which some take several steps' time to parse, and arrays in memory."""
-    strategy, epoch = strategies(reads=_READS), 16
+    strategy, epoch = strategies(reads=_READS), 8
     x, y = trials.arrays(trials.LARGE, 64 * epoch)
     pictures = x.astype("uint8")
     file = str(Path(tempfile.mkdtemp(prefix="bench-trainer-")) / "rows")

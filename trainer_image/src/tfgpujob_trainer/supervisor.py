@@ -28,6 +28,12 @@ from tfgpujob_trainer.watchdog import Watchdog
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 _NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
 """What TensorFlow prints at every start, and nobody can act on."""
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
 _FAREWELL_SECONDS = 10.0
 _STACKS_SECONDS = 1.0
 
@@ -56,6 +62,7 @@ class Supervisor:
         read_fd, write_fd = os.pipe()
         environment = {
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            **KEEP_MEMORY,
             **self._environment,
             "KERAS_BACKEND": "tensorflow",
             heartbeat.FD_VARIABLE: str(write_fd),
