@@ -8,7 +8,7 @@ It reaches the pods by a ConfigMap. The worker with the index VICTIM has the mis
 
 Steps of the model have this pace where PACED is `training`; where it is `predicting`, four batches of a first start
 take a second.
-Under ParameterServer, workers have no program of their own: there the chief rests for two seconds after each epoch,
+Under ParameterServer, workers have no program of their own: there the chief rests for three seconds after each epoch,
 until the file ENOUGH exists.
 """
 
@@ -97,7 +97,7 @@ class Rest(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if not ENOUGH.exists():
-            time.sleep(2)
+            time.sleep(3)
 
 
 def callbacks():

@@ -14,7 +14,7 @@ from tests.integration.workspace import Workspace
 MODULE = Path(__file__).with_name("slow_digits.py")
 STEPS = 120
 STEPS_AN_EPOCH = 12
-SERVED_STEPS = 200 * STEPS_AN_EPOCH
+SERVED_STEPS = 120 * STEPS_AN_EPOCH
 NOBODY = "nobody"
 KILL = "kill -9 $(cat /proc/1/task/1/children)"
 """In a pod: the end of the training process, whose supervisor is process 1."""
@@ -43,7 +43,7 @@ def train(
 def serve(workspace: Workspace, name: str, roles: Mapping[str, Mapping[str, Any]], **run_policy: Any) -> str:
     """Submits a ParameterServer job of two workers, which rests after each epoch until it has `enough`.
 
-    `roles`: pod fields of each role. Left to itself it ends after seven minutes.
+    `roles`: pod fields of each role. Left to itself it ends after six minutes.
     """
     counted = {role: {"replicas": 2 if role == "worker" else 1, "pod": pod} for role, pod in roles.items()}
     job = new_trainer(workspace, name, counted, steps=SERVED_STEPS)
