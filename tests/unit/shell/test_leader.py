@@ -1,8 +1,10 @@
 """Never two leaders, also when the API server hangs; and the next one does not wait after a clean stop."""
 
 import asyncio
+import logging
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from tests.harness.vtime import run
 from tests.unit.shell.fakes import FakeCluster
 
@@ -206,3 +208,25 @@ def test_work_that_raises_is_not_swallowed() -> None:
         return ""
 
     assert run(main()) == "broken"
+
+
+@pytest.mark.parametrize(("code", "level"), [(403, logging.INFO), (503, logging.WARNING)])
+def test_a_lease_that_an_uninstall_took_away_is_no_cause_for_alarm(
+    code: int, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        hall = Hall()
+        leading = hall.join("a")
+        await asyncio.sleep(1)
+
+        def refuse(call: str) -> None:
+            raise ApiError(code, "Refused", "no more")
+
+        hall.cluster.refuse = refuse
+        leading.cancel()
+        await asyncio.wait({leading})
+
+    with caplog.at_level(logging.INFO):
+        run(main())
+    [said] = [record for record in caplog.records if record.message == "the Lease is left to run out"]
+    assert said.levelno == level

@@ -169,7 +169,10 @@ class Elector:
         return not spec.get("holderIdentity") or now >= self._observed_at + spec.get("leaseDurationSeconds", 0)
 
     async def _release(self) -> None:
-        """Let a standby take over at once. Best effort: without it, the Lease runs out."""
+        """Let a standby take over at once. Best effort: without it, the Lease runs out.
+
+        An uninstall takes the right to away before it stops the operator, which is as it should be: nobody takes over.
+        """
         if self._lease is None or not self._held():
             return
         body = self._body(self._lease)
@@ -178,7 +181,9 @@ class Elector:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._cluster.replace_lease(self._namespace, body)
         except (ApiError, TimeoutError) as error:
-            logger.warning("cannot release the Lease", extra={"error": str(error)})
+            uninstalled = isinstance(error, ApiError) and error.code == 403
+            level = logging.INFO if uninstalled else logging.WARNING
+            logger.log(level, "the Lease is left to run out", extra={"error": str(error)})
 
     def _body(self, held: Object | None) -> dict[str, Any]:
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
