@@ -10,6 +10,7 @@ from tests.integration.kube import Object
 from tests.soak.stand_in import Life
 
 from tfgpujob import names
+from tfgpujob.units import counted
 
 
 def unsettled(lives: Mapping[str, Life], jobs: Sequence[Object], pods: Sequence[Object]) -> list[str]:
@@ -42,7 +43,7 @@ def _problems(life: Life, status: Object, pods: Sequence[Object]) -> Iterator[st
     if len(current) < len(pods):
         yield f"pods of an attempt before {attempt} are there"
     if len(current) < life.pods and not _waits(status):
-        yield f"{life.pods - len(current)} pods are missing"
+        yield f"{counted(life.pods - len(current), 'pod is', 'pods are')} missing"
     if phases["Running"] == life.pods and status.get("phase") != "Running":
         yield f"all pods run, and the phase is {status.get('phase')}"
 

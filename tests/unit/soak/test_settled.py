@@ -37,7 +37,7 @@ def test_nothing_is_left_to_do(there: list[dict[str, Any]], status: dict[str, An
     ("there", "status", "problem"),
     [
         ([], {}, "has no status"),
-        (pods("Running"), {"phase": "Starting", "attempt": 1}, "1 pods are missing"),
+        (pods("Running"), {"phase": "Starting", "attempt": 1}, "1 pod is missing"),
         (pods("Running", "Running"), {"phase": "Starting", "attempt": 1}, "all pods run, and the phase is Starting"),
         (pods("Running", "Failed"), {"phase": "Running", "attempt": 1}, "a pod of attempt 1 has failed"),
         (pods("Succeeded", "Succeeded"), {"phase": "Running", "attempt": 1}, "all pods have succeeded"),
