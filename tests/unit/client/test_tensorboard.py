@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -203,14 +204,22 @@ def test_a_viewer_that_ends_says_its_last_words(live: LiveCluster) -> None:
     assert viewers(live) == []
 
 
-def test_it_ends_with_its_job(live: LiveCluster) -> None:
+def test_it_outlives_an_outage_and_ends_with_its_job(live: LiveCluster) -> None:
     submit(live, "passes")
     with board(live), Client() as client:
         looks = client.tensorboard("passes", port=0)
         while next(looks).url is None:
             pass
-        client.delete("passes")
+        live.front.outage = 3
+
+        def delete_after_the_outage() -> None:
+            while live.front.outage:
+                time.sleep(0.01)
+            live.do(lambda: live.server.delete("TFGPUJob", "default", "passes", by="somebody"))
+
+        threading.Thread(target=delete_after_the_outage, daemon=True).start()
         assert list(looks) == []
+        assert live.front.outage == 0
 
 
 def test_a_port_that_is_taken_makes_no_pod(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:

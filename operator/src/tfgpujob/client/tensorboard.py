@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tfgpujob.client.errors import ApiError, TensorBoardError
+from tfgpujob.client.errors import ApiError, TensorBoardError, is_passing
 from tfgpujob.client.forward import answers, forwarded
 from tfgpujob.client.viewer import PORT
 from tfgpujob.core.records import trim_pod
@@ -19,6 +19,7 @@ from tfgpujob.shell.connection import Connection
 LOOK_SECONDS: Final = 1.0
 CALM_SECONDS: Final = 5.0
 """Between two looks once it answers."""
+_GONE: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +51,27 @@ async def look_at(connection: Connection, viewer: Object, local: int) -> AsyncGe
         stack.push_async_callback(_delete, connection, path)
         await connection.send("POST", pods, body=viewer)
         said = TensorBoard(name, None, "")
-        while (pod := await _pod(connection, path)) is not None:
-            _must_live(pod)
-            if said.url is None:
-                ready = pod["status"].get("phase") == "Running" and await answers(connection, path, PORT)
-                now = TensorBoard(name, f"http://127.0.0.1:{port}", "") if ready else _waits(pod)
-                if now != said:
-                    yield now
-                said = now
+        while True:
+            try:
+                pod = await connection.send("GET", path)
+                _must_live(pod)
+                if said.url is None:
+                    ready = pod["status"].get("phase") == "Running" and await answers(connection, path, PORT)
+                    now = TensorBoard(name, f"http://127.0.0.1:{port}", "") if ready else _waits(pod)
+                    if now != said:
+                        yield now
+                    said = now
+            except ApiError as error:
+                if error.code == _GONE:
+                    return
+                if not is_passing(error):
+                    raise
             await asyncio.sleep(CALM_SECONDS if said.url else LOOK_SECONDS)
 
 
 async def _delete(connection: Connection, path: str) -> None:
     with suppress(ApiError):
         await connection.send("DELETE", path)
-
-
-async def _pod(connection: Connection, path: str) -> Object | None:
-    try:
-        return await connection.send("GET", path)
-    except ApiError as error:
-        if error.code != 404:
-            raise
-        return None
 
 
 def _waits(pod: Object) -> TensorBoard:
