@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -250,13 +251,19 @@ def test_the_verb_shows_the_address_and_leaves_nothing_behind(number: signal.Sig
     live.until(lambda: not [k for k in live.server.objects if f"{name}-tensorboard" in k[2]], "its pod is gone")
 
 
-def test_on_a_run_of_this_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "events"),
+    [({}, "runs/digits/tensorboard"), ({"output": {"claim": "out"}}, "runs/claims/out/tensorboard")],
+)
+def test_on_a_run_of_this_machine(trainer: Mapping[str, Any], events: str, tmp_path: Path) -> None:
     """The process becomes TensorBoard: here one that says how it was started."""
     library = tmp_path / "library/tensorboard"
     library.mkdir(parents=True)
     (library / "__init__.py").touch()
     (library / "main.py").write_text("import sys; print(*sys.argv[1:])")
-    (tmp_path / "runs/digits/tensorboard").mkdir(parents=True)
+    (tmp_path / events).mkdir(parents=True)
+    (tmp_path / "runs/digits/.tfgpu").mkdir(parents=True)
+    (tmp_path / "runs/digits/.tfgpu/job.json").write_text(json.dumps({"spec": {"trainer": trainer}}))
     shown = subprocess.run(
         [sys.executable, "-m", "tfgpujob.cli", "tensorboard", "digits", "--local", "--port", "7007"],
         cwd=tmp_path,
@@ -265,7 +272,7 @@ def test_on_a_run_of_this_machine(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert shown.stdout == "--logdir runs/digits/tensorboard --port 7007\n"
+    assert shown.stdout == f"--logdir {events} --port 7007\n"
 
 
 def test_what_a_local_run_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,15 +15,12 @@ from tfgpujob.cli.cluster import cluster_options, connected, job_name
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.local.folder import RUNS, Folder, claim_of
 from tfgpujob.cli.output import Progress
-
-_DEFAULT_PORT = 6006
+from tfgpujob.client.viewer import PORT
 
 
 @click.command()
 @job_name
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=_DEFAULT_PORT, show_default=True, help="0: any free one."
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
 @click.option(
     "--logdir", help="Of the events, as the job's pods see it. [default: tensorboard/ in the output directory]"
 )
