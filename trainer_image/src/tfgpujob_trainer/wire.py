@@ -6,7 +6,7 @@ in a small all-reduce ahead. Then no sum of finite numbers can overflow, and wha
 
 Each of n replicas rounds once, and so does each of the sums: an element's error is at most n * 2**-11 of the sum of the
 replicas' magnitudes, and n**2 * 2**-37 of the gradient's largest element where that is more. float16 and not bfloat16:
-that would round 8 times as coarsely, and NCCL as TensorFlow calls it may not know it.
+that would round 8 times as coarsely, and TensorFlow's NcclAllReduce does not take it.
 """
 
 from __future__ import annotations
