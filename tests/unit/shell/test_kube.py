@@ -149,6 +149,16 @@ async def test_a_refusal_keeps_what_the_server_said(
         assert len(server.requests) == 1
 
 
+async def test_nobody_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pod answers through the API server's proxy must not make us ask something else with our rights."""
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        server.status, server.answer = 302, {"reason": "", "message": "over there"}
+        server.headers = {"Location": "/api/v1/namespaces/ns/services/other/proxy/shutdown"}
+        with pytest.raises(ApiError, match="302"):
+            await cluster.get(Kind.JOB, "ns", "train")
+        assert len(server.requests) == 1
+
+
 async def test_plain_text_and_silence_are_errors_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(tmp_path, monkeypatch) as (server, cluster):
         server.status, server.answer = 502, "bad gateway"

@@ -65,30 +65,34 @@ class Hands:
 
     async def _create_all(self, key: Key, job: Object, creates: Sequence[Create], show: Show) -> list[_Answer]:
         refusals: list[Refusal] = []
-        showing: asyncio.Task[None] | None = None
-        begun = False
+        refused, writing = asyncio.Event(), asyncio.Lock()
 
         async def show_in_time() -> None:
-            nonlocal begun
-            await asyncio.sleep(PATIENCE)
-            begun = True
-            await show(tuple(refusals))
+            while True:
+                await refused.wait()
+                await asyncio.sleep(PATIENCE)
+                refused.clear()
+                async with writing:
+                    await show(tuple(refusals))
 
         async def one(create: Create) -> _Answer:
-            nonlocal showing
             answer = await self._create(key, job, create)
             if isinstance(answer, Refusal):
                 refusals.append(answer)
-                showing = showing or asyncio.create_task(show_in_time())
+                refused.set()
             return answer
 
+        showing = asyncio.create_task(show_in_time())
         try:
             answers = await at_once(one(create) for create in creates)
-        finally:
-            if showing is not None and not begun:
+            async with writing:
+                # What is being written is written to its end: the next write goes on from its version.
                 showing.cancel()
-        if showing is not None and begun:
-            await showing
+        finally:
+            showing.cancel()
+            (ended,) = await asyncio.gather(showing, return_exceptions=True)
+        if isinstance(ended, Exception):
+            raise ended
         return answers
 
     async def _delete(self, key: Key, delete: Delete) -> None:

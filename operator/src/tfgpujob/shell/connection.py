@@ -201,6 +201,8 @@ class Connection:
             headers=headers,
             data=None if body is None else orjson.dumps(body),
             timeout=limits,
+            # Through its proxy a pod answers, and must not send us elsewhere with our rights.
+            allow_redirects=False,
             proxy=self._configuration.proxy,
             proxy_headers=self._configuration.proxy_headers,
             server_hostname=self._configuration.tls_server_name,
