@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -12,7 +13,10 @@ import pytest
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
 
+from tfgpujob_trainer.loop import StopFlag
 from tfgpujob_trainer.objectstore import ObjectStore
+from tfgpujob_trainer.parts import Directory, Results, split
+from tfgpujob_trainer.predict import _Work
 
 ROWS = 203
 
@@ -196,3 +200,27 @@ def test_what_cannot_be_predicted_is_refused(undisturbed, trained, launch):
     assert "holds the predictions of another run: globalBatchSize differ" in other.ended["message"]
     assert "trainer.predict.model: there is no" in missing.ended["message"]
     assert "does not take the rows of data('predict')" in unfitting.ended["message"]
+
+
+def test_a_folder_that_cannot_be_listed_for_a_while_ends_no_work(tmp_path, monkeypatch):
+    """Only the progress needs the list: a store that is busy must not cost a restart."""
+    results, told = Results(Directory(tmp_path)), []
+
+    def away(_: Any) -> Any:
+        raise OSError("slow down")
+
+    def model(x: np.ndarray, _: int) -> dict[str, np.ndarray]:
+        monkeypatch.setattr(results, "missing", away)
+        return {"y": x}
+
+    settings: Any = SimpleNamespace(data=SimpleNamespace(parallel_reads=1), log_every_seconds=0.01, global_batch_size=4)
+    data: Any = SimpleNamespace(rows=8, take=lambda numbers: (numbers,))
+    board = SimpleNamespace(update=lambda **found: told.append(found["step"]))
+    heart: Any = SimpleNamespace(beat=lambda *_: None, scoreboard=board)
+    models: Any = [model]
+    parts = split(8, 4)
+    work = _Work(settings, data, results, parts, all_parts=parts, heart=heart, stop=StopFlag())
+    work.run(models)
+    assert told[-1] == 0, "the last that was known"
+    monkeypatch.undo()
+    assert results.missing(parts) == []

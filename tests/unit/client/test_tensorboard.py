@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
+from aiohttp import WSMessage, WSMsgType
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 
@@ -109,8 +110,9 @@ def test_the_pod_goes_with_the_job_and_is_none_of_the_operators() -> None:
     assert not any(label.startswith("tfgpu.dev/") for label in metadata["labels"])
 
 
-def test_what_the_template_mounts_there_is_what_is_shown() -> None:
-    mount = {"name": "nfs", "mountPath": "/output", "subPath": "runs"}
+@pytest.mark.parametrize("path", ["/output", "/output/"])
+def test_what_the_template_mounts_there_is_what_is_shown(path: str) -> None:
+    mount = {"name": "nfs", "mountPath": path, "subPath": "runs"}
     container = {"name": "tensorflow", "volumeMounts": [mount]}
     volume = {"name": "nfs", "nfs": {"server": "files", "path": "/"}}
     template = {"spec": {"containers": [container], "volumes": [volume], "nodeSelector": {"pool": "gpu"}}}
@@ -192,6 +194,30 @@ async def test_a_port_that_nobody_has_opened_yet_does_not_answer() -> None:
             raise ConnectionResetError("Cannot write to closing transport")
 
     assert not await answers(cast("Connection", HangsUp()), "/pods/p", PORT)
+
+
+async def test_a_connection_that_breaks_does_not_answer() -> None:
+    class Breaks:
+        def __init__(self) -> None:
+            broken = WSMessage(WSMsgType.ERROR, OSError("broken"), None)
+            self._messages = [broken, broken]
+
+        @asynccontextmanager
+        async def messages(self, *_: Any) -> AsyncIterator[Breaks]:
+            yield self
+
+        async def send_bytes(self, _: bytes) -> None:
+            pass
+
+        def __aiter__(self) -> Breaks:
+            return self
+
+        async def __anext__(self) -> Any:
+            if not self._messages:
+                raise StopAsyncIteration
+            return self._messages.pop()
+
+    assert not await answers(cast("Connection", Breaks()), "/pods/p", PORT)
 
 
 def test_a_viewer_that_ends_says_its_last_words(live: LiveCluster) -> None:

@@ -152,7 +152,8 @@ class _Work:
         self.left = len(parts)
         self._lock = threading.Lock()
         self.figures = _Figures()
-        self._there_before = self._there()[1]
+        self._known = self._there()
+        self._there_before = self._known[1]
 
     def run(self, models: Sequence[Model]) -> None:
         """Compute until all is done or a stop is asked for. Raises what the first thread that fails raises."""
@@ -170,7 +171,9 @@ class _Work:
 
     def _show(self) -> dict[str, Any]:
         """How far the job is, by the parts that are there, whoever computed them; the latency is this worker's."""
-        parts, rows = self._there()
+        with contextlib.suppress(OSError):  # that nobody can tell how far the job is must not end it
+            self._known = self._there()
+        parts, rows = self._known
         found = {
             **self.figures.summary(),
             "phase": heartbeat.PREDICTING,

@@ -85,6 +85,9 @@ async def _received(stream: Messages) -> AsyncIterator[bytes]:
     """What the pod's port says, to its end, or until the kubelet says that it has no such port."""
     known = set()
     async for message in stream:
+        if not isinstance(message.data, bytes):
+            # The connection broke, and this says how.
+            return
         channel, data = message.data[:1], message.data[1:]
         if channel not in known:
             known.add(channel)

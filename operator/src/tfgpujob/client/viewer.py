@@ -77,7 +77,9 @@ def _directory(job: Job) -> str:
 def _volume(job: Job, template: Mapping[str, Any], directory: str, pod: str) -> tuple[Object, Object]:
     """The mount that holds the directory, and its volume."""
     container = next(c for c in template["containers"] if c["name"] == names.CONTAINER)
-    mounts = [m for m in container.get("volumeMounts") or () if f"{directory}/".startswith(f"{m['mountPath']}/")]
+    mounts = [
+        m for m in container.get("volumeMounts") or () if f"{directory}/".startswith(f"{m['mountPath'].rstrip('/')}/")
+    ]
     mount = max(mounts, key=lambda mount: len(mount["mountPath"]), default={"name": ""})
     volumes = {volume["name"]: volume for volume in template.get("volumes") or ()}
     volume = volumes.get(mount["name"], {"emptyDir": {}})
