@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.harness.resources import Object
-from tests.harness.scenario import Step, apply, at_once, job
+from tests.harness.scenario import Do, Step, apply, at_once, job, nothing, shows, training
 
 SUCCEEDED = {"train": "Succeeded"}
 FAILED = {"train": "Failed"}
@@ -22,3 +22,8 @@ SECOND_CHIEF = {"chief": (None, 0)}
 
 def submit(obj: Object) -> Step:
     return Step(at_once, apply(obj))
+
+
+def once_it_runs(do: Do) -> tuple[Step, Step]:
+    """The gang trains, and the operator knows."""
+    return Step(training("train"), nothing), Step(shows("train", "Running", "True"), do)

@@ -13,7 +13,6 @@ from tests.harness.scenario import (
     evict,
     finish,
     job,
-    nothing,
     quota,
     shows,
     training,
@@ -30,6 +29,7 @@ from tests.harness.scenarios.common import (
     STARTING,
     STATUS,
     SUCCEEDED,
+    once_it_runs,
     submit,
 )
 
@@ -55,8 +55,7 @@ LOSSES = (
         name="vanished",
         script=(
             submit(MWM),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), vanish("train-worker-0")),
+            *once_it_runs(vanish("train-worker-0")),
         ),
         ends=SECOND_TIME,
         phases=SUCCEEDED,
@@ -65,8 +64,7 @@ LOSSES = (
         name="drained",
         script=(
             submit(MWM),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), delete("Pod", "train-worker-1")),
+            *once_it_runs(delete("Pod", "train-worker-1")),
         ),
         ends=SECOND_TIME,
         phases=SUCCEEDED,
@@ -102,8 +100,7 @@ REPLICAS = (
         name="worker-drained",
         script=(
             submit(SERVERS),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), delete("Pod", "train-worker-1")),
+            *once_it_runs(delete("Pod", "train-worker-1")),
         ),
         ends=SECOND_CHIEF,
         phases=SUCCEEDED,

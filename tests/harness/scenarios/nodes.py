@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from tests.harness.scenario import Scenario, Step, lose_node, no_pods, nothing, shows, suspend, then, training
-from tests.harness.scenarios.common import FOREVER, MWM, SECOND_CHIEF, SECOND_TIME, SERVERS, SUCCEEDED, submit
+from tests.harness.scenario import Scenario, Step, lose_node, no_pods, nothing, suspend, then
+from tests.harness.scenarios.common import (
+    FOREVER,
+    MWM,
+    SECOND_CHIEF,
+    SECOND_TIME,
+    SERVERS,
+    SUCCEEDED,
+    once_it_runs,
+    submit,
+)
 
 TWO_NODES = ("node-1", "node-2")
 NODES = (
@@ -11,8 +20,7 @@ NODES = (
         name="node-lost",
         script=(
             submit(MWM),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), lose_node("node-2")),
+            *once_it_runs(lose_node("node-2")),
         ),
         ends=SECOND_TIME,
         nodes=TWO_NODES,
@@ -22,8 +30,7 @@ NODES = (
         name="node-lost-under-servers",
         script=(
             submit(SERVERS),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), lose_node("node-2")),
+            *once_it_runs(lose_node("node-2")),
         ),
         ends=SECOND_CHIEF,
         nodes=TWO_NODES,
@@ -33,8 +40,7 @@ NODES = (
         name="node-lost-while-deleting",
         script=(
             submit(MWM),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), then(lose_node("node-2"), suspend("train", True))),
+            *once_it_runs(then(lose_node("node-2"), suspend("train", True))),
             Step(no_pods("train"), nothing),
         ),
         ends=FOREVER,

@@ -13,15 +13,12 @@ from tests.harness.scenario import (
     job,
     kill,
     lose,
-    nothing,
     running,
-    shows,
     start,
     stop,
     then,
-    training,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, STATUS, SUCCEEDED, submit
+from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
 from tests.harness.world import World
 
 
@@ -51,8 +48,7 @@ OPERATORS = (
         name="leader-lost-to-a-late-standby",
         script=(
             submit(MWM),
-            Step(training("train"), nothing),
-            Step(shows("train", "Running", "True"), then(lose("operator-a"), evict("train-worker-0"))),
+            *once_it_runs(then(lose("operator-a"), evict("train-worker-0"))),
         ),
         operators=("operator-a", "operator-b"),
         lags={"operator-b": 30.0},
