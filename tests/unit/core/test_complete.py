@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
@@ -149,3 +150,52 @@ def test_a_complete_attempt_stays_so_when_a_refusal_is_announced() -> None:
     created = next(c for c in said.status["conditions"] if c["type"] == Condition.CREATED)
     assert (created["status"], created["reason"]) == ("True", "Forbidden")
     assert created["message"].startswith("What runs goes on. Pod train-worker-0 was refused: no.")
+
+
+@pytest.mark.parametrize("refusal", [(422, "no"), (403, "no"), (403, "exceeded quota: q")], ids=str)
+def test_an_evaluator_that_is_refused_keeps_nobody_from_starting_again(refusal: tuple[int, str]) -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1, evaluator=1))
+    world.refuse = lambda create: refusal if create.name == "train-evaluator-0" else None
+    world.settle()
+    world.ready()
+    said = world.condition("Accepted"), world.message("Created")
+    world.exits("train-worker-0", 137)
+    world.advance(seconds=15)
+    assert "train-worker-0" in world.pods
+    world.exits("train-chief-0", 137)
+    world.advance(seconds=15)
+    world.ready()
+    assert len(world.pods) == 4
+    assert world.phase == "Running"
+    assert (world.condition("Accepted"), world.message("Created")) == said
+    tries = world.tries
+    world.advance(minutes=30)
+    assert world.tries - tries < 60
+
+
+@pytest.mark.parametrize("refusal", [(422, "no"), (403, "no")], ids=str)
+def test_a_gang_whose_evaluator_was_refused_starts_again(refusal: tuple[int, str]) -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    world.refuse = lambda create: refusal if create.name == "train-evaluator-0" else None
+    world.settle()
+    world.ready()
+    world.exits("train-worker-1", 137)
+    world.advance(seconds=15)
+    world.ready()
+    assert (world.phase, world.attempts(), len(world.pods)) == ("Running", {"2"}, 2)
+
+
+def test_a_worker_that_is_refused_for_long_keeps_no_other_from_starting_again() -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1))
+    world.settle()
+    world.ready()
+    world.refuse = lambda create: (403, "no") if create.name == "train-worker-1" else None
+    world.exits("train-worker-1", 137)
+    world.advance(hours=1)
+    world.exits("train-worker-0", 137)
+    world.advance(minutes=1)
+    assert "train-worker-0" in world.pods
+    assert "train-worker-1 was refused" in world.message("Created")
+    world.refuse = lambda _: None
+    world.advance(minutes=6)
+    assert "train-worker-1" in world.pods

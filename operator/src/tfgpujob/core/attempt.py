@@ -31,11 +31,12 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
         draft.set(Condition.SUSPENDED, False, Reason.RESUMED, "spec.runPolicy.suspend is off again.")
         draft.put("startTime", None)
     _skip_unknown_attempts(snapshot, draft)
+    edited = start.waits_for_edit(draft)
     start.begin(draft, resolve(spec, config))
     draft.put("startTime", draft.fields.get("startTime") or timestamp(draft.now))
     draft.put("restarts", draft.fields.get("restarts", 0))
     draft.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
-    if start.waits_for_edit(draft):
+    if edited:
         accept(draft, spec)
         draft.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
     if not start.refused_from_outside(draft):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from tfgpujob import names
 from tfgpujob.core import start
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods
@@ -15,7 +16,7 @@ from tfgpujob.core.pods import Replica, build_pod
 from tfgpujob.core.service import build_service
 from tfgpujob.core.snapshot import Create, Event, Kind, Outcome
 from tfgpujob.core.start import Problem
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
 
 
@@ -23,7 +24,8 @@ def complete(case: Case, *, licensed: bool) -> Outcome:
     """Creates what the attempt lacks. `licensed`: the status in the cluster names this attempt already."""
     draft = case.draft
     waits_until = start.not_before(draft)
-    if (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft)):
+    held = (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft))
+    if held and not start.holds_only_an_evaluator(draft):
         return _wait(case, waits_until, licensed=licensed)
     taken = _taken_by_others(case)
     if taken is not None:
@@ -31,7 +33,7 @@ def complete(case: Case, *, licensed: bool) -> Outcome:
     blocker = _in_the_way(case)
     if blocker:
         return _wait_for(case, blocker, licensed=licensed)
-    return _create(case, licensed=licensed)
+    return _create_beside(case, waits_until) if held else _create(case, licensed=licensed)
 
 
 def release(case: Case, found: Problem, next_plan: Plan) -> Outcome:
@@ -92,18 +94,25 @@ def _wait(case: Case, until: datetime | None, *, licensed: bool) -> Outcome:
     return replace(waiting, intent=None if licensed else waiting.status, deletes=deletes)
 
 
+def _create_beside(case: Case, waits_until: datetime | None) -> Outcome:
+    """Others start again beside an evaluator that was refused; what is said of it stands."""
+    creates = tuple(create for create in _missing_objects(case) if not is_evaluator(create))
+    return replace(case.waiting(waits_until, *_due_again(case)), creates=creates)
+
+
 def _create(case: Case, *, licensed: bool) -> Outcome:
     draft = case.draft
     creates = _missing_objects(case)
     if not creates:
-        return case.waiting(*(moment(case.view.records[r].backoff_until) for r in _not_yet(case)))
+        return case.waiting(*_due_again(case))
     if not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
     late = not case.view.pods and start.starts_late(draft, case.spec)
     if late:
         draft.put("attemptStartTime", timestamp(draft.now))
     intent = draft.done() if late or not licensed else None
-    refused_last = (draft.fields.get("retry") or {}).get("object", "")
+    # Who is refused while the others run stops nobody who can start again.
+    refused_last = "" if draft.is_true(Condition.CREATED) else (draft.fields.get("retry") or {}).get("object", "")
     # What follows is true once the creates have succeeded; `conclude` sees to it that it isn't written otherwise.
     accept(draft, case.spec)
     draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
@@ -116,8 +125,12 @@ def _create(case: Case, *, licensed: bool) -> Outcome:
         creates=creates,
         first=refused_last if any(create.name == refused_last for create in creates) else "",
         events=(Event("Normal", "Created", f"Attempt {draft.attempt}: created {_in_words(creates)}."),),
-        requeue_at=case.waiting(*(moment(case.view.records[r].backoff_until) for r in _not_yet(case))).requeue_at,
+        requeue_at=case.waiting(*_due_again(case)).requeue_at,
     )
+
+
+def _due_again(case: Case) -> tuple[datetime, ...]:
+    return tuple(moment(case.view.records[replica].backoff_until) for replica in _not_yet(case))
 
 
 def _not_yet(case: Case) -> tuple[ReplicaId, ...]:
@@ -142,6 +155,11 @@ def _missing_objects(case: Case) -> tuple[Create, ...]:
         if replica not in not_yet
     )
     return pods if has_service(case) else (Create(Kind.SERVICE, build_service(case.job)), *pods)
+
+
+def is_evaluator(create: Create) -> bool:
+    labels = create.body["metadata"].get("labels") or {}
+    return bool(labels.get(names.LABEL_REPLICA_TYPE) == Role.EVALUATOR)
 
 
 def _in_words(creates: tuple[Create, ...]) -> str:

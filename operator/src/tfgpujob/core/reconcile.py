@@ -14,16 +14,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.core import attempt, finished, force, gpu_time, start, suspend, unreadable
+from tfgpujob.core.complete import is_evaluator
 from tfgpujob.core.diagnosis import without_replica
 from tfgpujob.core.draft import Draft, differs, worth_a_write_now
 from tfgpujob.core.ownership import is_ours
 from tfgpujob.core.parsed import parsed_spec
 from tfgpujob.core.plan import resolve
 from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
-from tfgpujob.names import Condition, Reason, Role
+from tfgpujob.names import Condition, Reason
 
 COALESCE = timedelta(seconds=10)
 """How long a change of counts and messages alone waits for another that is worth a write."""
@@ -113,8 +113,8 @@ def _conclude(
 
 def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
     """Only evaluators were refused, and they are never required."""
-    roles = {c.name: (c.body["metadata"].get("labels") or {}).get(names.LABEL_REPLICA_TYPE) for c in outcome.creates}
-    return all(roles.get(refusal.name) == Role.EVALUATOR for refusal in refusals)
+    optional = {create.name for create in outcome.creates if is_evaluator(create)}
+    return all(refusal.name in optional for refusal in refusals)
 
 
 def _is_known(draft: Draft, found: start.Problem) -> bool:

@@ -82,6 +82,8 @@ def _license(case: Case, causes: Sequence[Failure], replicas: frozenset[ReplicaI
     left = replace(case.view, pods={r: pod for r, pod in case.view.pods.items() if r not in replicas})
     case.draft.put("replicaStatuses", replica_statuses(left))
     case.draft.put("ready", ready_text(left))
+    # Whoever was refused before is asked for again with them, and holds nobody up meanwhile.
+    case.draft.put("retry", None)
     if any(not scope.goes_on_without(case.spec, frozenset({r})) and r[0] is not Role.EVALUATOR for r in replicas):
         case.draft.put("attemptStartTime", timestamp(case.now + longest))
     status = case.draft.done()

@@ -19,7 +19,7 @@ from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.snapshot import Kind, Pod, Refusal
 from tfgpujob.core.view import View
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import Condition, Phase, Reason, Role
 
 
 def begin(draft: Draft, plan: Plan, *, not_before: datetime | None = None, refusals: int = 0, first: str = "") -> None:
@@ -51,9 +51,16 @@ def not_before(draft: Draft) -> datetime | None:
     return moment(text) if text else None
 
 
+def holds_only_an_evaluator(draft: Draft) -> bool:
+    """What is tried again later is no replica that the others need."""
+    refused = (draft.fields.get("retry") or {}).get("object", "")
+    return draft.is_true(Condition.CREATED) and _role_of(refused) == Role.EVALUATOR
+
+
 def waits_for_edit(draft: Draft) -> bool:
-    """The template was refused: only another template helps."""
-    return draft.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
+    """The template was refused: only another template helps, until somebody else starts again and all is tried anew."""
+    refused = (draft.fields.get("retry") or {}).get("object")
+    return bool(refused) and draft.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,13 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
 
 
 def _template_of(refusal: Refusal) -> str:
-    """The field that shapes the refused pod; its name is <job>-<role>-<index>."""
-    return f"spec.replicaSpecs.{refusal.name.rsplit('-', 2)[-2]}.template" if refusal.kind is Kind.POD else "spec"
+    """The field that shapes the refused pod."""
+    return f"spec.replicaSpecs.{_role_of(refusal.name)}.template" if refusal.kind is Kind.POD else "spec"
+
+
+def _role_of(pod_name: str) -> str:
+    """Of <job>-<role>-<index>; empty for a service's name."""
+    return ("", "", *pod_name.rsplit("-", 2))[-2]
 
 
 def refused_from_outside(draft: Draft) -> bool:
