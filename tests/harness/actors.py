@@ -18,6 +18,7 @@ from tfgpujob import names
 
 NODE = "node-1"
 GATE_PAUSE = 1.0
+PULL_PAUSE = 10.0
 
 
 class GarbageCollector:
@@ -185,7 +186,9 @@ class Kubelet:
         gate = next((c for c in pod["spec"].get("initContainers") or () if c["name"] == names.GATE_CONTAINER), None)
         loop, uid = asyncio.get_running_loop(), pod["metadata"]["uid"]
         if any(container["image"] in self.missing_images for container in pod["spec"]["containers"]):
-            self.waiting(pod, "ImagePullBackOff", "Back-off pulling image")
+            if "containerStatuses" not in (pod.get("status") or {}):
+                self.waiting(pod, "ImagePullBackOff", "Back-off pulling image")
+            loop.call_later(PULL_PAUSE, self._if_alive, uid, lambda pod: self._begin(pod, loop.time()))
         elif gate is None or self._resolve(pod, gate):
             self.start(pod)
         elif loop.time() - began >= float(_env(gate, "TFGPU_GATE_TIMEOUT_SECONDS")):

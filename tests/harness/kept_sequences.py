@@ -49,6 +49,12 @@ KEPT: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("wait", 3.0),
         ("clock", -300.0),
     ),
+    "an evaluator that was refused is tried again, also by a clock that has gone back": (
+        ("quota", 1),
+        ("create", "b", "mirrored"),
+        ("wait", 150.0),
+        ("clock", -300.0),
+    ),
     "a delete that arrives late takes a pod that was orphaned meanwhile": (
         ("create", "a", "multi-worker"),
         ("wait", 40.0),

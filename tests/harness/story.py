@@ -26,7 +26,10 @@ PATIENCE = 3000.0
 CALM = 50.0
 WORK = 40.0
 """Seconds that a gang trains: long enough for something to happen to it meanwhile."""
+GPUS = 64
+IMAGES = ("example.com/train:1", "example.com/train:2")
 POLICIES = ("Background", "Foreground", "Orphan")
+_PREDICT = {"entrypoint": "digits", "mode": "predict", "globalBatchSize": 8, "predict": {"model": "/models/digits"}}
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "multi-worker": {"worker": 2},
     "parameter-server": {"strategy": "ParameterServer", "chief": 1, "worker": 1, "ps": 1},
@@ -36,6 +39,9 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "fragile": {"worker": 2, "run_policy": {"backoffLimit": 1, "startPolicy": "Fail"}},
     "sleeping": {"worker": 2, "run_policy": {"suspend": True}},
     "broken": {"worker": 2, "ps": 1},
+    "impatient": {"worker": 2, "run_policy": {"schedulingPolicy": {"scheduleTimeoutSeconds": 20}}},
+    "watched": {"strategy": "ParameterServer", "chief": 1, "worker": 2, "ps": 1, "evaluator": 1},
+    "predicting": {"strategy": "Custom", "worker": 3, "spec": {"trainer": _PREDICT}},
 }
 SPEC_EDITS: Mapping[str, Mapping[str, Any]] = {
     "three workers": {"replicaSpecs": {"worker": {"replicas": 3}}},
@@ -105,6 +111,14 @@ class Story:
             self.world.server.delete("ResourceQuota", NAMESPACE, "quota", by="user")
         if pods is not None:
             scenario.apply(quota(pods=str(pods)))(self.world)
+
+    async def _room(self, gpus: int) -> None:
+        """So many GPUs are there for pods that have no node yet. Those that have one keep theirs."""
+        self.world.scheduler.gpus = gpus
+        self.world.scheduler.schedule()
+
+    async def _image(self, missing: bool) -> None:
+        self.world.kubelet.missing_images = set(IMAGES) if missing else set()
 
     async def _foreign(self, kind: str, name: str) -> None:
         obj = foreign_pod(f"{name}-worker-1") if kind == "Pod" else foreign_service(name)
@@ -178,6 +192,9 @@ class Story:
         world = self.world
         world.injector.strikes.clear()
         world.blindfold.strikes.clear()
+        world.kubelet.missing_images.clear()
+        world.scheduler.gpus = GPUS
+        world.scheduler.schedule()
         for kind in ("ResourceQuota", "Pod", "Service"):
             for obj in world.server.select(kind, NAMESPACE):
                 if controller(obj) is None:
@@ -211,7 +228,7 @@ class Story:
         missing -= {_replica(p) for p in pods if p["status"]["phase"] in ("Running", "Succeeded")}
         whole = counts and all(role == "evaluator" for role, _ in missing)
         if status.get("phase") == "Running" and whole:
-            return []
+            return [f"{name} still tries to create something"] if "retry" in status else []
         return [f"{name} is {status.get('phase')} with {len(alive)} of {counts} pods"]
 
     async def _restart_writes_nothing(self) -> list[str]:

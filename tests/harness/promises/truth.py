@@ -136,6 +136,8 @@ def _is_ready(node: Object) -> bool:
 def _restarts_alone(job: Object) -> bool:
     spec = job.get("spec") or {}
     scope = (spec.get("runPolicy") or {}).get("restartScope", "Auto")
+    if (spec.get("trainer") or {}).get("mode") == "predict" and scope != "Gang":
+        return True
     return (spec.get("strategy"), scope) in {
         ("ParameterServer", "Auto"),
         ("ParameterServer", "Replica"),
