@@ -254,3 +254,19 @@ def test_what_is_there_of_a_gang_that_starts_too_late_goes_whatever_is_to_stay()
     world.ready("train-worker-0")
     world.advance(hours=1)
     assert (world.condition("Failed"), world.pods) == ("True/StartDeadlineExceeded", [])
+
+
+def test_an_edit_of_what_does_not_come_up_is_taken_when_its_time_is_over() -> None:
+    """Else half a gang would wait for ever for an edit to be taken back that was to help it."""
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    world.ready("train-worker-0")
+    world.waits("train-worker-1", "Unschedulable", "no room")
+    world.edit(lambda spec: spec.update(image="smaller:2"))
+    assert world.condition("Accepted") == "False/ImmutableFieldChanged"
+    world.advance(seconds=61)
+    assert world.pods == []
+    world.advance(seconds=5)
+    world.ready()
+    assert world.pod("train-worker-1")["spec"]["containers"][0]["image"] == "smaller:2"
+    assert (world.phase, world.condition("Accepted")) == ("Running", "True/Valid")

@@ -140,3 +140,52 @@ def test_a_rule_of_a_later_release_refuses_no_job_that_runs(monkeypatch: pytest.
     world.edit(lambda spec: spec.update(runPolicy={"ttlSecondsAfterFinished": 60}))
     world.settle()
     assert world.condition("Accepted") == "False/InvalidSpec", "what is edited is judged as a new job would be"
+
+
+@pytest.mark.parametrize("run", [{}, {"schedulingPolicy": {"scheduleTimeoutSeconds": 60}}], ids=str)
+def test_half_a_gang_is_released_in_time_though_nobody_knows_what_to_start_next(run: dict[str, object]) -> None:
+    world = World(make.job(worker=2, run={"startDeadlineSeconds": 90, **run}))
+    world.settle()
+    world.ready("train-worker-0")
+    world.edit(lambda spec: spec.update(strategy="Nonsense"))
+    world.advance(seconds=91)
+    assert (world.pods, world.phase) == ([], "Pending")
+    assert world.condition("Accepted") == "False/InvalidSpec"
+    assert world.condition("Created") in {"False/StartDeadlineExceeded", "False/ScheduleTimeoutExceeded"}
+    writes = len(world.writes)
+    world.advance(hours=3)
+    assert (world.pods, len(world.writes)) == ([], writes)
+    world.edit(lambda spec: spec.update(strategy="MultiWorkerMirrored"))
+    world.ready()
+    assert (world.phase, world.condition("Accepted")) == ("Running", "True/Valid")
+
+
+def test_a_start_that_is_complete_under_an_invalid_edit_is_in_time() -> None:
+    world = World(make.job(worker=2, run={"startDeadlineSeconds": 90, "startPolicy": "Fail"}))
+    world.settle()
+    world.edit(lambda spec: spec.update(strategy="Nonsense"))
+    world.ready()
+    assert (world.phase, world.condition("Running")) == ("Running", "True/AllReady")
+    world.advance(hours=1)
+    assert (world.phase, world.attempts()) == ("Running", {"1"})
+
+
+def test_a_start_that_is_too_late_under_an_invalid_edit_fails_where_it_is_to() -> None:
+    world = World(make.job(worker=2, run={"startDeadlineSeconds": 90, "startPolicy": "Fail"}))
+    world.settle()
+    world.edit(lambda spec: spec.update(strategy="Nonsense"))
+    world.advance(seconds=91)
+    assert (world.condition("Failed"), world.pods) == ("True/StartDeadlineExceeded", [])
+
+
+def test_pods_of_a_start_that_is_over_go_though_the_spec_is_not_valid_any_more() -> None:
+    """The operator wrote that the gang starts again, and died; meanwhile the spec was edited."""
+    world = started(World(make.job(worker=2)))
+    world.stop()
+    world.exits("train-worker-1", 137)
+    pods = dict(world.objects)
+    world.start()
+    assert world.job is not None
+    world.objects, world.job["status"] = pods, world.writes[-1]
+    world.edit(lambda spec: spec.update(strategy="Nonsense"))
+    assert world.pods == []

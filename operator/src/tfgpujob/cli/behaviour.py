@@ -62,7 +62,7 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
     pods = "The pod is" if required == 1 else f"All {required} required pods are"
     late = "the job fails" if policy.start_policy is StartPolicy.FAIL else "all is released and tried again later"
-    limit, timeout = duration(policy.start_deadline_seconds), scheduling.timeout(spec)
+    limit, timeout = duration(policy.start_deadline_seconds), scheduling.timeout(policy)
     on_nodes = f"on nodes within {duration(timeout)} (scheduleTimeoutSeconds) and " if timeout is not None else ""
     yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
     if Role.EVALUATOR in plan.counts:

@@ -33,7 +33,7 @@ def advice(spec: JobSpec) -> Iterator[str]:
             f"spec.runPolicy.schedulingPolicy.{field} has no effect: tell the scheduler in each role's template, by "
             "schedulerName and its own labels and annotations."
         )
-    timeout, deadline = scheduling.timeout(spec), spec.run_policy.start_deadline_seconds
+    timeout, deadline = scheduling.timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
     if timeout is not None and timeout >= deadline:
         yield (
             f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "

@@ -166,27 +166,13 @@ def _edited(case: Case) -> Outcome | None:
 
 
 def _started_too_late(case: Case) -> Outcome | None:
-    found = _late(case)
+    found = scheduling.late(case.draft, case.spec.run_policy, case.view)
     if found is None or (_required_missing(case) and not case.draft.is_true(Condition.CREATED)):
         return None
-    if start.fails_at_once(case.spec):
+    if start.fails_at_once(case.spec.run_policy):
         finished.fail(case.draft, found.reason, found.message)
         return _over(case)
-    return complete.release(case, found, resolve(case.spec, case.config))
-
-
-def _late(case: Case) -> start.Problem | None:
-    """Which clock of a start has run out. The scheduler's word says more than that not all are ready.
-
-    The peer gates' clocks are as long as the start's, and the first to run out while the operator is away.
-    """
-    scheduled_by = scheduling.schedule_deadline(case.draft, case.spec, case.view)
-    if scheduled_by is not None and case.now >= scheduled_by:
-        return scheduling.too_long(case.spec, case.view)
-    ready_by = start.start_deadline(case.draft, case.spec)
-    gave_up = any(pod.gave_up_at_gate for pod in case.view.pods.values())
-    is_late = gave_up or (ready_by is not None and case.now >= ready_by)
-    return start.too_late(case.spec, case.view) if is_late else None
+    return complete.release(case.snapshot, case.draft, case.view, found, resolve(case.spec, case.config))
 
 
 def _incomplete(case: Case) -> Outcome | None:
@@ -212,20 +198,10 @@ def _say_all_is_there(case: Case) -> None:
 
 
 def _say_how_it_runs(case: Case) -> None:
-    draft, required = case.draft, case.plan.required()
+    draft = case.draft
     if not case.view.missing() and not draft.is_true(Condition.CREATED):
         draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
-    if all(case.view.ready(r) for r in required):
-        draft.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
-        if draft.is_true(Condition.RESTARTING):
-            draft.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {draft.attempt} is running.")
-        draft.set_phase(Phase.RUNNING)
-    elif not draft.is_true(Condition.RUNNING):
-        draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
-
-
-def _all_ready(required: int) -> str:
-    return "The one required replica is ready." if required == 1 else f"All {required} required replicas are ready."
+    start.say_how_it_runs(draft, case.view)
 
 
 def _over(case: Case) -> Outcome:
@@ -264,7 +240,7 @@ _CHAIN: tuple[Judge, ...] = (
     _lost_or_failed,
     _stands_still,
     replica_restart.evaluator,
-    _edited,
     _started_too_late,
+    _edited,
     _incomplete,
 )

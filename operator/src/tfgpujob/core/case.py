@@ -7,14 +7,12 @@ from datetime import datetime
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core import progress
-from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.restart_records import to_status
-from tfgpujob.core.scheduling import schedule_deadline
+from tfgpujob.core.scheduling import clocks
 from tfgpujob.core.snapshot import Config, Delete, Kind, Object, Outcome, Pod, Snapshot
-from tfgpujob.core.start import start_deadline
 from tfgpujob.core.view import View, build_view
 
 
@@ -39,13 +37,11 @@ class Case:
 
     def waiting(self, *looks: datetime | None) -> Outcome:
         """Nothing to do but to say how it stands, and to look again when the first clock runs out."""
-        clocks = (
-            *looks,
-            active_deadline(self.spec.run_policy, self.draft.fields),
-            start_deadline(self.draft, self.spec),
-            schedule_deadline(self.draft, self.spec, self.view),
+        due = (
+            at
+            for at in (*looks, *clocks(self.draft, self.spec.run_policy, self.view))
+            if at is not None and at > self.now
         )
-        due = (at for at in clocks if at is not None and at > self.now)
         return Outcome(status=self.draft.done(), requeue_at=min(due, default=None))
 
 

@@ -9,13 +9,14 @@ from tfgpujob import names
 from tfgpujob.core import start
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods
-from tfgpujob.core.draft import moment, timestamp
+from tfgpujob.core.draft import Draft, moment, timestamp
 from tfgpujob.core.ownership import Ownership, service_ownership
 from tfgpujob.core.plan import Plan, ReplicaId
 from tfgpujob.core.pods import Replica, build_pod
 from tfgpujob.core.service import build_service
-from tfgpujob.core.snapshot import Create, Event, Kind, Outcome
+from tfgpujob.core.snapshot import Create, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.start import Problem
+from tfgpujob.core.view import View
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
 
@@ -29,23 +30,24 @@ def complete(case: Case, *, licensed: bool) -> Outcome:
         return _wait(case, waits_until, licensed=licensed)
     taken = _taken_by_others(case)
     if taken is not None:
-        return _go_on_without(case, taken) if draft.is_true(Condition.CREATED) else release(case, taken, case.plan)
+        if draft.is_true(Condition.CREATED):
+            return _go_on_without(case, taken)
+        return release(case.snapshot, draft, case.view, taken, case.plan)
     blocker = _in_the_way(case)
     if blocker:
         return _wait_for(case, blocker, licensed=licensed)
     return _create_beside(case, waits_until) if held else _create(case, licensed=licensed)
 
 
-def release(case: Case, found: Problem, next_plan: Plan) -> Outcome:
+def release(snapshot: Snapshot, draft: Draft, view: View, found: Problem, next_plan: Plan) -> Outcome:
     """This start is over: its pods go, and the next one is due later."""
-    draft = case.draft
     known = draft.reason(found.condition) == found.reason
-    start.release(draft, next_plan, found, created_some=bool(case.view.pods))
+    start.release(draft, next_plan, found, created_some=bool(view.pods))
     status = draft.done()
     return Outcome(
         status,
         intent=status,
-        deletes=old_pods(case.snapshot, draft.attempt),
+        deletes=old_pods(snapshot, draft.attempt),
         events=() if known else (Event("Warning", str(found.reason), found.message),),
         requeue_at=start.not_before(draft),
     )
@@ -107,7 +109,7 @@ def _create(case: Case, *, licensed: bool) -> Outcome:
         return case.waiting(*_due_again(case))
     if not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
-    late = not case.view.pods and start.starts_late(draft, case.spec)
+    late = not case.view.pods and start.starts_late(draft, case.spec.run_policy)
     if late:
         draft.put("attemptStartTime", timestamp(draft.now))
     intent = draft.done() if late or not licensed else None

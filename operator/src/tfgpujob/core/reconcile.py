@@ -100,7 +100,7 @@ def _conclude(
         return _go_on_without(job, outcome.status, found, now)
     spec = parsed_spec(job, config)
     assert isinstance(spec, JobSpec), "only a valid job gets anything created"
-    if start.fails_at_once(spec) and found.reason is not Reason.NAME_TAKEN:
+    if start.fails_at_once(spec.run_policy) and found.reason is not Reason.NAME_TAKEN:
         finished.fail(draft, found.reason, found.message)
         return Conclusion(draft.done(), (finished.end_event(draft),), now)
     known = _is_known(draft, found)

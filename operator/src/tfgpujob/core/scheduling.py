@@ -9,27 +9,49 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from tfgpujob.api import JobSpec
+from tfgpujob.api import RunPolicy
+from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.diagnosis import ACTIONS, Diagnosis
 from tfgpujob.core.draft import Draft, moment
 from tfgpujob.core.plan import ReplicaId
 from tfgpujob.core.snapshot import Pod
-from tfgpujob.core.start import Problem
+from tfgpujob.core.start import Problem, start_deadline, too_late
 from tfgpujob.core.view import View
 from tfgpujob.names import Condition, Reason
 
 _NAMES_IN_A_LINE = 8
 
 
-def timeout(spec: JobSpec) -> int | None:
+def timeout(policy: RunPolicy) -> int | None:
     """Seconds; None: no limit but startDeadlineSeconds."""
-    policy = spec.run_policy.scheduling_policy
-    return policy.schedule_timeout_seconds if policy is not None else None
+    return policy.scheduling_policy.schedule_timeout_seconds if policy.scheduling_policy is not None else None
 
 
-def schedule_deadline(draft: Draft, spec: JobSpec, view: View) -> datetime | None:
+def clocks(draft: Draft, policy: RunPolicy, view: View) -> tuple[datetime | None, ...]:
+    """When an attempt has to be looked at though nothing happens."""
+    return (
+        active_deadline(policy, draft.fields),
+        start_deadline(draft, policy),
+        schedule_deadline(draft, policy, view),
+    )
+
+
+def late(draft: Draft, policy: RunPolicy, view: View) -> Problem | None:
+    """Which clock of a start has run out. The scheduler's word says more than that not all are ready.
+
+    The peer gates' clocks are as long as the start's, and the first to run out while the operator is away.
+    """
+    scheduled_by, ready_by = schedule_deadline(draft, policy, view), start_deadline(draft, policy)
+    if scheduled_by is not None and draft.now >= scheduled_by:
+        return _too_long(policy, view)
+    gave_up = any(pod.gave_up_at_gate for pod in view.pods.values())
+    is_late = gave_up or (ready_by is not None and draft.now >= ready_by)
+    return too_late(policy, view) if is_late else None
+
+
+def schedule_deadline(draft: Draft, policy: RunPolicy, view: View) -> datetime | None:
     """When the first of the pods that wait for a node must have one; None when none waits, or nothing limits it."""
-    seconds, started = timeout(spec), draft.fields.get("attemptStartTime")
+    seconds, started = timeout(policy), draft.fields.get("attemptStartTime")
     waiting = _waiting_for_a_node(view)
     if seconds is None or not started or not waiting or draft.is_true(Condition.RUNNING):
         return None
@@ -37,10 +59,10 @@ def schedule_deadline(draft: Draft, spec: JobSpec, view: View) -> datetime | Non
     return began + timedelta(seconds=seconds)
 
 
-def too_long(spec: JobSpec, view: View) -> Problem:
+def _too_long(policy: RunPolicy, view: View) -> Problem:
     message = (
         "Not all pods were scheduled within spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds "
-        f"({timeout(spec)} s), so all were released: {'; '.join(_in_words(view))}. {ACTIONS[Diagnosis.UNSCHEDULABLE]}"
+        f"({timeout(policy)} s), so all were released: {'; '.join(_in_words(view))}. {ACTIONS[Diagnosis.UNSCHEDULABLE]}"
     )
     return Problem(Condition.CREATED, Reason.SCHEDULE_TIMEOUT_EXCEEDED, message, "", 300)
 

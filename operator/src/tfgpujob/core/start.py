@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tfgpujob.api import JobSpec, StartPolicy
+from tfgpujob.api import RunPolicy, StartPolicy
 from tfgpujob.core import backoff, progress
 from tfgpujob.core.diagnosis import advice, without_replica
 from tfgpujob.core.draft import Draft, moment, timestamp
@@ -167,12 +167,12 @@ def _next_try(draft: Draft, found: Problem) -> tuple[datetime | None, int]:
     return draft.now + backoff.delay(refusals, first=2, cap=found.retry_cap, seed=seed), refusals
 
 
-def fails_at_once(spec: JobSpec) -> bool:
-    return spec.run_policy.start_policy is StartPolicy.FAIL
+def fails_at_once(policy: RunPolicy) -> bool:
+    return policy.start_policy is StartPolicy.FAIL
 
 
-def too_late(spec: JobSpec, view: View) -> Problem:
-    seconds = spec.run_policy.start_deadline_seconds
+def too_late(policy: RunPolicy, view: View) -> Problem:
+    seconds = policy.start_deadline_seconds
     message = (
         f"Not all replicas were ready within spec.runPolicy.startDeadlineSeconds ({seconds} s), so all were released: "
         f"{what_is_missing(view)[1]}"
@@ -180,19 +180,34 @@ def too_late(spec: JobSpec, view: View) -> Problem:
     return Problem(Condition.CREATED, Reason.START_DEADLINE_EXCEEDED, message, "", 300)
 
 
-def start_deadline(draft: Draft, spec: JobSpec) -> datetime | None:
+def start_deadline(draft: Draft, policy: RunPolicy) -> datetime | None:
     """When all required replicas must be ready; None before the attempt has begun or once they were."""
     started = draft.fields.get("attemptStartTime")
     if not started or draft.is_true(Condition.RUNNING):
         return None
-    return moment(started) + timedelta(seconds=spec.run_policy.start_deadline_seconds)
+    return moment(started) + timedelta(seconds=policy.start_deadline_seconds)
 
 
-def starts_late(draft: Draft, spec: JobSpec) -> bool:
+def starts_late(draft: Draft, policy: RunPolicy) -> bool:
     """So much of the start deadline has passed in waiting (for old pods, or for the operator) that it must be reset."""
-    deadline = start_deadline(draft, spec)
-    allowed = timedelta(seconds=spec.run_policy.start_deadline_seconds)
+    deadline = start_deadline(draft, policy)
+    allowed = timedelta(seconds=policy.start_deadline_seconds)
     return deadline is not None and draft.now > deadline - allowed * 0.9
+
+
+def say_how_it_runs(draft: Draft, view: View) -> None:
+    required = view.plan.required()
+    if all(view.ready(r) for r in required):
+        draft.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
+        if draft.is_true(Condition.RESTARTING):
+            draft.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {draft.attempt} is running.")
+        draft.set_phase(Phase.RUNNING)
+    elif not draft.is_true(Condition.RUNNING):
+        draft.set(Condition.RUNNING, False, *what_is_missing(view))
+
+
+def _all_ready(required: int) -> str:
+    return "The one required replica is ready." if required == 1 else f"All {required} required replicas are ready."
 
 
 def what_is_missing(view: View) -> tuple[Reason, str]:

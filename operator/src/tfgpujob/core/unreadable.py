@@ -2,6 +2,7 @@
 
 What runs goes on: an edit that is not valid starts nothing and stops nothing, and what the pods achieve is recorded.
 Only what spec.runPolicy still says by itself is done: suspend, activeDeadlineSeconds, clean-up, expiry, forced deletes.
+A start that takes too long is released: half a gang holds no GPUs for a mistake in an edit.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfgpujob.api import RunPolicy, read_run_policy
-from tfgpujob.core import finished, force, suspend
+from tfgpujob.core import complete, finished, force, scheduling, start, suspend
+from tfgpujob.core.case import old_pods
 from tfgpujob.core.deadlines import active_deadline
 from tfgpujob.core.draft import Draft
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.progress import reporter
 from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.snapshot import Event, Outcome, Snapshot
-from tfgpujob.core.view import build_view
+from tfgpujob.core.view import View, build_view
 from tfgpujob.names import Condition, Phase, Reason
 
 
@@ -50,10 +52,25 @@ def _go_on(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
     view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
     draft.put("replicaStatuses", replica_statuses(view))
     draft.put("ready", ready_text(view))
-    due = active_deadline(policy, draft.fields)
     if draft.is_true(Condition.SUSPENDED) or view.succeeded(reporter(view)):
         # No clock runs: nothing does, or what decides is through and is told once the spec is mended.
-        due = None
+        return Outcome(status=draft.done())
+    due = active_deadline(policy, draft.fields)
     if due is not None and draft.now >= due:
         return finished.too_long(snapshot, draft, policy)
-    return Outcome(status=draft.done(), requeue_at=due)
+    if view.pods:
+        return _start(snapshot, draft, policy, view)
+    return Outcome(status=draft.done(), deletes=old_pods(snapshot, draft.attempt), requeue_at=due)
+
+
+def _start(snapshot: Snapshot, draft: Draft, policy: RunPolicy, view: View) -> Outcome:
+    """What there is of an attempt: ready by now, on its way, or too late."""
+    start.say_how_it_runs(draft, view)
+    found = scheduling.late(draft, policy, view)
+    if found is None:
+        due = (at for at in scheduling.clocks(draft, policy, view) if at is not None)
+        return Outcome(status=draft.done(), requeue_at=min(due, default=None))
+    if start.fails_at_once(policy):
+        finished.fail(draft, found.reason, found.message)
+        return finished.over(snapshot, draft, policy)
+    return complete.release(snapshot, draft, view, found, view.plan)
