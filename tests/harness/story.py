@@ -228,7 +228,7 @@ class Story:
         missing -= {_replica(p) for p in pods if p["status"]["phase"] in ("Running", "Succeeded")}
         whole = counts and all(role == "evaluator" for role, _ in missing)
         if status.get("phase") == "Running" and whole:
-            return [f"{name} still tries to create something"] if "retry" in status else []
+            return [f"{name} still tries to create something"] if "notBefore" in status.get("retry", {}) else []
         return [f"{name} is {status.get('phase')} with {len(alive)} of {counts} pods"]
 
     async def _restart_writes_nothing(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.core import start
+from tfgpujob.core.draft import moment
 from tfgpujob.core.snapshot import Create, Kind, Pod, Refusal, Service
 
 QUOTA = 'pods "x" is forbidden: exceeded quota: gpus, requested: 1, used: 2, limited: 2'
@@ -270,3 +272,18 @@ def test_an_edit_of_what_does_not_come_up_is_taken_when_its_time_is_over() -> No
     world.ready()
     assert world.pod("train-worker-1")["spec"]["containers"][0]["image"] == "smaller:2"
     assert (world.phase, world.condition("Accepted")) == ("Running", "True/Valid")
+
+
+def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() -> None:
+    """Of two gangs that each hold half of the room, one has to wait for longer than the other needs."""
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    waits: list[float] = []
+    while len(waits) < 6:
+        world.advance(seconds=1)
+        if not world.pods and world.status["attempt"] == len(waits) + 2:
+            waits.append((moment(world.status["retry"]["notBefore"]) - world.now).total_seconds())
+    assert all(later > 1.2 * sooner for sooner, later in itertools.pairwise(waits)), waits
+    world.advance(minutes=5)
+    world.ready()
+    assert "retry" not in world.status, "it runs: the next failure starts over"

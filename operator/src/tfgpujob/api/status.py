@@ -98,7 +98,7 @@ class RetryStatus(StatusModel):
     not_before: Time | None = None
     """It is not tried again before this moment."""
     refusals: NotNegative | None = None
-    """How often it failed in a row."""
+    """How often it failed in a row. The delay before the next try doubles with each."""
     object: str | None = None
     """The object that was refused: it goes first and alone at the next try."""
 

@@ -194,7 +194,7 @@ def _say_all_is_there(case: Case) -> None:
     draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
     if start.refused_from_outside(draft):
         accept(draft, case.spec)
-    draft.put("retry", None)
+    start.all_is_created(draft)
 
 
 def _say_how_it_runs(case: Case) -> None:

@@ -118,7 +118,7 @@ def _create(case: Case, *, licensed: bool) -> Outcome:
     # What follows is true once the creates have succeeded; `conclude` sees to it that it isn't written otherwise.
     accept(draft, case.spec)
     draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
-    draft.put("retry", None)
+    start.all_is_created(draft)
     if draft.fields.get("phase") == Phase.PENDING:
         draft.set_phase(Phase.STARTING)
     return Outcome(

@@ -46,6 +46,12 @@ def _retry(not_before: datetime | None, refusals: int, first: str) -> dict[str, 
     return {key: value for key, value in fields.items() if value is not None} or None
 
 
+def all_is_created(draft: Draft) -> None:
+    """Nothing is refused any more. How often the start has failed counts until it is through."""
+    failed = 0 if draft.is_true(Condition.RUNNING) else int((draft.fields.get("retry") or {}).get("refusals") or 0)
+    draft.put("retry", _retry(None, failed, ""))
+
+
 def not_before(draft: Draft) -> datetime | None:
     text = (draft.fields.get("retry") or {}).get("notBefore")
     return moment(text) if text else None
@@ -202,6 +208,8 @@ def say_how_it_runs(draft: Draft, view: View) -> None:
         if draft.is_true(Condition.RESTARTING):
             draft.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {draft.attempt} is running.")
         draft.set_phase(Phase.RUNNING)
+        if "object" not in (draft.fields.get("retry") or {}):
+            all_is_created(draft)
     elif not draft.is_true(Condition.RUNNING):
         draft.set(Condition.RUNNING, False, *what_is_missing(view))
 
