@@ -146,7 +146,7 @@ def test_fault_privileged(workspace: Workspace) -> None:
 def test_fault_deadline(workspace: Workspace) -> None:
     """activeDeadlineSeconds fires with nothing else happening, and the pods go."""
     job = workspace.submit(workspace.new_job("long", RUN_ON, runPolicy={"activeDeadlineSeconds": 4}))
-    workspace.wait_for(job, "Running")
+    workspace.eventually(lambda: workspace.pods(job), "it has begun")
     assert workspace.finished(job) == "Failed"
     found = workspace.condition(job, "Failed")
     assert found["reason"] == "DeadlineExceeded"
