@@ -109,6 +109,7 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         yield paired(f"hand_written_copies_{workers}_workers", found["copy"], found["hand"])
         found = run("dense_copies", rounds, 3 * steps, workers=workers)
         yield paired(f"dense_copies_{workers}_workers", found["copy"], found["trainer"], least=0.75)
+        yield paired(f"dense_copies_{workers}_workers_cpu", found["copy_cpu"], found["trainer_cpu"])
     found = run("slow_input", rounds, 2 * steps)
     yield paired("slow_input_vs_memory", found["memory"], found["slow"], least=0.98)
     rounds, steps = (4, 2) if quick else (12, 4)
