@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,20 @@ def test_what_was_half_written_is_no_part_and_is_removed(tmp_path):
     assert results.missing(PARTS) == PARTS
     results.sweep(PARTS)
     assert not left.exists()
+
+
+def test_a_writer_that_dies_before_the_last_byte_is_on_disk_leaves_no_part(tmp_path, monkeypatch):
+    results = claimed(lambda: Directory(tmp_path))
+
+    def dies(_: int) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(os, "fsync", dies)
+    with pytest.raises(SystemExit):
+        results.publish(PARTS[0], arrays(PARTS[0]))
+    assert results.missing(PARTS) == PARTS
+    results.sweep(PARTS)
+    assert [path.name for path in tmp_path.iterdir()] == ["RUN.json"]
 
 
 def test_an_upload_that_breaks_off_leaves_no_part(tmp_path, monkeypatch):

@@ -52,7 +52,9 @@ def test_attempts_add_up_and_the_wait_between_them_is_free() -> None:
     ended = spent(world)
     assert ended == 2 * 60
     assert world.status["attempt"] == 2
-    world.advance(seconds=30)
+    world.advance(seconds=5)
+    assert spent(world) == ended, "while it waits to begin again"
+    world.advance(seconds=25)
     assert spent(world) == ended
     world.ready()
     world.advance(seconds=40)
@@ -69,6 +71,15 @@ def test_a_finished_job_costs_no_more() -> None:
     assert world.status["gpuTime"] == {"seconds": 60 + 65, "gpus": 0, "time": "2026-01-01T00:01:05Z"}
     world.advance(days=1)
     assert spent(world) == 60 + 65
+
+
+def test_what_a_finished_job_leaves_running_is_its_owners_wish() -> None:
+    world = running("ParameterServer", chief=1, worker=1, ps={"replicas": 1, "gpus": 1}, run={"cleanPodPolicy": "None"})
+    world.advance(seconds=60)
+    world.exits("train-chief-0", 0)
+    assert (world.phase, world.status["gpuTime"]["gpus"]) == ("Succeeded", 2)
+    world.advance(days=1)
+    assert spent(world) == 2 * 60
 
 
 def test_a_suspended_job_costs_no_more() -> None:
