@@ -14,6 +14,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
@@ -67,9 +68,10 @@ def run(case: str, rounds: int, steps: int, *, workers: int = 1) -> dict[str, li
     share = max(1, len(cores) // workers)
     addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     processes = []
+    scratch = tempfile.TemporaryDirectory(prefix="bench-trainer-")
     for index in range(workers):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-        env |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", **KEEP_MEMORY}
+        env |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "TMPDIR": scratch.name, **KEEP_MEMORY}
         if workers > 1:
             cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
             env |= {"TF_CONFIG": json.dumps(cluster)}
@@ -87,6 +89,8 @@ def run(case: str, rounds: int, steps: int, *, workers: int = 1) -> dict[str, li
     finally:
         for process in processes:
             process.kill()
+            process.wait()
+        scratch.cleanup()
     print(f"{case}, {workers} workers: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     together = {name: sum if name.endswith("_cpu") else max for name in answers[0]}
     return {name: [together[name](of) for of in zip(*(a[name] for a in answers), strict=True)] for name in together}
