@@ -63,6 +63,19 @@ def test_only_the_reporter_speaks_for_the_job() -> None:
     assert "progress" not in world.status
 
 
+def test_a_worker_that_still_predicts_speaks_for_those_that_are_through() -> None:
+    trainer = {"entrypoint": "digits", "mode": "predict", "globalBatchSize": 8}
+    trainer |= {"predict": {"model": "/models/m.keras"}, "output": {"claim": "out"}}
+    world = running(2, strategy="Custom", trainer=trainer)
+    world.tells("train-worker-0", step=7)
+    world.exits("train-worker-0", 0)
+    assert asked(world) == ["train-worker-1"]
+    world.tells("train-worker-1", step=9)
+    assert world.status["progress"]["step"] == 9
+    world.exits("train-worker-1", 0)
+    assert (world.phase, world.status["progress"]["step"]) == ("Succeeded", 9)
+
+
 def test_a_restart_forgets_the_progress_and_keeps_the_checkpoint() -> None:
     world = running()
     world.tells("train-worker-0", lastCheckpoint=CHECKPOINT)

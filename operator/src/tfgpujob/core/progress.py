@@ -1,7 +1,7 @@
 """How far the training is: whom to ask, and status.progress and status.lastCheckpoint from the answer.
 
-The reporter is the chief, or else worker 0. A report counts only while the pod that gave it lives. Nothing here depends
-on an answer: a task that can't be reached is one of which nothing new is known.
+The reporter is the chief, or else the first worker that is not through. A report counts only while the pod that gave it
+lives. Nothing here depends on an answer: a task that can't be reached is one of which nothing new is known.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ MOST_ASKED = 16
 
 
 def reporter(view: View) -> ReplicaId:
-    """Who speaks for the job."""
-    return (Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0)
+    """Who speaks for the job. Workers that predict end one by one, and each knows how far all are."""
+    if view.plan.counts.get(Role.CHIEF):
+        return (Role.CHIEF, 0)
+    workers = ((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
+    return next((worker for worker in workers if not view.succeeded(worker)), (Role.WORKER, 0))
 
 
 def report_of(view: View, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:
