@@ -123,7 +123,9 @@ def test_without_gpus_nothing_is_said() -> None:
     assert "gpuTime" not in world.status
 
 
-@pytest.mark.parametrize(("limits", "count"), [({"nvidia.com/gpu": "2"}, 2), ({}, 0), ({"nvidia.com/gpu": "x"}, 0)])
+@pytest.mark.parametrize(
+    ("limits", "count"), [({"nvidia.com/gpu": "2"}, 2), ({}, 0), ({"nvidia.com/gpu": "9" * 5000}, 0)]
+)
 def test_gpus_that_only_the_template_names_count_too(limits: dict[str, str], count: int) -> None:
     container = {"name": "tensorflow", "resources": {"limits": limits}}
     spec = make.parsed(make.job("Custom", worker={"template": {"spec": {"containers": [container]}}}))

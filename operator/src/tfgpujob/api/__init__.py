@@ -5,7 +5,7 @@ The models are the only source: the CRD (crds/), its documentation and these che
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.parse import parse_job, read_run_policy
-from tfgpujob.api.rules.gpu import gpus, processes, replicas_in_sync
+from tfgpujob.api.rules.gpu import gpus, plain_count, processes, replicas_in_sync
 from tfgpujob.api.spec import (
     CleanPodPolicy,
     GpuMemory,
@@ -44,6 +44,7 @@ __all__ = [
     "TrainerSpec",
     "gpus",
     "parse_job",
+    "plain_count",
     "processes",
     "read_run_policy",
     "replicas_in_sync",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tfgpujob.api import JobSpec, ReplicaSpec, gpus
+from tfgpujob.api import JobSpec, ReplicaSpec, gpus, plain_count
 from tfgpujob.core.draft import moment, timestamp
 from tfgpujob.core.plan import replica_specs
 from tfgpujob.core.snapshot import Delete, Object, Outcome, Pod, Snapshot
@@ -37,8 +37,7 @@ def held_by(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
     for container in () if count else ((replica.template or {}).get("spec") or {}).get("containers") or ():
         if container.get("name") == CONTAINER:
             limits = (container.get("resources") or {}).get("limits") or {}
-            limit = str(limits.get(spec.gpu.resource_name))
-            return int(limit) if limit.isdecimal() else 0
+            return plain_count(limits.get(spec.gpu.resource_name)) or 0
     return count
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any, Final
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.api.spec import MAX_REPLICAS, JobSpec, ReplicaSpec
 from tfgpujob.api.template import part
 from tfgpujob.names import Role, Strategy
+
+_PLAIN: Final = re.compile(r"[0-9]{1,18}")
 
 
 def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
@@ -47,6 +51,11 @@ def several_processes(job: Job) -> bool:
     return any(processes(job.spec, role, replica) > 1 for role, replica in job.spec.replica_specs.items())
 
 
+def plain_count(limit: Any) -> int | None:
+    """A resource's limit as people write a number of GPUs. None for what is left to the API server, such as 1e0."""
+    return int(limit) if _PLAIN.fullmatch(str(limit)) else None
+
+
 def _memory(job: Job) -> Iterator[Invalid]:
     memory = job.spec.gpu.memory
     if memory.growth and memory.limit_mib is not None:
@@ -61,10 +70,9 @@ def _template_limit(job: Job) -> Iterator[Invalid]:
         if spec.strategy is Strategy.CUSTOM and spec.trainer is None and replica.gpus is spec.gpu.per_replica is None:
             continue  # nothing is known of the program, so its own limit is the only word on it
         place, container = template.spec.training_container() or ("", None)
-        limit = part(container, "resources", "limits", resource) if container else None
+        limit = plain_count(part(container, "resources", "limits", resource)) if container else None
         count = gpus(spec, role, replica)
-        # Other spellings of a number, such as 1e0, are left to the API server.
-        if limit is not None and str(limit).isdigit() and int(limit) != count:
+        if limit is not None and limit != count:
             field = f"spec.replicaSpecs.{role}.template.spec.{place}.resources.limits[{resource}]"
             fix = f"remove it, and set spec.replicaSpecs.{role}.gpus to what you want"
             yield Invalid(field, f"is {limit}, but gpus, gpu.perReplica or their default ask for {count}", fix)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import processes
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
-from tfgpujob.api.template import PodTemplate, items
+from tfgpujob.api.template import PodTemplate, items, part
 from tfgpujob.names import CONTAINER, GROUP, PORT, port_name
 
 _PREFIX = f"{GROUP}/"
@@ -85,13 +86,30 @@ def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
                 yield Invalid(f"{path}.spec.{place}.env[{index}]", f"{variable.name} is not yours to set", fix)
 
 
+def _shape(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    """Of what the operator adds to, so that it can. Any other wrong shape the API server refuses with the pod."""
+    found: list[tuple[str, Any, type]] = [("securityContext", part(template.spec, "securityContext"), dict)]
+    place, container = template.spec.training_container() or ("", None)
+    if container is not None:
+        found += [(f"{place}.resources", part(container, "resources"), dict)]
+        found += [(f"{place}.resources.limits", part(container, "resources", "limits"), dict)]
+        found += [(f"{place}.{name}", part(container, name), list) for name in ("ports", "volumeMounts")]
+    for where, value, kind in found:
+        if value is not None and not isinstance(value, kind):
+            what = "object" if kind is dict else "list of objects"
+            yield Invalid(f"{path}.spec.{where}", f"{value!r:.60} is no {what}", "write it as in a Pod")
+        for index, item in enumerate(value if kind is list and isinstance(value, list) else ()):
+            if not isinstance(item, Mapping):
+                yield Invalid(f"{path}.spec.{where}[{index}]", f"{item!r:.60} is no object", "write it as in a Pod")
+
+
 def _port(job: Job) -> Iterator[Invalid]:
     for role, template in job.templates.items():
         tasks = processes(job.spec, role, getattr(job.spec.replica_specs, role))
         ours = {port_name(number): number for number in range(PORT, PORT + tasks)}
         place, container = template.spec.training_container() or ("", None)
         for index, port in items(container, "ports") if container else ():
-            name, number = port.get("name"), port.get("containerPort")
+            name, number = str(port.get("name")), port.get("containerPort")
             if name in ours and number != ours[name]:
                 field = f"spec.replicaSpecs.{role}.template.spec.{place}.ports[{index}].name"
                 problem = f"{name} is the name of port {ours[name]}, on which the replicas find each other"
@@ -118,6 +136,7 @@ def _cel(rule: str, field: str, message: str) -> Cel:
     return Cel(at=f"spec.replicaSpecs.{EVERY_ROLE}.template", rule=rule, field=field, message=message)
 
 
+_NO_MODEL = "the schema keeps these fields as they are given, and CEL knows no field that the schema does not"
 _TWO_LISTS = "a list in a list, or a map: a cost limit would have to cap what people may write"
 
 RULES = (
@@ -157,6 +176,7 @@ RULES = (
     ),
     JobRule("template.own-labels", each_template(_own_labels), only_python=_TWO_LISTS),
     JobRule("template.own-env", each_template(_own_env), only_python=_TWO_LISTS),
+    JobRule("template.shape", each_template(_shape), only_python=_NO_MODEL),
     JobRule("template.port", _port, only_python=_TWO_LISTS),
     JobRule("template.duplicate-containers", each_template(_duplicates), only_python=_TWO_LISTS),
     JobRule("template.reserved-names", each_template(_reserved), only_python=_TWO_LISTS),
