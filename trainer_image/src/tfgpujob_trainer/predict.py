@@ -107,12 +107,11 @@ class _Figures:
     latencies: list[float] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, rows: int, seconds: float) -> int:
-        """Count one call; the number of calls so far."""
+    def add(self, rows: int, seconds: float) -> None:
+        """Count one call."""
         with self.lock:
             self.rows += rows
             self.latencies.append(seconds)
-            return len(self.latencies)
 
     @property
     def seconds(self) -> float:
@@ -210,7 +209,8 @@ class _Work:
                 return
             began = time.monotonic()
             yield model(x, count)
-            self._heart.beat(heartbeat.PREDICTING, self.figures.add(count, time.monotonic() - began))
+            self.figures.add(count, time.monotonic() - began)
+            self._heart.beat(heartbeat.PREDICTING)
 
     def _ahead(self, batches: Sequence[np.ndarray]) -> Iterator[tuple[Any, int]]:
         """x of each batch and its number of rows; the next ones are read meanwhile."""

@@ -39,9 +39,10 @@ class Watchdog:
             )
         if silent <= self._step_seconds * _GRACE:
             return None
+        after = f" after step {self._step}" if self._step else ""
         return Outcome(
             code=ExitCode.WATCHDOG,
             cause="ProgressDeadline",
-            message=f"no progress for {silent:.0f} s while {self._phase} after step {self._step}",
+            message=f"no progress for {silent:.0f} s while {self._phase}{after}",
             fix="raise trainer.watchdog.stepSeconds if a step may take this long",
         )
