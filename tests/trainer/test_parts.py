@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import uuid
@@ -80,6 +81,16 @@ def test_what_was_half_written_is_no_part_and_is_removed(tmp_path):
     assert results.missing(PARTS) == PARTS
     results.sweep(PARTS)
     assert not left.exists()
+
+
+def test_a_volume_without_links_is_named_with_what_to_do(tmp_path, monkeypatch):
+    def refuses(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuses)
+    with pytest.raises(ConfigError, match="this kind of volume has no links"):
+        claimed(lambda: Directory(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_writer_that_dies_before_the_last_byte_is_on_disk_leaves_no_part(tmp_path, monkeypatch):

@@ -27,7 +27,8 @@ TIMEOUT: Final = "TFGPU_GATE_TIMEOUT_SECONDS"
 """Environment: seconds after which the gate gives up."""
 TERMINATION_LOG: Final = "TFGPU_TERMINATION_LOG"
 
-EXIT_GAVE_UP: Final = 1
+EXIT_GAVE_UP: Final = 3
+"""Of its own: Python ends with 1 when it can't start, and that is no peer that is late."""
 EXIT_MISUSE: Final = 2
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 

@@ -38,7 +38,7 @@ ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 # Names inside a pod.
 CONTAINER: Final = "tensorflow"
 GATE_CONTAINER: Final = "tfgpu-peer-gate"
-GATE_GAVE_UP: Final = 1
+GATE_GAVE_UP: Final = 3
 """Exit code of the peer gate when its peers did not come in time."""
 PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222

@@ -51,7 +51,8 @@ def test_a_pod_of_ours() -> None:
 @pytest.mark.parametrize(
     ("container", "state", "gave_up"),
     [
-        (names.GATE_CONTAINER, {"terminated": {"exitCode": 1}}, True),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 3}}, True),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 1}}, False),
         (names.GATE_CONTAINER, {"terminated": {"exitCode": 0}}, False),
         (names.GATE_CONTAINER, {"terminated": {"exitCode": 143}}, False),
         (names.GATE_CONTAINER, {"running": {}}, False),

@@ -149,6 +149,15 @@ async def test_a_refusal_keeps_what_the_server_said(
         assert len(server.requests) == 1
 
 
+async def test_what_a_pod_answers_is_read_only_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        server.silent_after = "x" * 1000
+        with pytest.raises(ApiError, match="longer than 999 bytes"):
+            await cluster.send("GET", "/api/v1/namespaces/ns/pods/p:8080/proxy/progress", seconds=20, most_bytes=999)
+        server.silent_after, server.answer = "", {"step": 5}
+        assert await cluster.send("GET", "/api", most_bytes=999) == {"step": 5}
+
+
 async def test_nobody_is_followed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a pod answers through the API server's proxy must not make us ask something else with our rights."""
     async with talking(tmp_path, monkeypatch) as (server, cluster):

@@ -12,6 +12,7 @@ or one in an object store.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -27,6 +28,7 @@ from tfgpujob_trainer.exits import ConfigError
 
 COMMIT = "COMMIT"
 _RUN = "RUN.json"
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,10 @@ class Directory:
         temporary = self._write(name, content)
         try:
             (self._path / name).hardlink_to(temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise ConfigError(f"{self._path}: this kind of volume has no links", "set output.store") from error
         finally:
             temporary.unlink()
 

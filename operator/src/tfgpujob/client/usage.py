@@ -99,7 +99,7 @@ async def _ask(connection: Connection, namespace: str, pod: Pod) -> Report | int
     """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{PORT}/proxy/progress"
     try:
-        answer = await connection.send("GET", path, seconds=_ASK_SECONDS)
+        answer = await connection.send("GET", path, seconds=_ASK_SECONDS, most_bytes=report.MAX_BYTES)
     except ApiError as error:
         return error.code
     return report.parse(json.dumps(answer).encode())

@@ -46,16 +46,16 @@ class HttpAsk:
             host = f"[{ip}]" if isinstance(ip_address(ip), IPv6Address) else ip
             url = f"http://{host}:{self._port}/progress"
             async with self._session.get(url, allow_redirects=False) as answer:
-                return await _start_of(answer.content) if answer.status == 200 else None
+                return await start_of(answer.content, MAX_BYTES) if answer.status == 200 else None
         except (aiohttp.ClientError, OSError, ValueError):
             return None
 
 
-async def _start_of(content: aiohttp.StreamReader) -> bytes:
+async def start_of(content: aiohttp.StreamReader, most_bytes: int) -> bytes:
     """All of a short answer; of a long one enough to see that it is too long."""
     payload = b""
     async for chunk in content.iter_any():
         payload += chunk
-        if len(payload) > MAX_BYTES:
+        if len(payload) > most_bytes:
             break
     return payload

@@ -22,6 +22,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from tfgpujob.core.snapshot import Object
+from tfgpujob.shell.ask import start_of
 from tfgpujob.shell.ports import ApiError, Credentials, WatchEvent
 from tfgpujob.shell.settings import SettingsError
 
@@ -168,16 +169,23 @@ class Connection:
         body: Object | None = None,
         seconds: float = REQUEST_SECONDS,
         content_type: str | None = None,
+        most_bytes: int | None = None,
     ) -> Object:
-        """One request, and the object that answers it. `content_type` is JSON if None. Raises ApiError."""
+        """One request, and the object that answers it. `content_type` is JSON if None. Raises ApiError.
+
+        `most_bytes`: of the answer, where a pod gives it and may not be trusted; one that is longer is an error.
+        """
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
             response = await self._request(method, path, query, body, limits, content_type=content_type)
-            payload = await response.read()
+            payload = await (start_of(response.content, most_bytes) if most_bytes else response.read())
         except TimeoutError as error:
             raise ApiError(0, "Timeout", f"{method} {path}: no answer: {error or f'{seconds:g} s'}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
+        if most_bytes is not None and len(payload) > most_bytes:
+            response.close()
+            raise ApiError(0, "TooLong", f"{method} {path}: the answer is longer than {most_bytes} bytes")
         return _decoded(response.status, response.headers, payload)
 
     async def _request(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.local.folder import Folder
 
 
@@ -41,3 +44,8 @@ def test_starting_anew_on_a_claim_renames_what_this_kind_of_run_has_written(tmp_
     assert (train.output / "checkpoints").exists()
     assert train.set_aside() == [tmp_path / "runs/train.1", tmp_path / "runs/claims/out.1"]
     assert opened(tmp_path / "runs/train", "out").set_aside() == [tmp_path / "runs/train.2"], "nothing was in the claim"
+
+
+def test_a_job_that_is_named_like_the_claims_folder_does_not_get_it(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"runs/claims: the claims of all runs are in it"):
+        Folder(tmp_path / "runs/claims")

@@ -18,16 +18,21 @@ from tfgpujob.core.snapshot import Object
 RUNS: Final = Path("runs")
 """Where the folders of runs are, if nobody says otherwise."""
 
+CLAIMS: Final = "claims"
+"""Beside them."""
+
 
 class Folder:
     """`output` has checkpoints/, model.keras and run.json, or predictions/; `logs` a file a replica; `scratch` is ours.
 
-    `output` is `path` itself, unless the job names a claim.
+    `output` is `path` itself, unless the job names a claim. Raises CliError for a path that claims are in.
     """
 
     def __init__(self, path: Path, claim: str | None = None, *, predicts: bool = False) -> None:
+        if path.name == CLAIMS:
+            raise CliError(f"{path}: the claims of all runs are in it", "choose another folder with --dir")
         self.path = path
-        self.output = path if claim is None else path.parent / "claims" / claim
+        self.output = path if claim is None else path.parent / CLAIMS / claim
         self._written = self.output / ("predictions" if predicts else "checkpoints")
         self._predicts = predicts
         self.logs = path / "logs"
