@@ -192,8 +192,9 @@ class Kubelet:
         elif gate is None or self._resolve(pod, gate):
             self.start(pod)
         elif loop.time() - began >= float(_env(gate, "TFGPU_GATE_TIMEOUT_SECONDS")):
-            ended = {"name": names.GATE_CONTAINER, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
-            write_status(self.server, pod, phase="Failed", initContainerStatuses=[ended])
+            ended = {"terminated": {"exitCode": names.GATE_GAVE_UP, "reason": "Error"}}
+            gates = [{"name": names.GATE_CONTAINER, "state": ended}]
+            write_status(self.server, pod, phase="Failed", initContainerStatuses=gates)
         else:
             loop.call_later(GATE_PAUSE, self._if_alive, uid, lambda pod: self._begin(pod, began))
 

@@ -64,4 +64,11 @@ KEPT: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("delete", "a", "Orphan"),
         ("wait", 40.0),
     ),
+    "a job whose spec is not taken is not at rest while its pods are on their way": (
+        ("image", True),
+        ("create", "b", "predicting"),
+        ("wait", 9.0),
+        ("edit", "b", "other image"),
+        ("wait", 153.0),
+    ),
 }

@@ -219,7 +219,10 @@ class Story:
         if conditions.get("Accepted", {}).get("status") == "False":
             expected = ("InvalidSpec", "ImmutableFieldChanged")
             reason = conditions["Accepted"]["reason"]
-            return [] if reason in expected else [f"{name} is not accepted: {reason}, and nothing stands in its way"]
+            if reason not in expected:
+                return [f"{name} is not accepted: {reason}, and nothing stands in its way"]
+            starting = [p for p in alive if p["status"]["phase"] == "Pending"]
+            return [f"{name} is not accepted, and {len(starting)} of its pods are on their way"] if starting else []
         if (obj["spec"].get("runPolicy") or {}).get("suspend"):
             suspended = conditions.get("Suspended", {}).get("status") == "True" and not pods
             return [] if suspended else [f"{name} is to be suspended: {status.get('phase')}, {len(pods)} pods"]

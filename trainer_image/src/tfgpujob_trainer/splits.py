@@ -82,6 +82,7 @@ def agree_on_data(data: Source, peers: Peers) -> None:
     chief = json.loads(peers.from_chief(json.dumps(mine).encode()))
     if peers.count(mine == chief) == peers.workers:
         return
+    peers.part()
     if mine == chief:
         what = "another worker's data('train') differs from this one's; see that worker's log"
     elif mine["rows"] != chief["rows"]:
