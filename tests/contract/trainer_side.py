@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import asked, config, environment, exits
+from tfgpujob_trainer import asked, config, environment, exits, fields
 from tfgpujob_trainer.scoreboard import Scoreboard
 
 
@@ -49,7 +49,7 @@ def facts() -> dict[str, Any]:
         "defaults": smallest.to_json(),
         "ofTraining": config.OF_TRAINING,
         "volume": fullest.to_json()["code"]["volume"],
-        "configMap": [config.camel(field.name) for field in dataclasses.fields(mapped)],
+        "configMap": [fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 

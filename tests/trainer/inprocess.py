@@ -42,21 +42,12 @@ def train_here(
     make_model: Any,
     data: Any,
     *,
-    devices: int,
-    epochs: int | None,
-    batch: int,
-    seed: int,
-    output: Path | None = None,
-    store: str | None = None,
     validation: Any = None,
     callbacks: Any = None,
-    **more: Any,
+    **how: Any,
 ) -> Run:
-    """Train a model made by a function to the end; the run with its trained model."""
-    module = entrypoint(make_model, data, validation, callbacks)
-    return train_module(
-        module, devices=devices, epochs=epochs, batch=batch, seed=seed, output=output, store=store, **more
-    )
+    """Train a model made by a function to the end, as train_module does; the run with its trained model."""
+    return train_module(entrypoint(make_model, data, validation, callbacks), **how)
 
 
 def train_module(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, job, pod, told
+from tests.unit.shell.fakes import job, pod, told
+from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.snapshot import (
     Conclusion,
@@ -18,91 +18,12 @@ from tfgpujob.core.snapshot import (
     Delete,
     Event,
     Kind,
-    Object,
     Outcome,
     Refusal,
     Snapshot,
 )
-from tfgpujob.shell.events import Herald
-from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.ports import ApiError
-from tfgpujob.shell.queue import Queue
-from tfgpujob.shell.store import Key, Store
-from tfgpujob.shell.worker import Core, Worker
-
-KEY = Key("ns", "train")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CONFIG = Config(operator_image="o", trainer_image="t", operator_version="0")
-INTENT: Object = {"phase": "Pending", "attempt": 1}
-STATUS: Object = {"phase": "Starting", "attempt": 1}
-
-
-def create_pod(name: str) -> Create:
-    return Create(Kind.POD, pod(name, uid=f"uid-of-{name}"))
-
-
-@dataclass
-class Brain:
-    """A core that says what the test wants, and remembers what it was told."""
-
-    outcome: Outcome
-    conclusion: Conclusion = field(default_factory=Conclusion)
-    seen: list[Snapshot] = field(default_factory=list)
-    refusals: tuple[Refusal, ...] | None = None
-
-    def reconcile(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        self.seen.append(snapshot)
-        if self.outcome.lookups and set(self.outcome.lookups) <= snapshot.absent | {p.name for p in snapshot.pods}:
-            return Outcome()
-        return self.outcome
-
-    def announce(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion:
-        return Conclusion({**STATUS, "refused": [refusal.name for refusal in refusals]})
-
-    def conclude(
-        self,
-        snapshot: Snapshot,
-        outcome: Outcome,
-        refusals: tuple[Refusal, ...],
-        now: datetime,
-        config: Config,
-    ) -> Conclusion:
-        self.seen.append(snapshot)
-        self.refusals = refusals
-        return self.conclusion
-
-
-class Rig:
-    def __init__(self, brain: Brain, *objects: Object, job_known: Object | None = None) -> None:
-        self.brain = brain
-        self.cluster = FakeCluster(*objects)
-        self.store = Store()
-        self.queue = Queue(random=lambda: 0.0)
-        held = self.cluster.objects.get((Kind.JOB, "train"))
-        if held is not None:
-            self.store.put(Kind.JOB, job_known or held)
-        core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
-        self.herald = Herald(self.cluster, lambda: NOW)
-        self.worker = Worker(
-            self.cluster, self.store, self.queue, self.herald, core=core, now=lambda: NOW, metrics=Metrics()
-        )
-
-    def look(self) -> str:
-        """One look, and then the events that it led to."""
-
-        async def look_and_tell() -> str:
-            result = await self.worker.look(KEY)
-            await told(self.herald)
-            return result
-
-        return run(look_and_tell())
-
-    def refuse(self, call: str, error: ApiError) -> None:
-        def rule(made: str) -> None:
-            if made.startswith(call):
-                raise error
-
-        self.cluster.refuse = rule
+from tfgpujob.shell.worker import Core
 
 
 @pytest.fixture(autouse=True)
@@ -231,109 +152,6 @@ def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:
     rig.refuse("create", ApiError(0, "Timeout", "no answer"))
     for _ in range(4):
         assert rig.look() == "error"
-    assert brain.refusals is None
-
-
-@pytest.mark.parametrize(("hangs", "announced"), [(0.4, []), (0.6, ["train-worker-1"]), (40, ["train-worker-1"])])
-def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, announced: list[str]) -> None:
-    creates = tuple(create_pod(f"train-worker-{i}") for i in range(3))
-    brain = Brain(Outcome(intent=INTENT, creates=creates), Conclusion(status=STATUS))
-
-    async def main() -> Rig:
-        rig = Rig(brain, job())
-        create = rig.cluster.create
-
-        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
-            if body["metadata"]["name"] == "train-worker-0":
-                await asyncio.sleep(hangs)
-            return await create(kind, namespace, body)
-
-        rig.cluster.create = hang  # type: ignore[method-assign]
-        rig.refuse("create Pod train-worker-1", ApiError(403, "Forbidden", "no"))
-        looking = asyncio.create_task(rig.worker.look(KEY))
-        await asyncio.sleep(0.55)
-        assert rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused", []) == announced
-        assert await looking == "ok"
-        return rig
-
-    rig = run(main())
-    assert brain.refusals is not None
-    assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "concluded when all is answered"
-    assert rig.cluster.objects[Kind.JOB, "train"]["status"] == STATUS
-
-
-def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:
-    brain = Brain(Outcome(intent=INTENT, creates=tuple(create_pod(f"train-worker-{i}") for i in range(3))))
-
-    async def main() -> None:
-        rig = Rig(brain, job())
-        answered = [asyncio.Event() for _ in range(3)]
-        create = rig.cluster.create
-
-        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
-            await answered[int(body["metadata"]["name"][-1])].wait()
-            return await create(kind, namespace, body)
-
-        rig.cluster.create = hang  # type: ignore[method-assign]
-        rig.refuse("create Pod", ApiError(403, "Forbidden", "no"))
-        looking = asyncio.create_task(rig.worker.look(KEY))
-        shown: list[str] = []
-        for i in range(2):
-            answered[i].set()
-            shown.append(f"train-worker-{i}")
-            async with asyncio.timeout(30):
-                while rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused") != shown:
-                    await asyncio.sleep(0.01)
-        assert not looking.done()
-        looking.cancel()
-
-    run(main())
-
-
-def test_who_stops_writes_no_refusal_any_more() -> None:
-    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), create_pod("train-worker-1"))))
-
-    async def main() -> None:
-        rig = Rig(brain, job())
-        create, writing = rig.cluster.create, asyncio.Event()
-
-        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
-            if body["metadata"]["name"] == "train-worker-1":
-                await asyncio.Event().wait()
-            return await create(kind, namespace, body)
-
-        rig.cluster.create = hang  # type: ignore[method-assign]
-        rig.refuse("create Pod", ApiError(403, "Forbidden", "no"))
-        replace_status = rig.cluster.replace_status
-
-        async def hang_too(job: Object) -> Object:
-            if "refused" in job["status"]:
-                writing.set()
-                await asyncio.Event().wait()
-            return await replace_status(job)
-
-        rig.cluster.replace_status = hang_too  # type: ignore[method-assign]
-        looking = asyncio.create_task(rig.worker.look(KEY))
-        await asyncio.wait_for(writing.wait(), 30)
-        looking.cancel()
-        await asyncio.wait([looking], timeout=30)
-        assert looking.cancelled()
-        assert {*asyncio.all_tasks()} == {asyncio.current_task()}, "something still writes"
-
-    run(main())
-
-
-def test_a_refusal_beside_a_create_that_fails_is_shown_and_concludes_nothing() -> None:
-    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), create_pod("train-worker-1"))))
-    rig = Rig(brain, job())
-
-    def rule(call: str) -> None:
-        if call.startswith("create"):
-            raise ApiError(403, "Forbidden", "no") if call.endswith("1") else ApiError(0, "Timeout", "no answer")
-
-    rig.cluster.refuse = rule
-    assert rig.look() == "error"
-    assert rig.cluster.objects[Kind.JOB, "train"]["status"]["refused"] == ["train-worker-1"]
     assert brain.refusals is None
 
 

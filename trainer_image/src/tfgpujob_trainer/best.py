@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tfgpujob_trainer import config
-from tfgpujob_trainer.config import did_you_mean
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.progress import say
 from tfgpujob_trainer.resume import Resume
+from tfgpujob_trainer.words import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

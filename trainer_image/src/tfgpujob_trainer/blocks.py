@@ -19,9 +19,9 @@ import tensorflow as tf
 from keras.src.backend import AutocastScope, get_keras_mask, in_stateless_scope, set_keras_mask
 from keras.src.backend.common.name_scope import current_path
 
-from tfgpujob_trainer.config import did_you_mean
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.support import require
+from tfgpujob_trainer.words import did_you_mean
 
 _SAME_AGAIN = {"StatelessRandomGetAlg"}
 """Operations that TensorFlow counts as stateful, and that give the same result when they are run again."""

@@ -6,20 +6,16 @@ snake_case. An unknown key is an error with the nearest known one.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import json
 import re
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from tfgpujob_trainer.exits import ConfigError
-
-T = TypeVar("T")
+from tfgpujob_trainer.fields import build, camel, to_json
 
 
 def _require(ok: bool, message: str, fix: str = "") -> None:
@@ -267,7 +263,7 @@ class TrainerConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The config in the API's names, with every default filled in."""
-        return typing.cast("dict[str, Any]", _to_json(self))
+        return typing.cast("dict[str, Any]", to_json(self))
 
 
 OF_TRAINING = (
@@ -307,18 +303,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def camel(name: str) -> str:
-    """`global_batch_size` as the API writes it: `globalBatchSize`."""
-    head, *rest = name.split("_")
-    return head + "".join(part.title() for part in rest)
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`did you mean 'x'?`, or the list of what is known."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
-
-
 def load(path: Path, overrides: Sequence[str] = ()) -> TrainerConfig:
     """Read the JSON file and apply `a.b=c` overrides, whose values are JSON or else plain strings.
 
@@ -338,7 +322,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> TrainerConfig:
 
 def parse(data: Mapping[str, Any]) -> TrainerConfig:
     """Build the config from JSON values; raises ConfigError naming the field and the fix."""
-    return _build(TrainerConfig, data, "trainer")
+    return build(TrainerConfig, data, "trainer")
 
 
 def _override(data: dict[str, Any], override: str) -> None:
@@ -354,57 +338,3 @@ def _override(data: dict[str, Any], override: str) -> None:
         data[last] = json.loads(text)
     except ValueError:
         data[last] = text
-
-
-def _build(cls: type[T], data: Any, path: str) -> T:
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{path} is {json.dumps(data)}", "it must be an object")
-    fields = {camel(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
-    for key in data:
-        if key not in fields:
-            raise ConfigError(f"{path} has no field {key!r}", did_you_mean(key, list(fields)))
-    values = {
-        fields[key].name: _value(hints[fields[key].name], value, f"{path}.{key}")
-        for key, value in data.items()
-        if value is not None
-    }
-    required = [
-        name
-        for name, f in fields.items()
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
-    missing = [name for name in required if fields[name].name not in values]
-    if missing:
-        raise ConfigError(f"{path}.{missing[0]} is missing", f"add it; {path} needs {', '.join(required)}")
-    return cls(**values)
-
-
-def _value(hint: Any, value: Any, path: str) -> Any:
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):  # a Literal makes the latter
-        hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
-    if dataclasses.is_dataclass(hint):
-        return _build(typing.cast("type[Any]", hint), value, path)
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        if value not in choices:
-            raise ConfigError(f"{path} is {json.dumps(value)}", did_you_mean(str(value), choices))
-        return value
-    if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list):
-            raise ConfigError(f"{path} is {json.dumps(value)}", "it must be a list")
-        return tuple(_value(typing.get_args(hint)[0], part, f"{path}[{i}]") for i, part in enumerate(value))
-    kind = typing.get_origin(hint) or hint
-    wanted = (int, float) if kind is float else (kind,)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
-        names = {int: "a whole number", bool: "true or false", str: "a string", float: "a number"}
-        raise ConfigError(f"{path} is {json.dumps(value)}", f"it must be {names.get(kind, 'an object')}")
-    return value
-
-
-def _to_json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {camel(f.name): _to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value

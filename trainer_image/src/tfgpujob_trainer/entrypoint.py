@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tfgpujob_trainer.config import did_you_mean
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.words import did_you_mean
 
 BUILTINS = ("convnet", "digits", "resnet50", "transformer", "wide_and_deep")
 _OWN_SCRIPT = "run it as your own script: remove spec.trainer"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer.config import did_you_mean
 from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.words import did_you_mean
 
 ONE_DEVICE = "OneDevice"
 MIRRORED = "Mirrored"

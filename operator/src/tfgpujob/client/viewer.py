@@ -16,7 +16,6 @@ from tfgpujob.core.metadata import pod_name
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.pods import NON_ROOT_USER, Replica, build_pod
 from tfgpujob.core.snapshot import Object
-from tfgpujob.names import Role
 
 PORT: Final = 6006
 LIFETIME_SECONDS: Final = 8 * 3600
@@ -38,9 +37,9 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
         raise TensorBoardError(f"{job.name} has not been started, so it has written nothing", fix)
     directory = logdir or _directory(job)
     plan = Plan.from_status(status["plan"])
-    writer = Role.CHIEF if plan.counts.get(Role.CHIEF) else Role.WORKER
-    template = build_pod(job.raw, job.spec, plan, Replica(writer, 0, 1))["spec"]
-    mount, volume = _volume(job, template, directory, pod_name(job.name, writer, 0))
+    role, index = plan.chief()
+    template = build_pod(job.raw, job.spec, plan, Replica(role, index, 1))["spec"]
+    mount, volume = _volume(job, template, directory, pod_name(job.name, role, index))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -57,7 +56,7 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
             "activeDeadlineSeconds": LIFETIME_SECONDS,
             "affinity": _near(job),
             "automountServiceAccountToken": False,
-            "containers": [_container(image or plan.images[writer], directory, mount)],
+            "containers": [_container(image or plan.images[role], directory, mount)],
             "enableServiceLinks": False,
             "restartPolicy": "Never",
             "securityContext": _user(template.get("securityContext") or {}),

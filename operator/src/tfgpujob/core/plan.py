@@ -34,6 +34,10 @@ class Plan:
         """Every (role, index) of the attempt."""
         return tuple((role, index) for role, count in self.counts.items() for index in range(count))
 
+    def chief(self) -> ReplicaId:
+        """As TensorFlow has it: the replica of that role, or else worker 0."""
+        return (Role.CHIEF if self.counts.get(Role.CHIEF) else Role.WORKER, 0)
+
     def required(self) -> tuple[ReplicaId, ...]:
         """The pods without which the attempt can't run. Evaluators are never required."""
         return tuple((role, index) for role, index in self.pods() if role is not Role.EVALUATOR)

@@ -31,10 +31,11 @@ MOST_ASKED = 16
 
 def reporter(view: View) -> ReplicaId:
     """Who speaks for the job. Workers that predict end one by one, and each knows how far all are."""
-    if view.plan.counts.get(Role.CHIEF):
-        return (Role.CHIEF, 0)
-    workers = ((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
-    return next((worker for worker in workers if not view.succeeded(worker)), (Role.WORKER, 0))
+    chief = view.plan.chief()
+    if chief[0] is Role.CHIEF:
+        return chief
+    workers = (replica for replica in view.plan.pods() if replica[0] is Role.WORKER)
+    return next((worker for worker in workers if not view.succeeded(worker)), chief)
 
 
 def report_of(view: View, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:

@@ -24,7 +24,7 @@ def deciders(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
     workers = tuple((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
     if workers and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
         return workers
-    return ((Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0),)
+    return (view.plan.chief(),)
 
 
 def decided(spec: JobSpec, view: View) -> bool:

@@ -18,7 +18,7 @@ from tfgpujob.core.plan import Plan
 from tfgpujob.core.replica_status import ready_text, replica_statuses
 from tfgpujob.core.snapshot import Event, Outcome, Snapshot
 from tfgpujob.core.view import View, build_view
-from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.names import Condition, Phase, Reason
 
 
 def reconcile(snapshot: Snapshot, draft: Draft, problems: str) -> Outcome:
@@ -51,8 +51,7 @@ def _go_on(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
     view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
     draft.put("replicaStatuses", replica_statuses(view))
     draft.put("ready", ready_text(view))
-    decides = (Role.CHIEF if view.plan.counts.get(Role.CHIEF) else Role.WORKER, 0)
-    if draft.is_true(Condition.SUSPENDED) or view.succeeded(decides):
+    if draft.is_true(Condition.SUSPENDED) or view.succeeded(view.plan.chief()):
         # No clock runs: nothing does, or what decides is through and is told once the spec is mended.
         return Outcome(status=draft.done())
     due = active_deadline(policy, draft.fields)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.config import Data, did_you_mean
+from tfgpujob_trainer.config import Data
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.sources import files
 from tfgpujob_trainer.sources.arrays import arrays
 from tfgpujob_trainer.sources.base import Indexed, Rows, Source, batched, leaves
 from tfgpujob_trainer.sources.cached import MEMORY, Beat, Cached, read_once
 from tfgpujob_trainer.sources.stream import stream
+from tfgpujob_trainer.words import did_you_mean
 
 _KEYS = {
     "tfrecord": ("tfrecord", "parse", "augment"),

@@ -1,0 +1,100 @@
+"""A worker with a core that says what the test wants, on a cluster in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tests.harness.vtime import run
+from tests.unit.shell.fakes import FakeCluster, pod, told
+
+from tfgpujob.core.snapshot import (
+    Conclusion,
+    Config,
+    Create,
+    Kind,
+    Object,
+    Outcome,
+    Refusal,
+    Snapshot,
+)
+from tfgpujob.shell.events import Herald
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.ports import ApiError
+from tfgpujob.shell.queue import Queue
+from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.worker import Core, Worker
+
+KEY = Key("ns", "train")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG = Config(operator_image="o", trainer_image="t", operator_version="0")
+INTENT: Object = {"phase": "Pending", "attempt": 1}
+STATUS: Object = {"phase": "Starting", "attempt": 1}
+
+
+def create_pod(name: str) -> Create:
+    return Create(Kind.POD, pod(name, uid=f"uid-of-{name}"))
+
+
+@dataclass
+class Brain:
+    """A core that says what the test wants, and remembers what it was told."""
+
+    outcome: Outcome
+    conclusion: Conclusion = field(default_factory=Conclusion)
+    seen: list[Snapshot] = field(default_factory=list)
+    refusals: tuple[Refusal, ...] | None = None
+
+    def reconcile(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        self.seen.append(snapshot)
+        if self.outcome.lookups and set(self.outcome.lookups) <= snapshot.absent | {p.name for p in snapshot.pods}:
+            return Outcome()
+        return self.outcome
+
+    def announce(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion:
+        return Conclusion({**STATUS, "refused": [refusal.name for refusal in refusals]})
+
+    def conclude(
+        self,
+        snapshot: Snapshot,
+        outcome: Outcome,
+        refusals: tuple[Refusal, ...],
+        now: datetime,
+        config: Config,
+    ) -> Conclusion:
+        self.seen.append(snapshot)
+        self.refusals = refusals
+        return self.conclusion
+
+
+class Rig:
+    def __init__(self, brain: Brain, *objects: Object, job_known: Object | None = None) -> None:
+        self.brain = brain
+        self.cluster = FakeCluster(*objects)
+        self.store = Store()
+        self.queue = Queue(random=lambda: 0.0)
+        held = self.cluster.objects.get((Kind.JOB, "train"))
+        if held is not None:
+            self.store.put(Kind.JOB, job_known or held)
+        core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
+        self.herald = Herald(self.cluster, lambda: NOW)
+        self.worker = Worker(
+            self.cluster, self.store, self.queue, self.herald, core=core, now=lambda: NOW, metrics=Metrics()
+        )
+
+    def look(self) -> str:
+        """One look, and then the events that it led to."""
+
+        async def look_and_tell() -> str:
+            result = await self.worker.look(KEY)
+            await told(self.herald)
+            return result
+
+        return run(look_and_tell())
+
+    def refuse(self, call: str, error: ApiError) -> None:
+        def rule(made: str) -> None:
+            if made.startswith(call):
+                raise error
+
+        self.cluster.refuse = rule

@@ -1,0 +1,121 @@
+"""A refusal is shown while other creates have no answer, and concluded when all have."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.harness.vtime import run
+from tests.unit.shell.fakes import job
+from tests.unit.shell.rig import INTENT, KEY, STATUS, Brain, Rig, create_pod
+
+from tfgpujob.core.snapshot import (
+    Conclusion,
+    Kind,
+    Object,
+    Outcome,
+)
+from tfgpujob.shell.ports import ApiError
+
+
+@pytest.mark.parametrize(("hangs", "announced"), [(0.4, []), (0.6, ["train-worker-1"]), (40, ["train-worker-1"])])
+def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, announced: list[str]) -> None:
+    creates = tuple(create_pod(f"train-worker-{i}") for i in range(3))
+    brain = Brain(Outcome(intent=INTENT, creates=creates), Conclusion(status=STATUS))
+
+    async def main() -> Rig:
+        rig = Rig(brain, job())
+        create = rig.cluster.create
+
+        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
+            if body["metadata"]["name"] == "train-worker-0":
+                await asyncio.sleep(hangs)
+            return await create(kind, namespace, body)
+
+        rig.cluster.create = hang  # type: ignore[method-assign]
+        rig.refuse("create Pod train-worker-1", ApiError(403, "Forbidden", "no"))
+        looking = asyncio.create_task(rig.worker.look(KEY))
+        await asyncio.sleep(0.55)
+        assert rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused", []) == announced
+        assert await looking == "ok"
+        return rig
+
+    rig = run(main())
+    assert brain.refusals is not None
+    assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "concluded when all is answered"
+    assert rig.cluster.objects[Kind.JOB, "train"]["status"] == STATUS
+
+
+def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=tuple(create_pod(f"train-worker-{i}") for i in range(3))))
+
+    async def main() -> None:
+        rig = Rig(brain, job())
+        answered = [asyncio.Event() for _ in range(3)]
+        create = rig.cluster.create
+
+        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
+            await answered[int(body["metadata"]["name"][-1])].wait()
+            return await create(kind, namespace, body)
+
+        rig.cluster.create = hang  # type: ignore[method-assign]
+        rig.refuse("create Pod", ApiError(403, "Forbidden", "no"))
+        looking = asyncio.create_task(rig.worker.look(KEY))
+        shown: list[str] = []
+        for i in range(2):
+            answered[i].set()
+            shown.append(f"train-worker-{i}")
+            async with asyncio.timeout(30):
+                while rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused") != shown:
+                    await asyncio.sleep(0.01)
+        assert not looking.done()
+        looking.cancel()
+
+    run(main())
+
+
+def test_who_stops_writes_no_refusal_any_more() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), create_pod("train-worker-1"))))
+
+    async def main() -> None:
+        rig = Rig(brain, job())
+        create, writing = rig.cluster.create, asyncio.Event()
+
+        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
+            if body["metadata"]["name"] == "train-worker-1":
+                await asyncio.Event().wait()
+            return await create(kind, namespace, body)
+
+        rig.cluster.create = hang  # type: ignore[method-assign]
+        rig.refuse("create Pod", ApiError(403, "Forbidden", "no"))
+        replace_status = rig.cluster.replace_status
+
+        async def hang_too(job: Object) -> Object:
+            if "refused" in job["status"]:
+                writing.set()
+                await asyncio.Event().wait()
+            return await replace_status(job)
+
+        rig.cluster.replace_status = hang_too  # type: ignore[method-assign]
+        looking = asyncio.create_task(rig.worker.look(KEY))
+        await asyncio.wait_for(writing.wait(), 30)
+        looking.cancel()
+        await asyncio.wait([looking], timeout=30)
+        assert looking.cancelled()
+        assert {*asyncio.all_tasks()} == {asyncio.current_task()}, "something still writes"
+
+    run(main())
+
+
+def test_a_refusal_beside_a_create_that_fails_is_shown_and_concludes_nothing() -> None:
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), create_pod("train-worker-1"))))
+    rig = Rig(brain, job())
+
+    def rule(call: str) -> None:
+        if call.startswith("create"):
+            raise ApiError(403, "Forbidden", "no") if call.endswith("1") else ApiError(0, "Timeout", "no answer")
+
+    rig.cluster.refuse = rule
+    assert rig.look() == "error"
+    assert rig.cluster.objects[Kind.JOB, "train"]["status"]["refused"] == ["train-worker-1"]
+    assert brain.refusals is None
