@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -121,6 +121,102 @@ def test_what_the_template_mounts_there_is_what_is_shown(path: str) -> None:
     assert {**mount, "readOnly": True} in spec["containers"][0]["volumeMounts"]
     assert volume in spec["volumes"]
     assert spec["nodeSelector"] == {"pool": "gpu"}
+
+
+def with_template(pod_spec: Object, **trainer: Any) -> Job:
+    return started(
+        trainer={**TRAINER, "output": {}, **trainer}, replicaSpecs={"worker": {"template": {"spec": pod_spec}}}
+    )
+
+
+def mounted(*, env: Sequence[Object] = (), volume: Object | None = None, **mount: Any) -> Job:
+    """A job whose template mounts a volume where the trainer writes."""
+    container = {
+        "name": "tensorflow",
+        "env": [*env],
+        "volumeMounts": [{"name": "nfs", "mountPath": "/output", **mount}],
+    }
+    volumes = [{"name": "nfs", **(volume or {"nfs": {"server": "files", "path": "/"}})}]
+    return with_template({"containers": [container], "volumes": volumes})
+
+
+def field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "path"),
+    [
+        ("runs/$(TFGPU_JOB)/$(TFGPU_ATTEMPT).$(TFGPU_REPLICA_RESTART)", "runs/curves/3.2"),
+        ("$(POD)/$(WHO)", "curves-worker-0/by-ann$(POD)"),
+        ("$$(POD)-$(SPACE)$(ATTEMPT)", "$(POD)-team3"),
+    ],
+)
+def test_a_path_with_variables_is_the_one_that_the_jobs_pod_has(expression: str, path: str) -> None:
+    env = [
+        field("POD", "metadata.name"),
+        field("SPACE", "metadata.namespace"),
+        field("ATTEMPT", "metadata.labels['tfgpu.dev/attempt']"),
+        {"name": "WHO", "value": "by-ann$$(POD)"},
+    ]
+    made = mounted(env=env, subPathExpr=expression)
+    made.raw["status"].update(attempt=3, restartRecords=[{"role": "worker", "index": 0, "restarts": 2}])
+    mount = viewer_pod(made)["spec"]["containers"][0]["volumeMounts"][0]
+    assert mount == {"name": "nfs", "mountPath": "/output", "subPath": path, "readOnly": True}
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        field("WHERE", "spec.nodeName"),
+        {"name": "WHERE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "WHERE", "value": "$(FROM_A_CONFIG_MAP)"},
+    ],
+)
+def test_a_path_that_only_the_node_knows_is_refused(variable: Object) -> None:
+    with pytest.raises(TensorBoardError, match=r"a subPathExpr with WHERE, whose value only the node knows; use one"):
+        viewer_pod(mounted(env=[variable], subPathExpr="runs/$(WHERE)"))
+
+
+def test_a_volume_of_the_pods_own_is_read_through_its_claim() -> None:
+    spec = viewer_pod(mounted(volume={"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}))["spec"]
+    assert {"name": "nfs", "persistentVolumeClaim": {"claimName": "curves-worker-0-nfs"}} in spec["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "expected"),
+    [
+        ({}, {}, {"runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}),
+        ({}, {"runAsUser": 1001, "runAsGroup": 50}, {"runAsUser": 1001, "runAsGroup": 50}),
+        ({"runAsUser": 7, "fsGroup": 8}, {"runAsUser": 1001}, {"runAsUser": 1001, "fsGroup": 8}),
+        ({}, {"seLinuxOptions": {"level": "s0:c1,c2"}}, {"seLinuxOptions": {"level": "s0:c1,c2"}}),
+        (
+            {},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "p"}},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "p"}},
+        ),
+        (
+            {"seccompProfile": {"type": "Unconfined"}, "sysctls": [{"name": "a", "value": "b"}]},
+            {"seccompProfile": {"type": "Unconfined"}, "privileged": False},
+            {"seccompProfile": {"type": "RuntimeDefault"}},
+        ),
+    ],
+)
+def test_it_may_read_what_the_container_writes(of_pod: Object, of_container: Object, expected: Object) -> None:
+    """And passes Pod Security "restricted", whatever the training needs."""
+    template = {"securityContext": of_pod, "containers": [{"name": "tensorflow", "securityContext": of_container}]}
+    made = with_template(template, output={"claim": "out"})
+    context = viewer_pod(made)["spec"]["securityContext"]
+    assert {key: context[key] for key in expected} == expected
+    assert context["runAsNonRoot"] is True
+    assert not {"sysctls", "privileged"} & context.keys()
+
+
+def test_a_spec_that_was_spoilt_later_is_no_crash() -> None:
+    made = started()
+    made.raw["spec"]["replicaSpecs"] = {"worker": {"replicas": "many"}}
+    with pytest.raises(TensorBoardError, match="a spec that is refused; see tfgpu describe curves"):
+        viewer_pod(Job(made.raw))
 
 
 def test_an_own_program_says_where_its_events_are() -> None:

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tfgpujob import names
+from tfgpujob.api import JobSpec
 from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.job import Job
-from tfgpujob.core.metadata import pod_name
+from tfgpujob.client.volume import main_container, volume_of
+from tfgpujob.core import restart_records
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.pods import NON_ROOT_USER, Replica, build_pod
+from tfgpujob.core.restart_records import RestartRecord
 from tfgpujob.core.snapshot import Object
 
 PORT: Final = 6006
@@ -23,6 +26,16 @@ LIFETIME_SECONDS: Final = 8 * 3600
 _NAME: Final = "tensorboard"
 _TMP: Final = "/tmp"  # noqa: S108 - a volume of the pod's own: the rest of its disk is read-only
 _SCHEDULING: Final = ("imagePullSecrets", "nodeSelector", "serviceAccountName", "tolerations")
+_READING: Final = (
+    "fsGroup",
+    "fsGroupChangePolicy",
+    "runAsGroup",
+    "runAsUser",
+    "seLinuxOptions",
+    "seccompProfile",
+    "supplementalGroups",
+)
+"""What of a security context decides who may read a volume, and what a namespace may ask of every pod."""
 
 
 def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None) -> Object:
@@ -35,11 +48,14 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
     if not status.get("plan"):
         fix = f"wait for it: tfgpu wait {job.name} --for Running"
         raise TensorBoardError(f"{job.name} has not been started, so it has written nothing", fix)
+    spec = _spec(job)
     directory = logdir or _directory(job)
     plan = Plan.from_status(status["plan"])
     role, index = plan.chief()
-    template = build_pod(job.raw, job.spec, plan, Replica(role, index, 1))["spec"]
-    mount, volume = _volume(job, template, directory, pod_name(job.name, role, index))
+    restarts = restart_records.read(status).get((role, index), RestartRecord()).restarts
+    writer = build_pod(job.raw, spec, plan, Replica(role, index, status.get("attempt", 1), restarts))
+    template, context = writer["spec"], main_container(writer).get("securityContext") or {}
+    mount, volume = volume_of(writer, directory, bundled=spec.trainer is not None)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -59,11 +75,18 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
             "containers": [_container(image or plan.images[role], directory, mount)],
             "enableServiceLinks": False,
             "restartPolicy": "Never",
-            "securityContext": _user(template.get("securityContext") or {}),
+            "securityContext": _user(template.get("securityContext") or {}, context),
             "terminationGracePeriodSeconds": 1,
             "volumes": [volume, {"name": "tmp", "emptyDir": {}}],
         },
     }
+
+
+def _spec(job: Job) -> JobSpec:
+    try:
+        return job.spec
+    except ValueError as error:
+        raise TensorBoardError(f"{job.name} has a spec that is refused", f"see tfgpu describe {job.name}") from error
 
 
 def _directory(job: Job) -> str:
@@ -71,25 +94,6 @@ def _directory(job: Job) -> str:
         fix = "name it with --logdir, as the job's pods see it"
         raise TensorBoardError(f"{job.name} runs a program of its own, which may write its events anywhere", fix)
     return f"{job.spec.trainer.output.directory.rstrip('/')}/tensorboard"
-
-
-def _volume(job: Job, template: Mapping[str, Any], directory: str, pod: str) -> tuple[Object, Object]:
-    """The mount that holds the directory, and its volume."""
-    container = next(c for c in template["containers"] if c["name"] == names.CONTAINER)
-    mounts = [
-        m for m in container.get("volumeMounts") or () if f"{directory}/".startswith(f"{m['mountPath'].rstrip('/')}/")
-    ]
-    mount = max(mounts, key=lambda mount: len(mount["mountPath"]), default={"name": ""})
-    volumes = {volume["name"]: volume for volume in template.get("volumes") or ()}
-    volume = volumes.get(mount["name"], {"emptyDir": {}})
-    if "emptyDir" in volume:
-        claim = "name a claim in spec.trainer.output.claim" if job.spec.trainer else f"mount a claim at {directory}"
-        fix = (
-            f"{claim}; while the pod is there: "
-            f"kubectl cp -c {names.CONTAINER} {job.namespace}/{pod}:{directory} events && tensorboard --logdir events"
-        )
-        raise TensorBoardError(f"{job.name} keeps {directory} in its pods, where nobody else can read it", fix)
-    return {**mount, "readOnly": True}, volume
 
 
 def _near(job: Job) -> Object:
@@ -102,9 +106,13 @@ def _near(job: Job) -> Object:
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
-def _user(of_job: Mapping[str, Any]) -> Object:
-    """As the job's pods, so that it may read what they wrote."""
-    context = {"runAsUser": NON_ROOT_USER, "seccompProfile": {"type": "RuntimeDefault"}, **of_job}
+def _user(of_pod: Mapping[str, Any], of_container: Mapping[str, Any]) -> Object:
+    """As the program that writes the events, whose container may say other than its pod, so that it may read them."""
+    wanted = {key: context[key] for context in (of_pod, of_container) for key in _READING if key in context}
+    context = {"runAsUser": NON_ROOT_USER, **wanted}
+    if context.get("seccompProfile", {}).get("type") != "Localhost":
+        # The training may need to be unconfined; TensorBoard does not.
+        context["seccompProfile"] = {"type": "RuntimeDefault"}
     return {**context, "runAsNonRoot": context["runAsUser"] != 0}
 
 

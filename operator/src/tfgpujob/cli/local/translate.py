@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from tfgpujob.cli.local.devices import Devices
 from tfgpujob.cli.local.folder import Folder
 from tfgpujob.cli.local.ports import Ports
 from tfgpujob.cli.local.process import Launch
+from tfgpujob.core.expansion import expanded
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Role
 
 TRAINER_MODULE: Final = "tfgpujob_trainer.main"
-_REFERENCE: Final = re.compile(r"\$\$|\$\((\w+)\)")
 _DEFAULT_GRACE_SECONDS: Final = 30
 _THREADS: Final = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
 
@@ -99,7 +98,7 @@ def _remounted(value: Any, mounts: Mapping[str, str]) -> Any:
 
 def _own_command(container: Mapping[str, Any], here: Here, environment: Mapping[str, str]) -> list[str]:
     command = here.command or [*container.get("command", ()), *container.get("args", ())]
-    return [_expanded(word, environment) for word in command]
+    return [expanded(word, environment.get) for word in command]
 
 
 def _inherited(here: Here) -> dict[str, str]:
@@ -116,15 +115,5 @@ def _variables(container: Mapping[str, Any], ports: Ports) -> dict[str, str]:
     found: dict[str, str] = {}
     for variable in container.get("env", ()):
         if "value" in variable:
-            found[variable["name"]] = ports.translated(_expanded(variable["value"], found))
+            found[variable["name"]] = ports.translated(expanded(variable["value"], found.get))
     return found
-
-
-def _expanded(text: str, known: Mapping[str, str]) -> str:
-    """$(NAME) replaced, as Kubernetes does it; an unknown one stays, and $$ is a dollar sign."""
-
-    def value(found: re.Match[str]) -> str:
-        name = found.group(1)
-        return "$" if name is None else known.get(name, found.group())
-
-    return _REFERENCE.sub(value, text)
