@@ -139,6 +139,18 @@ def training(job_name: str) -> When:
     return when
 
 
+def restarted(pod_name: str) -> When:
+    """The replica runs, and not for the first time in its attempt."""
+
+    def when(world: World) -> bool:
+        pod = world.server.objects.get(("Pod", NAMESPACE, pod_name))
+        if pod is None or pod["status"]["phase"] != "Running":
+            return False
+        return bool(pod["metadata"]["labels"][names.LABEL_REPLICA_RESTART] != "0")
+
+    return when
+
+
 def ended(job_name: str, count: int) -> When:
     return lambda world: len([pod for pod in world.pods(job_name) if finished(pod)]) >= count
 

@@ -7,6 +7,7 @@ from tests.harness.scenario import (
     Step,
     after,
     apply,
+    at_once,
     counts,
     created,
     delete,
@@ -14,6 +15,8 @@ from tests.harness.scenario import (
     finish,
     job,
     quota,
+    refuse,
+    restarted,
     shows,
     training,
     vanish,
@@ -32,6 +35,7 @@ from tests.harness.scenarios.common import (
     once_it_runs,
     submit,
 )
+from tests.harness.scenarios.refusals import reject
 
 LOSSES = (
     Scenario(
@@ -113,6 +117,18 @@ REPLICAS = (
             Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
         ),
         ends={"worker-1": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="worker-refused-for-good",
+        script=(
+            submit(SERVERS),
+            *once_it_runs(refuse(reject("train-worker-1"))),
+            Step(at_once, finish("train-worker-1", 137)),
+            Step(shows("train", "Accepted", "False", "TemplateRefused"), finish("train-worker-0", 137)),
+            Step(restarted("train-worker-0"), finish("train-chief-0", 0)),
+        ),
+        ends=FOREVER,
         phases=SUCCEEDED,
     ),
     Scenario(

@@ -14,6 +14,7 @@ from tests.harness.scenario import (
     created,
     delete,
     edit,
+    finish,
     foreign_pod,
     foreign_service,
     job,
@@ -32,13 +33,21 @@ from tfgpujob import names
 from tfgpujob.shell.ports import ApiError
 
 
-def forbid(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
+def refuse_pod(pod: str, error: ApiError) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
     def rule(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
-        if (verb, kind, obj["metadata"]["name"]) == ("create", "Pod", pod):
-            return ApiError(403, "Forbidden", f'pods "{pod}" is forbidden: violates the policy "baseline"')
-        return None
+        return error if (verb, kind, obj["metadata"]["name"]) == ("create", "Pod", pod) else None
 
     return rule
+
+
+def forbid(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
+    error = ApiError(403, "Forbidden", f'pods "{pod}" is forbidden: violates the policy "baseline"')
+    return refuse_pod(pod, error)
+
+
+def reject(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
+    """An admission policy that calls the pod itself wrong."""
+    return refuse_pod(pod, ApiError(422, "Invalid", f'Pod "{pod}" is invalid: spec: denied by the policy "baseline"'))
 
 
 _MISFIT = {
@@ -62,6 +71,10 @@ _WHO_WAS_MISSING = {
         "replicaStatuses/worker/failed",
     )
 }
+
+
+_LABELLED = {names.LABEL_JOB_NAME: "train"}
+_WATCHED = job("train", "Mirrored", worker=1, evaluator=1)
 
 
 def _add_a_gpu(world: World) -> None:
@@ -142,10 +155,21 @@ REFUSALS = (
     Scenario(
         name="foreign-labelled-pod",
         script=(
-            Step(at_once, then(apply(foreign_pod("train-worker-1", **{names.LABEL_JOB_NAME: "train"})), apply(MWM))),
+            Step(at_once, then(apply(foreign_pod("train-worker-1", **_LABELLED)), apply(MWM))),
             Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
             Step(after(8), delete("Pod", "train-worker-1")),
         ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="foreign-evaluator",
+        script=(
+            Step(at_once, then(apply(foreign_pod("train-evaluator-0", **_LABELLED)), apply(_WATCHED))),
+            Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
+            Step(shows("train", "Running", "True"), delete("Pod", "train-evaluator-0")),
+            Step(shows("train", "Accepted", "True"), finish("train-worker-0", 0)),
+        ),
+        ends={"evaluator": (None,), "worker": (None,)},
         phases=SUCCEEDED,
     ),
     Scenario(

@@ -199,3 +199,88 @@ def test_a_worker_that_is_refused_for_long_keeps_no_other_from_starting_again() 
     world.refuse = lambda _: None
     world.advance(minutes=6)
     assert "train-worker-1" in world.pods
+
+
+def test_a_worker_whose_template_is_refused_waits_alone() -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=3, ps=1))
+    world.settle()
+    world.ready()
+    refused = {"train-worker-1", "train-worker-2"}
+    world.refuse = lambda create: (422, "no") if create.name in refused else None
+    world.exits("train-worker-1", 137)
+    world.advance(seconds=15)
+    world.exits("train-worker-2", 137)
+    world.advance(seconds=5)
+    world.exits("train-worker-0", 137)
+    world.advance(seconds=15)
+    assert set(world.pods) == {"train-chief-0", "train-ps-0", "train-worker-0"}
+    assert world.condition("Accepted") == "False/TemplateRefused"
+    world.ready("train-worker-0")
+    tries = world.tries
+    world.advance(hours=5)
+    assert (world.tries, world.phase) == (tries, "Running"), "only an edit helps"
+    refused.clear()
+    world.exits("train-chief-0", 137)
+    world.advance(seconds=15)
+    world.ready()
+    world.advance(seconds=15)
+    assert len(world.pods) == 5
+    assert (world.condition("Accepted"), world.condition("Running")) == ("True/Valid", "True/AllReady")
+
+
+def test_who_waits_for_room_does_not_wait_for_an_edit_of_another() -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=3, ps=1))
+    world.settle()
+    world.ready()
+    answers = {"train-worker-1": (422, "no"), "train-worker-2": (403, "exceeded quota: q")}
+    world.refuse = lambda create: answers.get(create.name)
+    world.exits("train-worker-1", 137)
+    world.exits("train-worker-2", 137)
+    world.advance(hours=1)
+    tries = world.tries
+    world.advance(hours=1)
+    assert 60 <= world.tries - tries < 250
+    assert world.condition("Accepted") == "False/TemplateRefused"
+    del answers["train-worker-2"]
+    world.advance(seconds=75)
+    assert "train-worker-2" in world.pods
+    tries = world.tries
+    world.advance(hours=1)
+    assert world.tries - tries <= 1, "what is left waits for an edit"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_an_evaluator_whose_name_is_taken_keeps_nobody_from_starting(labelled: bool) -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    taken = {"name": "train-evaluator-0", "labels": {"tfgpu.dev/job-name": "train"} if labelled else {}}
+    world.put(Kind.POD, {"metadata": taken})
+    world.ready("train-worker-0", "train-worker-1")
+    assert world.phase == "Running"
+    assert world.condition("Accepted") == "False/NameTaken"
+    assert "the pod train-evaluator-0 belongs to somebody else" in world.message("Accepted")
+    tries, writes = world.tries, len(world.writes)
+    world.advance(hours=1)
+    assert 60 < world.tries - tries < 200
+    assert len(world.writes) - writes < 200
+    world.exits("train-worker-1", 137)
+    world.advance(seconds=15)
+    world.ready("train-worker-0", "train-worker-1")
+    assert (world.phase, world.status["attempt"]) == ("Running", 2)
+    world.remove(Kind.POD, "train-evaluator-0")
+    world.advance(seconds=60)
+    assert world.condition("Accepted") == "True/Valid"
+    assert len(world.pods) == 3
+
+
+def test_a_start_never_waits_for_the_evaluator_that_was_refused_with_a_worker() -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    answers = {"train-evaluator-0": (422, "no"), "train-worker-1": (403, "exceeded quota: q")}
+    world.refuse = lambda create: answers.get(create.name)
+    world.settle()
+    assert world.status["retry"]["object"] == "train-worker-1"
+    assert world.pods == []
+    del answers["train-worker-1"]
+    world.advance(minutes=2)
+    world.ready()
+    assert (world.phase, world.pods) == ("Running", ["train-worker-0", "train-worker-1"])
+    assert "disruptions" not in world.status

@@ -100,7 +100,9 @@ class RetryStatus(StatusModel):
     refusals: NotNegative | None = None
     """How often it failed in a row. The delay before the next try doubles with each."""
     object: str | None = None
-    """The object that was refused: it goes first and alone at the next try."""
+    """The object that was refused: it goes first and alone at the next try of a start."""
+    others: list[str] | None = None
+    """What else was refused while the attempt runs, and waits as well."""
 
 
 class ProgressStatus(StatusModel):

@@ -25,8 +25,9 @@ def complete(case: Case, *, licensed: bool) -> Outcome:
     """Creates what the attempt lacks. `licensed`: the status in the cluster names this attempt already."""
     draft = case.draft
     waits_until = start.not_before(draft)
-    held = (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft))
-    if held and not start.holds_only_an_evaluator(draft):
+    waits = (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft))
+    held = start.refused_last(draft) if waits else frozenset()
+    if waits and (not draft.is_true(Condition.CREATED) or case.job["metadata"]["name"] in held):
         return _wait(case, waits_until, licensed=licensed)
     taken = _taken_by_others(case)
     if taken is not None:
@@ -36,7 +37,7 @@ def complete(case: Case, *, licensed: bool) -> Outcome:
     blocker = _in_the_way(case)
     if blocker:
         return _wait_for(case, blocker, licensed=licensed)
-    return _create_beside(case, waits_until) if held else _create(case, licensed=licensed)
+    return _create_beside(case, waits_until, held) if held else _create(case, licensed=licensed)
 
 
 def release(snapshot: Snapshot, draft: Draft, view: View, found: Problem, next_plan: Plan) -> Outcome:
@@ -71,10 +72,13 @@ def has_service(case: Case) -> bool:
 
 
 def _taken_by_others(case: Case) -> Problem | None:
+    """What nobody is created beside. In a complete attempt that is the service alone: a pod is refused by itself."""
     service = case.snapshot.service
     if service and service_ownership(service, case.job["metadata"]["uid"]) is Ownership.FOREIGN:
         return start.name_taken(Kind.SERVICE, service.name)
-    return start.name_taken(Kind.POD, case.view.foreign[0].name) if case.view.foreign else None
+    required = {case.view.name(replica) for replica in case.plan.required()}
+    taken = [pod.name for pod in case.view.foreign if pod.name in required]
+    return start.name_taken(Kind.POD, taken[0]) if taken and not case.draft.is_true(Condition.CREATED) else None
 
 
 def _in_the_way(case: Case) -> str:
@@ -96,9 +100,9 @@ def _wait(case: Case, until: datetime | None, *, licensed: bool) -> Outcome:
     return replace(waiting, intent=None if licensed else waiting.status, deletes=deletes)
 
 
-def _create_beside(case: Case, waits_until: datetime | None) -> Outcome:
-    """Others start again beside an evaluator that was refused; what is said of it stands."""
-    creates = tuple(create for create in _missing_objects(case) if not is_evaluator(create))
+def _create_beside(case: Case, waits_until: datetime | None, held: frozenset[str]) -> Outcome:
+    """Others start again beside those that were refused; what is said of these stands."""
+    creates = tuple(create for create in _missing_objects(case) if create.name not in held)
     return replace(case.waiting(waits_until, *_due_again(case)), creates=creates)
 
 

@@ -11,6 +11,7 @@ and besides                               pods stuck on a dead node           â†
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -92,12 +93,18 @@ def _conclude(
         return _write_if_worth(snapshot, outcome, outcome.status, now)
 
     draft = Draft(job, now)
-    found = start.problem(refusals, job["metadata"]["uid"], draft.attempt)
+    only_optional = _all_optional(outcome, refusals)
+    goes_on = draft.is_true(Condition.CREATED) or only_optional
+    if not goes_on:
+        # What is tried first and alone the next time must be one that the others wait for.
+        refusals = tuple(refusal for refusal in refusals if not _all_optional(outcome, (refusal,)))
+    uid = job["metadata"]["uid"]
+    found = start.problem(refusals, uid, draft.attempt)
     if found is None:
         # An old object of ours still has the name: its going is an event, and this is in case that is missed.
         return Conclusion(requeue_at=now + timedelta(seconds=1))
-    if draft.is_true(Condition.CREATED) or _all_optional(outcome, refusals):
-        return _go_on_without(job, outcome.status, found, now)
+    if goes_on:
+        return _go_on_without(job, outcome, found, start.problems(refusals, uid, draft.attempt), now)
     spec = parsed_spec(job, config)
     assert isinstance(spec, JobSpec), "only a valid job gets anything created"
     if start.fails_at_once(spec.run_policy) and found.reason is not Reason.NAME_TAKEN:
@@ -121,12 +128,17 @@ def _is_known(draft: Draft, found: start.Problem) -> bool:
     return found.reason in {draft.reason(found.condition), draft.reason(Condition.CREATED)}
 
 
-def _go_on_without(job: Object, intended: Object, found: start.Problem, now: datetime) -> Conclusion:
+def _go_on_without(
+    job: Object, outcome: Outcome, found: start.Problem, problems: Sequence[start.Problem], now: datetime
+) -> Conclusion:
     """What runs is worth more than what is missing: say so, and try again."""
-    found = replace(found, message=found.while_running or found.message)
+    assert outcome.status is not None
+    caps = [problem.retry_cap for problem in problems if problem.retry_cap is not None]
+    found = replace(found, message=found.while_running or found.message, retry_cap=min(caps, default=None))
     before = Draft(job, now)
-    draft = Draft({**job, "status": {**intended, "retry": before.fields.get("retry")}}, now)
-    start.go_on_without(draft, found)
+    draft = Draft({**job, "status": {**outcome.status, "retry": before.fields.get("retry")}}, now)
+    not_tried = start.refused_last(before) - {create.name for create in outcome.creates}
+    start.go_on_without(draft, found, not_tried | {problem.object for problem in problems})
     known = _is_known(before, found)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
     return Conclusion(draft.done(), events, start.not_before(draft))

@@ -7,6 +7,7 @@ with the moment before which it must not begin, and the pods of the old one, now
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.snapshot import Kind, Pod, Refusal
 from tfgpujob.core.view import View
-from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.names import Condition, Phase, Reason
 
 
 def begin(draft: Draft, plan: Plan, *, not_before: datetime | None = None, refusals: int = 0, first: str = "") -> None:
@@ -37,11 +38,12 @@ def begin(draft: Draft, plan: Plan, *, not_before: datetime | None = None, refus
     draft.put("ready", f"0/{len(plan.required())}")
 
 
-def _retry(not_before: datetime | None, refusals: int, first: str) -> dict[str, Any] | None:
+def _retry(not_before: datetime | None, refusals: int, first: str, others: Iterable[str] = ()) -> dict[str, Any] | None:
     fields = {
         "notBefore": timestamp(not_before) if not_before else None,
         "refusals": refusals or None,
         "object": first or None,
+        "others": sorted(others) or None,
     }
     return {key: value for key, value in fields.items() if value is not None} or None
 
@@ -57,16 +59,16 @@ def not_before(draft: Draft) -> datetime | None:
     return moment(text) if text else None
 
 
-def holds_only_an_evaluator(draft: Draft) -> bool:
-    """What is tried again later is no replica that the others need."""
-    refused = (draft.fields.get("retry") or {}).get("object", "")
-    return draft.is_true(Condition.CREATED) and _role_of(refused) == Role.EVALUATOR
+def refused_last(draft: Draft) -> frozenset[str]:
+    """Names of the objects that are tried again later, or only after an edit."""
+    retry = draft.fields.get("retry") or {}
+    return frozenset(name for name in (retry.get("object"), *retry.get("others", ())) if name)
 
 
 def waits_for_edit(draft: Draft) -> bool:
     """The template was refused: only another template helps, until somebody else starts again and all is tried anew."""
-    refused = (draft.fields.get("retry") or {}).get("object")
-    return bool(refused) and draft.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
+    waits = bool(refused_last(draft)) and not_before(draft) is None
+    return waits and draft.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,13 @@ class Problem:
 
 def problem(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> Problem | None:
     """The refusal to report: the one that needs a person most. None if all that is needed is patience."""
-    problems = [p for p in (_problem(refusal, job_uid, attempt) for refusal in refusals) if p is not None]
-    return min(problems, key=lambda p: (p.retry_cap is not None, p.condition != Condition.ACCEPTED), default=None)
+    found = problems(refusals, job_uid, attempt)
+    return min(found, key=lambda p: (p.retry_cap is not None, p.condition != Condition.ACCEPTED), default=None)
+
+
+def problems(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> list[Problem]:
+    """Of all refusals that need more than patience."""
+    return [p for p in (_problem(refusal, job_uid, attempt) for refusal in refusals) if p is not None]
 
 
 def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
@@ -126,7 +133,7 @@ def name_taken(kind: Kind, name: str) -> Problem:
         f"metadata.name: the {kind.lower()} {name} belongs to somebody else. "
         f"Delete or rename that {kind.lower()}, or give this job another name; it is checked again until then."
     )
-    return Problem(Condition.ACCEPTED, Reason.NAME_TAKEN, message, name, 30)
+    return Problem(Condition.ACCEPTED, Reason.NAME_TAKEN, message, name, 30, f"{message} What runs goes on.")
 
 
 def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
@@ -154,10 +161,16 @@ def release(draft: Draft, plan: Plan, found: Problem, *, created_some: bool) -> 
     draft.set_phase(Phase.PENDING)
 
 
-def go_on_without(draft: Draft, found: Problem) -> None:
-    """Writes that an attempt whose required pods are all created lacks something, and when that is tried again."""
+def go_on_without(draft: Draft, found: Problem, others: Iterable[str] = ()) -> None:
+    """Writes that an attempt whose required pods are all created lacks something, and when that is tried again.
+
+    `others`: what waits together with `found.object`. Who needs no edit is not made to wait for one.
+    """
     wait, refusals = _next_try(draft, found)
-    draft.put("retry", _retry(wait, refusals, found.object))
+    due = not_before(draft)
+    if wait is None and due is not None and due > draft.now:
+        wait = due
+    draft.put("retry", _retry(wait, refusals, found.object, {*others} - {found.object}))
     if found.condition is Condition.ACCEPTED:
         draft.set(Condition.ACCEPTED, False, found.reason, found.message)
     else:
