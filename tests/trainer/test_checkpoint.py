@@ -179,6 +179,15 @@ def test_a_save_that_failed_ends_the_run_at_the_next_one(slow, tmp_path, said):
     assert published == []
 
 
+def test_the_sums_of_the_metrics_come_back_in_their_order(slow):
+    store, resume, _ = slow
+    store.go_on.set()
+    sums = [np.float32(i) for i in range(12)]
+    resume.save(ALONE, 7, {"identity": {}}, sums)
+    resume.wait()
+    assert resume.restore(ALONE)[1] == sums
+
+
 def small(rate, units=3):
     x = keras.Input((6,), name="x")
     hidden = keras.layers.BatchNormalization(name="norm")(x)

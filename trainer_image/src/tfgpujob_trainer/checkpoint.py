@@ -60,9 +60,9 @@ class Saved:
     state: Mapping[str, Any]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every variable by name."""
+        """Every variable by name, in the order of the names: TensorFlow lists them in any."""
         reader = tf.train.load_checkpoint(str(self.path / _PREFIX))
-        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
 
 
 class Store:
