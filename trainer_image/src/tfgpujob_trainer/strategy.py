@@ -26,6 +26,8 @@ from tfgpujob_trainer.gpus import Gpu, choose, describe, memory_mib
 from tfgpujob_trainer.words import counted
 
 Say = Callable[[str], None]
+_NONE = "-1"
+"""As CUDA_VISIBLE_DEVICES: whoever started this task wants it on the CPU, as a local run does, which has said so."""
 
 
 def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> list[str]:
@@ -38,13 +40,13 @@ def prepare(env: Environment, *, seed: int, deterministic: bool, say: Say) -> li
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     physical = tf.config.list_physical_devices("GPU")
-    visible = _described(physical)
+    visible, hidden_by = _described(physical), os.environ.get("CUDA_VISIBLE_DEVICES")
     used: Sequence[Gpu] = ()
     if visible or tf.test.is_built_with_cuda():
-        used = choose(visible, env, hidden_by=os.environ.get("CUDA_VISIBLE_DEVICES"))
+        used = choose(visible, env, hidden_by=hidden_by)
         tf.config.set_visible_devices(physical[: len(used)], "GPU")
         _set_memory(physical[: len(used)], env)
-    elif env.gpus:
+    elif env.gpus and hidden_by != _NONE:
         say(f"CPU build of TensorFlow: {counted(env.gpus, 'granted GPU is', 'granted GPUs are')} not used")
     several = env.strategy in (ONE_DEVICE, MIRRORED, CUSTOM)
     devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(env.gpus or 1 if several else 1)

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.local.devices import Devices, share_out
 from tfgpujob.cli.local.folder import Folder
@@ -92,11 +94,11 @@ def test_what_the_shell_says_of_another_job_is_not_inherited(tmp_path: Path) -> 
     assert "TF_CONFIG" not in environment
 
 
-def devices(visible: tuple[str, ...], **spec: Any) -> Devices:
+def devices(visible: tuple[str, ...], *, cpu_build: bool = False, **spec: Any) -> Devices:
     whole = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}, "trainer": TRAINER, **spec}
     parsed = parse_job({"metadata": {"name": "a"}, "spec": whole})
     assert isinstance(parsed, JobSpec), parsed
-    return share_out(parsed, resolve(parsed, CONFIG), visible)
+    return share_out(parsed, resolve(parsed, CONFIG), visible, cpu_build=cpu_build)
 
 
 def test_each_gpu_goes_to_one_replica() -> None:
@@ -108,9 +110,33 @@ def test_each_gpu_goes_to_one_replica() -> None:
     ]
 
 
-def test_too_few_gpus_are_given_to_nobody_and_that_is_said() -> None:
-    found = devices(("0",))
-    assert found.note == "the job asks for 2 × nvidia.com/gpu and 1 GPU is here: it runs on the CPU"
+AMD = {"gpu": {"resourceName": "amd.com/gpu"}, "replicaSpecs": {"chief": {}, "worker": {"gpus": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("visible", "spec", "obstacle", "granted"),
+    [
+        ((), {}, "no GPU is here", "each worker gets 1 GPU"),
+        (("0",), {"gpu": {"perReplica": 2}}, "the job's 4 GPUs are more than the 1 here", "each worker gets 2 GPUs"),
+        (
+            ("0", "1"),
+            {"cpu_build": True},
+            "the TensorFlow here is built for CPUs ('tfgpujob[local-gpu]' brings the one for GPUs)",
+            "each worker gets 1 GPU",
+        ),
+        (
+            ("0", "1", "2"),
+            AMD,
+            "amd.com/gpu is granted by clusters alone",
+            "the chief gets 1 × amd.com/gpu, the worker gets 2 × amd.com/gpu",
+        ),
+    ],
+)
+def test_too_few_gpus_are_given_to_nobody_and_that_is_said_once(
+    visible: tuple[str, ...], spec: dict[str, Any], obstacle: str, granted: str
+) -> None:
+    found = devices(visible, **spec)
+    assert found.note == f"runs on the CPU, as {obstacle}; in a cluster {granted}"
     assert found.environment((Role.WORKER, 0))["CUDA_VISIBLE_DEVICES"] == "-1"
 
 

@@ -29,29 +29,53 @@ class Devices:
         if mine:
             return {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
         # A CPU build takes logical devices for the GPUs it was promised; a GPU build would look for real ones.
-        return {"CUDA_VISIBLE_DEVICES": "-1", **({} if _is_cpu_build() else {"TFGPU_GPUS": "0"})}
+        return {"CUDA_VISIBLE_DEVICES": "-1", **({} if is_cpu_build() else {"TFGPU_GPUS": "0"})}
 
 
-def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...]) -> Devices:
-    """`visible`: the GPUs here. All replicas get what they ask for, or all compute on the CPU."""
+def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build: bool = False) -> Devices:
+    """`visible`: the GPUs here; `cpu_build`: the TensorFlow here uses none.
+
+    All replicas get what they ask for, or all compute on the CPU.
+    """
     specs = replica_specs(spec)
     wants = {(role, index): gpus(spec, role, specs[role]) for role, index in plan.pods()}
     total = sum(wants.values())
     if not total:
         return Devices({})
-    if total > len(visible) or spec.gpu.resource_name != _NVIDIA:
-        here = counted(len(visible), "GPU") if visible else "no GPU"
-        return Devices(
-            {}, f"the job asks for {total} × {spec.gpu.resource_name} and {here} is here: it runs on the CPU"
-        )
+    if obstacle := _obstacle(spec.gpu.resource_name, total, visible, cpu_build=cpu_build):
+        granted = _granted(spec.gpu.resource_name, wants)
+        return Devices({}, f"runs on the CPU, as {obstacle}; in a cluster {granted}")
     left = iter(visible)
     return Devices({replica: tuple(next(left) for _ in range(count)) for replica, count in wants.items()})
 
 
+def _obstacle(resource: str, total: int, visible: tuple[str, ...], *, cpu_build: bool) -> str:
+    """Why nobody gets a GPU; empty if there are enough."""
+    if resource != _NVIDIA:
+        return f"{resource} is granted by clusters alone"
+    if visible and cpu_build:
+        return "the TensorFlow here is built for CPUs ('tfgpujob[local-gpu]' brings the one for GPUs)"
+    if total <= len(visible):
+        return ""
+    return f"the job's {counted(total, 'GPU')} are more than the {len(visible)} here" if visible else "no GPU is here"
+
+
+def _granted(resource: str, wants: Mapping[ReplicaId, int]) -> str:
+    """`the chief gets 1 GPU, each worker gets 2 GPUs`."""
+    by_role: dict[str, list[int]] = {}
+    for (role, _), count in wants.items():
+        by_role.setdefault(role, []).append(count)
+    shares = [
+        f"{'each' if len(counts) > 1 else 'the'} {role} gets "
+        f"{counted(counts[0], 'GPU') if resource == _NVIDIA else f'{counts[0]} × {resource}'}"
+        for role, counts in by_role.items()
+        if counts[0]
+    ]
+    return ", ".join(shares)
+
+
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none with a CPU build of TensorFlow."""
-    if _is_cpu_build():
-        return ()
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return tuple(part for part in chosen.split(",") if part not in {"", "-1"})
@@ -62,7 +86,8 @@ def visible_gpus() -> tuple[str, ...]:
     return tuple(str(i) for i, line in enumerate(line for line in listed.splitlines() if line.startswith("GPU ")))
 
 
-def _is_cpu_build() -> bool:
+def is_cpu_build() -> bool:
+    """Whether the TensorFlow that is installed here uses no GPU."""
     try:
         distribution("tensorflow-cpu")
     except PackageNotFoundError:

@@ -12,7 +12,7 @@ from tfgpujob.cli import offline, options
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.job_file import JobFile, read_job
 from tfgpujob.cli.local import plan as preflight
-from tfgpujob.cli.local.devices import share_out, visible_gpus
+from tfgpujob.cli.local.devices import is_cpu_build, share_out, visible_gpus
 from tfgpujob.cli.local.folder import RUNS, Folder, claim_of, shown
 from tfgpujob.cli.local.ports import Ports
 from tfgpujob.cli.local.screen import Screen
@@ -69,7 +69,7 @@ def command(
         folder=folder,
         code=code_directory,
         ports=Ports(),
-        devices=share_out(job_file.spec, plan, visible_gpus()),
+        devices=share_out(job_file.spec, plan, visible_gpus(), cpu_build=is_cpu_build()),
         replicas=len(plan.pods()),
         command=command_line,
     )
