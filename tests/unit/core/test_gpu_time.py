@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.api import gpus
-from tfgpujob.core.gpu_time import held_by, seconds
+from tfgpujob.core.gpu_time import held_by, noted, seconds
 from tfgpujob.core.plan import replica_specs
+from tfgpujob.core.snapshot import Snapshot
 from tfgpujob.names import Role
 
 
@@ -132,3 +134,34 @@ def test_gpus_that_only_the_template_names_count_too(limits: dict[str, str], cou
     worker = replica_specs(spec)[Role.WORKER]
     assert gpus(spec, Role.WORKER, worker) == 0
     assert held_by(spec, Role.WORKER, worker) == count
+
+
+@pytest.mark.parametrize(
+    ("fields", "counted"),
+    [
+        ({"phase": "Failed", "ended_at": "2026-01-01T00:01:00Z"}, 60),
+        ({"phase": "Failed", "deletion_due": "2026-01-01T00:02:00Z", "deleting": True}, 120),
+        ({"exit": 137, "ended_at": "2026-01-01T00:01:00Z"}, 60),
+        ({"exit": 137, "at": "2026-01-01T00:00:30Z", "ended_at": "2026-01-01T00:01:00Z"}, 30),
+        ({"node": "lost", "ended_at": "2026-01-01T00:01:00Z"}, 60),
+        ({"deletion_due": "2026-01-01T00:02:00Z", "deleting": True}, 120),
+    ],
+    ids=["evicted", "evicted and deleted", "container status unknown", "its own word", "node lost", "grace over"],
+)
+def test_a_pod_counts_no_longer_than_until_its_end_as_far_as_that_is_known(
+    fields: dict[str, Any], counted: int
+) -> None:
+    pod = make.pod(started_at="2026-01-01T00:00:00Z", **fields)
+    job = make.job()
+    snapshot, status = Snapshot(job, (pod,), lost_nodes=frozenset({"lost"})), dict[str, Any]()
+    for minutes in (3, 600):
+        status = dict(noted(status, snapshot, (), make.parsed(job), make.START + timedelta(minutes=minutes)))
+        told = status["gpuTime"]
+        assert (told["seconds"], told["gpus"]) == (counted, 0)
+
+
+def test_a_pod_that_is_not_ready_counts_while_its_node_is_there() -> None:
+    pod = make.pod(started_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:01:00Z", ready=False)
+    job = make.job()
+    status = noted({}, Snapshot(job, (pod,)), (), make.parsed(job), make.START + timedelta(minutes=3))
+    assert (status["gpuTime"]["seconds"], status["gpuTime"]["gpus"]) == (180, 1)

@@ -127,6 +127,37 @@ def test_an_evicted_pod_has_no_container_status_at_all() -> None:
     assert (found.phase, found.status_reason, found.disrupted) == ("Failed", "Evicted", True)
 
 
+def condition(kind: str, status: str, at: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "lastTransitionTime": at}
+
+
+@pytest.mark.parametrize(
+    ("phase", "conditions", "ended"),
+    [
+        ("Running", [condition("Ready", "True", "2026-01-01T00:00:20Z")], ""),
+        ("Running", [condition("Ready", "False", "2026-01-01T00:02:00Z")], "2026-01-01T00:02:00Z"),
+        ("Failed", [condition("Ready", "False", "2026-01-01T00:02:00Z")], "2026-01-01T00:02:00Z"),
+        (
+            "Failed",
+            [
+                condition("Ready", "False", "2026-01-01T00:02:00Z"),
+                condition("DisruptionTarget", "True", "2026-01-01T00:02:01Z"),
+            ],
+            "2026-01-01T00:02:01Z",
+        ),
+        ("Failed", [condition("Ready", "False", "2026-01-01T00:00:10Z")], "2026-01-01T00:03:00Z"),
+        ("Failed", [{"type": "DisruptionTarget", "status": "True"}], "2026-01-01T00:03:00Z"),
+        ("Failed", [], "2026-01-01T00:03:00Z"),
+    ],
+    ids=["runs", "node silent", "failed", "evicted", "never ready", "without a time", "nothing but its last write"],
+)
+def test_when_a_pod_without_container_status_ended(phase: str, conditions: list[Any], ended: str) -> None:
+    writes = [{"time": "2026-01-01T00:03:00Z"}, {"time": "2026-01-01T00:00:05Z"}, {}]
+    status = {"phase": phase, "startTime": "2026-01-01T00:00:10Z", "conditions": conditions}
+    assert trim_pod(pod(metadata={"managedFields": writes}, status=status)).ended_at == ended
+    assert trim_pod(pod(status={"phase": "Failed"})).ended_at == ""
+
+
 def test_a_job_without_what_nobody_decides_by() -> None:
     metadata = {"name": "train", "managedFields": [1], "annotations": {"a": "b"}}
     job = {"metadata": metadata, "spec": {"x": 1}}

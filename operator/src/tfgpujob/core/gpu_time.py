@@ -2,7 +2,7 @@
 
 It is brought up to date by writes that are made anyway, and by none of its own: it says up to when it counts and how
 many GPUs were held then, from which a reader goes on. A pod holds its GPUs from when its node took it until its program
-ends.
+ends, or, if that is not told (evicted, its node lost), until the cluster wrote down that it was over.
 """
 
 from __future__ import annotations
@@ -57,17 +57,27 @@ def noted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: J
     now = max(now.replace(microsecond=0), since or now)
     own = [pod for pod in snapshot.pods if pod.owner_uid == snapshot.job["metadata"]["uid"] and pod.started_at]
     counts = {str(role): held_by(spec, role, replica) for role, replica in replica_specs(spec).items()}
-    more = sum(counts.get(pod.role, 0) * _held(pod, since, now) for pod in own)
-    going = {delete.uid for delete in deletes}
-    held = sum(counts.get(pod.role, 0) for pod in own if not has_ended(pod) and pod.uid not in going)
+    released = {pod.uid: _released_at(pod, snapshot.lost_nodes, now) for pod in own}
+    more = sum(counts.get(pod.role, 0) * _seconds(pod.started_at, since, released[pod.uid]) for pod in own)
+    gone = {delete.uid for delete in deletes} | {uid for uid, at in released.items() if at < now}
+    gone |= {pod.uid for pod in own if has_ended(pod)}
+    held = sum(counts.get(pod.role, 0) for pod in own if pod.uid not in gone)
     if not told and not more and not held:
         return status
     return {**status, "gpuTime": {"seconds": told.get("seconds", 0) + more, "gpus": held, "time": timestamp(now)}}
 
 
-def _held(pod: Pod, since: datetime | None, now: datetime) -> int:
-    """Seconds between the two times, as far as it held them."""
+def _released_at(pod: Pod, lost_nodes: frozenset[str], now: datetime) -> datetime:
+    """When it let go of its GPUs, as far as it is known; now, while it holds them."""
     ended = pod.termination.finished_at if pod.termination is not None else ""
-    begin = max(moment(pod.started_at), since or moment(pod.started_at))
-    end = min(moment(ended), now) if ended else now
-    return max(0, int((end - begin).total_seconds()))
+    if not ended and (has_ended(pod) or pod.node in lost_nodes):
+        ended = pod.ended_at
+    # Whoever can't say when it ended was at the latest killed when the grace period of its deletion was over.
+    ended = ended or pod.deletion_due
+    return min(moment(ended), now) if ended else now
+
+
+def _seconds(started: str, since: datetime | None, until: datetime) -> int:
+    """From its start, or from `since` if that was later."""
+    begin = max(moment(started), since or moment(started))
+    return max(0, int((until - begin).total_seconds()))

@@ -49,6 +49,7 @@ def trim_pod(obj: Object) -> Pod:
         gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
         started_at=status.get("startTime") or "",
+        ended_at=_ended_at(metadata, status, conditions),
     )
 
 
@@ -94,6 +95,19 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
         message=ended.get("message") or "",
         finished_at=ended.get("finishedAt") or "",
     )
+
+
+def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:
+    """An evicted pod has no container status, on old clusters no condition either: then its last write says it."""
+    wanted = (("Ready", "False"), ("DisruptionTarget", "True"))
+    found = [c for kind, value in wanted if (c := conditions.get(kind, _EMPTY)).get("status") == value]
+    times = [c.get("lastTransitionTime") or "" for c in found]
+    # Times as Kubernetes writes them sort as texts. A pod that was never ready is not ready from before its start.
+    ended = max(times, default="")
+    if ended > (status.get("startTime") or ""):
+        return ended
+    writes = metadata.get("managedFields") or () if status.get("phase") == "Failed" else ()
+    return max((write.get("time") or "" for write in writes), default="")
 
 
 def _gave_up_at_gate(status: Mapping[str, Any]) -> bool:

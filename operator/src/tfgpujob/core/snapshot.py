@@ -73,6 +73,8 @@ class Pod:
     """Where its processes answer; empty until it has one."""
     started_at: str = ""
     """When its node took it; empty until one has."""
+    ended_at: str = ""
+    """When it failed, or its node fell silent, as far as anybody but its program has written it down; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
