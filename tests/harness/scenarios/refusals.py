@@ -194,6 +194,22 @@ REFUSALS = (
         phases=SUCCEEDED,
     ),
     Scenario(
+        name="half-created-too-late",
+        forgives=_WHO_WAS_MISSING | {f"{STATUS}lastFailure": "with a fault besides, the silence counts as a refusal"},
+        script=(
+            Step(
+                at_once,
+                then(
+                    refuse(refuse_pod("train-worker-1", ApiError(0, "Timeout", "no answer from the API server"))),
+                    apply(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+                ),
+            ),
+            Step(created("train", 1), nothing),
+            Step(no_pods("train"), refuse_no_more),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
         name="unschedulable-and-fail-policy",
         forgives=_WHO_WAS_MISSING,
         script=(

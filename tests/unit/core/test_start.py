@@ -170,6 +170,24 @@ def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too
     assert (world.status["attempt"], world.status.get("restarts", 0)) == (2, 0)
 
 
+@pytest.mark.parametrize("by_its_gate", [True, False])
+def test_a_start_of_which_only_a_part_was_created_is_too_late_as_soon_as_a_whole_one(by_its_gate: bool) -> None:
+    """The operator died between two creates, and comes back when nobody waits for the second one any more."""
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    world.stop()
+    world.remove(Kind.POD, "train-worker-1")
+    assert world.job is not None
+    world.job["status"] = world.writes[0]
+    world.advance(seconds=30 if by_its_gate else 90)
+    if by_its_gate:
+        world.gives_up_at_gate("train-worker-0")
+    creates = len(world.creates)
+    world.start()
+    assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])
+    assert (world.status["attempt"], world.creates[creates:]) == (2, [])
+
+
 @pytest.mark.parametrize("seconds", [30, 90])
 def test_another_init_container_that_fails_is_a_failure_whenever_it_does(seconds: int) -> None:
     world = World(job(startPolicy="Fail", startDeadlineSeconds=60))

@@ -167,7 +167,8 @@ def _edited(case: Case) -> Outcome | None:
 
 def _started_too_late(case: Case) -> Outcome | None:
     found = scheduling.late(case.draft, case.spec.run_policy, case.view)
-    if found is None or (_required_missing(case) and not case.draft.is_true(Condition.CREATED)):
+    if found is None or not (case.view.pods or case.draft.is_true(Condition.CREATED)):
+        # Of what is not begun nothing is too late: its clock begins with its first pod (`starts_late`).
         return None
     if start.fails_at_once(case.spec.run_policy):
         finished.fail(case.draft, found.reason, found.message)
