@@ -107,7 +107,8 @@ class Front:
             self.server.replace(row.kind, namespace, body, by="user", status=sub == "status")
         elif request.method == "DELETE":
             propagation = body.get("propagationPolicy", "Background")
-            self.server.delete(row.kind, namespace, name, propagation=propagation, by="user")
+            uid = (body.get("preconditions") or {}).get("uid", "")
+            self.server.delete(row.kind, namespace, name, propagation=propagation, uid=uid, by="user")
             return web.json_response({"kind": "Status"})
         return web.json_response(self.server.get(row.kind, namespace, name))
 

@@ -169,6 +169,7 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
         (["wait", "nobody", "--timeout", "soon"], Exit.USAGE, "'soon' is not a number"),
         (["submit", "x.py", "--batch", "many"], Exit.USAGE, "'many' is not a whole number"),
         (["describe", "team/digits"], Exit.USAGE, "write its name alone, and its namespace with -n"),
+        (["list", "-n", "team?x="], Exit.USAGE, "'team?x=' is no name of a namespace; kubectl get namespaces"),
         (["delete", ""], Exit.USAGE, "'' is no name of a job"),
         (["list", "-n", "nowhere"], Exit.OK, "there is no job in the namespace nowhere; -A shows those of all"),
         (["top", "-n", "nowhere"], Exit.OK, "no job is running"),

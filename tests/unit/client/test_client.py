@@ -14,7 +14,7 @@ from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 
 from tfgpujob import names
-from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, asynchronous, code_map, job_of_file, logs
+from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code_map, job_of_file, logs
 from tfgpujob.client.logs import Follower, View
 from tfgpujob.client.synchronous import _Loop
 from tfgpujob.core.snapshot import Object
@@ -217,7 +217,7 @@ def test_a_restart_that_would_be_refused_deletes_nothing(live: LiveCluster) -> N
 
 
 async def test_waiting_goes_on_through_an_outage(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asynchronous, "RECONNECT_SECONDS", 0.01)
+    monkeypatch.setattr("tfgpujob.client.server.RECONNECT_SECONDS", 0.01)
     async with await AsyncClient.connect() as client:
         await client.submit(job("patient", worker=1))
         seen = client.watch("patient")
@@ -243,7 +243,7 @@ async def test_a_watch_that_ends_at_once_is_not_begun_again_at_once(monkeypatch:
             for event in none:
                 yield event
 
-    monkeypatch.setattr(asynchronous, "RECONNECT_SECONDS", 1000.0)
+    monkeypatch.setattr("tfgpujob.client.server.RECONNECT_SECONDS", 1000.0)
     server = Brief()
     with pytest.raises(TimeoutError):
         await AsyncClient(cast("Connection", server)).wait("a", timeout_seconds=0.1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +13,8 @@ from click.shell_completion import CompletionItem
 
 from tfgpujob import names
 from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.client import ApiError, Client, InvalidJobError, NoClusterError, TensorBoardError
+from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError, paths
 
-_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
 
 
@@ -34,7 +32,8 @@ def cluster_verb(command: Callable[..., Any]) -> Callable[..., Any]:
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """-n and --context, for a verb that connects by itself."""
     with_context = click.option("--context", help="The kubeconfig's context, in place of the current one.")(command)
-    return click.option("-n", "--namespace", help="In place of the context's.")(with_context)
+    of_namespace = click.option("-n", "--namespace", callback=_checked_namespace, help="In place of the context's.")
+    return of_namespace(with_context)
 
 
 @contextmanager
@@ -47,7 +46,7 @@ def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
             yield client
     except NoClusterError as error:
         raise CliError(str(error), code=Exit.CLUSTER) from error
-    except (InvalidJobError, TensorBoardError) as error:
+    except (InvalidJobError, InvalidNameError, TensorBoardError) as error:
         raise CliError(str(error)) from error
     except TimeoutError as error:
         raise CliError(
@@ -67,7 +66,9 @@ def _explained(error: ApiError) -> CliError:
         fix = "is the operator installed here? See docs/install.md"
         return CliError(f"the cluster does not serve this: {message}", fix, Exit.CLUSTER)
     if error.code == 409:
-        return CliError(message, "delete it first, or choose another name", Exit.USAGE)
+        taken = error.reason == "AlreadyExists"
+        fix = "delete it first, or choose another name" if taken else "somebody else was faster: look at it first"
+        return CliError(message, fix, Exit.USAGE)
     if error.code in {400, 422}:
         return CliError(message, "correct it", Exit.USAGE)
     fix = _FIXES.get(error.code, "is the cluster up, and is KUBECONFIG right?")
@@ -84,9 +85,19 @@ def _complete_name(context: click.Context, _parameter: click.Parameter, incomple
 
 
 def _checked_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _NAME.fullmatch(value):
-        raise CliError(f"{value!r} is no name of a job", "write its name alone, and its namespace with -n")
-    return value
+    return _checked(value, f"{value!r} is no name of a job", "write its name alone, and its namespace with -n")
+
+
+def _checked_namespace(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    return _checked(value, f"{value!r} is no name of a namespace", "kubectl get namespaces shows those there are")
+
+
+def _checked(value: str | None, problem: str, fix: str) -> str | None:
+    """Before anything is asked of a cluster."""
+    try:
+        return value if value is None else paths.checked(value)
+    except InvalidNameError as error:
+        raise CliError(problem, fix) from error
 
 
 def job_argument(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -9,7 +9,7 @@
 
 from tfgpujob.client.asynchronous import AsyncClient
 from tfgpujob.client.code import CODE_LIMIT, code_map, job_of_file
-from tfgpujob.client.errors import ApiError, InvalidJobError, NoClusterError, TensorBoardError
+from tfgpujob.client.errors import ApiError, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.synchronous import Client
@@ -22,6 +22,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "InvalidJobError",
+    "InvalidNameError",
     "Job",
     "LogLine",
     "NoClusterError",

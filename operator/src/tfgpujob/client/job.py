@@ -7,7 +7,8 @@ from datetime import datetime
 from functools import cached_property
 
 from tfgpujob import names
-from tfgpujob.api import JobSpec, JobStatus
+from tfgpujob.api import JobSpec, JobStatus, parse_job
+from tfgpujob.client.errors import InvalidJobError
 from tfgpujob.core import gpu_time
 from tfgpujob.core.conditions import is_true
 from tfgpujob.core.snapshot import Object
@@ -59,6 +60,11 @@ class Job:
     def failed(self) -> bool:
         return self.is_true(Condition.FAILED)
 
+    @property
+    def owner_reference(self) -> Object:
+        """For objects that go with the job."""
+        return {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": self.name, "uid": self.uid}
+
     def gpu_seconds(self, now: datetime) -> int:
         """GPUs × seconds that the pods of all attempts have held them, until `now`."""
         return gpu_time.seconds(self.raw.get("status") or {}, now)
@@ -67,3 +73,11 @@ class Job:
     def pod_selector(self) -> str:
         """Label selector of its pods."""
         return f"{names.LABEL_JOB_NAME}={self.name}"
+
+
+def check(job: Object) -> None:
+    """Raises InvalidJobError for one that the operator would refuse."""
+    # Whether host access is allowed is known to the operator only.
+    found = parse_job(job, allow_host=True)
+    if not isinstance(found, JobSpec):
+        raise InvalidJobError(found)

@@ -37,6 +37,16 @@ class View:
     """The job is finished or gone: what the ended pods have said is all there will be."""
 
 
+def replicas_of(job_uid: str, pods: Sequence[Object], role: str | None, index: int | None) -> Sequence[Object]:
+    """The job's own among the pods with its label, which anybody may give; of one role or one index, if not None."""
+    records = ((pod, trim_pod(pod)) for pod in pods)
+    return [
+        pod
+        for pod, record in records
+        if record.owner_uid == job_uid and role in {None, record.role} and index in {None, record.index}
+    ]
+
+
 @dataclass(slots=True)
 class _Stream:
     """One pod that is, or was, being read."""

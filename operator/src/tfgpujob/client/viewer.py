@@ -63,9 +63,7 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
             "name": f"{job.name}-{_NAME}-{secrets.token_hex(3)}",
             "namespace": job.namespace,
             "labels": {names.LABEL_APP_NAME: _NAME, names.LABEL_APP_INSTANCE: job.name},
-            "ownerReferences": [
-                {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": job.name, "uid": job.uid}
-            ],
+            "ownerReferences": [job.owner_reference],
         },
         "spec": {
             **{key: template[key] for key in _SCHEDULING if key in template},

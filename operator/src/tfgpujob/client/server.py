@@ -1,0 +1,136 @@
+"""What the verbs ask of an API server that single requests don't answer: whole lists, and changes through outages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+from tfgpujob import names
+from tfgpujob.client.errors import CONFLICT, EXPIRED, MISSING, ApiError, is_passing
+from tfgpujob.core.snapshot import Object
+from tfgpujob.shell.connection import MERGE_PATCH, Connection
+from tfgpujob.shell.ports import WatchEvent
+
+PAGE: Final = "500"
+RECONNECT_SECONDS: Final = 1.0
+BUSY_TRIES: Final = 5
+"""How often a server may say that it is too busy before that is told."""
+BUSY_SECONDS: Final = 30.0
+"""The longest that it is waited for each time, whatever it asks for."""
+
+
+class Server:
+    """Every method raises ApiError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    async def send(self, method: str, path: str, **options: Any) -> Object:
+        """As `Connection.send`; when the server is too busy, again after the time that it names."""
+        for _ in range(BUSY_TRIES):
+            try:
+                return await self.connection.send(method, path, **options)
+            except ApiError as error:
+                # Only these were certainly not carried out.
+                if error.code != 429 or error.retry_after is None:
+                    raise
+                await asyncio.sleep(min(error.retry_after, BUSY_SECONDS))
+        return await self.connection.send(method, path, **options)
+
+    async def patch(self, path: str, patch: Object) -> Object:
+        """A JSON merge patch: what is not in it stays."""
+        return await self.send("PATCH", path, body=patch, content_type=MERGE_PATCH)
+
+    async def delete(self, path: str, *, propagation: str = "Background", uid: str | None = None) -> None:
+        """`uid`: only this very object, and ApiError(409) if another has its name."""
+        only = {} if uid is None else {"preconditions": {"uid": uid}}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation, **only}
+        await self.send("DELETE", path, body=options)
+
+    async def create_unless_there(self, path: str, obj: Object) -> None:
+        try:
+            await self.send("POST", path, body=obj)
+        except ApiError as error:
+            if error.code != CONFLICT:
+                raise
+
+    async def items(self, path: str, query: Mapping[str, str] | None = None) -> Sequence[Object]:
+        """All pages of a list."""
+        items, _ = await self._list(path, query or {})
+        return items
+
+    async def changes(self, path: str, name: str) -> AsyncIterator[WatchEvent]:
+        """The object as it is, as ADDED, and what happens to it. A DELETED that was missed is made up for.
+
+        Once it was seen, a server that does not answer is asked again.
+        """
+        query = {"fieldSelector": f"metadata.name={name}"}
+        known: dict[str, Object] = {}
+        clock = asyncio.get_running_loop().time
+        while True:
+            items, version = await self._list_at_last(path, query) if known else await self._list(path, query)
+            now = {item["metadata"]["uid"]: item for item in items}
+            for uid in [uid for uid in known if uid not in now]:
+                yield WatchEvent("DELETED", known.pop(uid))
+            if not items and not known:
+                raise missing(name)
+            for uid, item in now.items():
+                if known.get(uid, {}).get("metadata") != item["metadata"]:
+                    yield WatchEvent("ADDED", item)
+            known = now
+            again = clock() + RECONNECT_SECONDS
+            try:
+                async for event in self.connection.watch_at(path, {**query, "resourceVersion": version}):
+                    if event.type != "BOOKMARK":
+                        known[event.object["metadata"]["uid"]] = event.object
+                        yield event
+            except ApiError as error:
+                if error.code != EXPIRED and not is_passing(error):
+                    raise
+                again = max(again, clock() + min(error.retry_after or 0.0, BUSY_SECONDS))
+            # One that ends at once is not begun again at once.
+            await asyncio.sleep(max(0.0, again - clock()))
+
+    async def collection(self, api_version: str, kind: str, namespace: str) -> str:
+        """Where objects of this kind are created: the API server knows its own plurals."""
+        base = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
+        served = await self.send("GET", base)
+        for row in served.get("resources") or ():
+            if row["kind"] == kind and "/" not in row["name"]:
+                return f"{base}/namespaces/{namespace}/{row['name']}" if row["namespaced"] else f"{base}/{row['name']}"
+        raise ApiError(MISSING, "NotFound", f"this cluster knows no {kind} of {api_version}")
+
+    async def _list(self, path: str, query: Mapping[str, str]) -> tuple[Sequence[Object], str]:
+        """All pages, and the version that they are of."""
+        found: list[Object] = []
+        asked = {**query, "limit": PAGE}
+        while True:
+            try:
+                page = await self.send("GET", path, query=asked)
+            except ApiError as error:
+                if error.code != EXPIRED or "continue" not in asked:
+                    raise
+                # The server has forgotten where we were: all at once takes it more, and can't be forgotten.
+                found, asked = [], {**query}
+                continue
+            found += page.get("items") or ()
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return tuple(found), metadata.get("resourceVersion", "")
+            asked["continue"] = metadata["continue"]
+
+    async def _list_at_last(self, path: str, query: Mapping[str, str]) -> tuple[Sequence[Object], str]:
+        """`_list`, asked for until the server answers."""
+        while True:
+            try:
+                return await self._list(path, query)
+            except ApiError as error:
+                if not is_passing(error):
+                    raise
+                await asyncio.sleep(max(RECONNECT_SECONDS, min(error.retry_after or 0.0, BUSY_SECONDS)))
+
+
+def missing(job_name: str) -> ApiError:
+    """As the server says it."""
+    return ApiError(MISSING, "NotFound", f'{names.PLURAL}.{names.GROUP} "{job_name}" not found')
