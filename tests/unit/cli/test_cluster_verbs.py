@@ -123,6 +123,25 @@ def test_what_takes_too_long_is_an_exit_code(live: LiveCluster, tmp_path: Path, 
     assert "the job goes on" in capsys.readouterr().err
 
 
+def test_what_a_job_says_does_nothing_to_the_terminal(
+    live: LiveCluster, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title = "\x1b]0;owned\x07"
+    submit(tmp_path, "hostile", worker=1)
+    live.until_running("hostile")
+    live.tell("hostile", progress={"step": 1, "loss": title})
+    live.say("hostile-worker-0", f"10%\r20%{title}")
+    # As on a terminal, where click would leave everything as it is.
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for verb in (["describe", "hostile"], ["get", "hostile", "-o", "wide"], ["logs", "hostile"]):
+        capsys.readouterr()
+        assert cli.main(verb) == Exit.OK
+        out = capsys.readouterr().out
+        assert "\\x1b]0;owned\\x07" in out
+        assert "\x1b]" not in out
+        assert "10%" not in out
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_output_for_programs(form: str, live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, f"as-{form}", worker=1)

@@ -13,7 +13,7 @@ import click
 
 from tfgpujob import __version__
 from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.output import coloured
+from tfgpujob.cli.output import coloured, printable
 
 VERBS: Final = {
     "Without a cluster": ("run", "explain"),
@@ -118,5 +118,5 @@ def _usage(error: click.ClickException, program: str) -> str:
 
 def _fail(message: str, code: Exit) -> int:
     for line in message.splitlines():
-        click.echo(f"{coloured('tfgpu:', 'red', sys.stderr, bold=True)} {line}", err=True)
+        click.echo(f"{coloured('tfgpu:', 'red', sys.stderr, bold=True)} {printable(line)}", err=True)
     return int(code)

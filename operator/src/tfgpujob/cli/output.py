@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -13,6 +15,9 @@ import click
 import yaml
 
 _COLUMN_GAP: Final = "   "
+_OBEYED: Final = re.compile(r"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal does not show but do: colours, and everything else."""
+_NO_COLOUR: Final = "\x1b[0m"
 
 
 class Format(StrEnum):
@@ -34,6 +39,21 @@ def coloured(text: str, colour: str, stream: TextIO | None = None, *, bold: bool
     return click.style(text, fg=colour, bold=bold or None) if colours(stream or sys.stdout) else text
 
 
+def printable(text: str, *, colours: bool = False) -> str:
+    """A text that others wrote, so that a terminal shows it and does nothing. Lines stay, and `colours` if it may."""
+
+    def shown(found: re.Match[str]) -> str:
+        return found[0] if colours and found[1] else found[0].encode("unicode_escape").decode()
+
+    return _OBEYED.sub(shown, text)
+
+
+def log_line(text: str) -> str:
+    """A line of a log, as a terminal shows it at its end: progress bars write over what they wrote before."""
+    line = printable(text.rstrip("\r").rpartition("\r")[2], colours=True)
+    return f"{line}{_NO_COLOUR}" if "\x1b" in line else line
+
+
 def data(value: Any, form: Format) -> str:
     """A value of plain dicts and lists as JSON or YAML, for programs."""
     if form is Format.YAML:
@@ -43,7 +63,7 @@ def data(value: Any, form: Format) -> str:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, as kubectl shows them; colours in cells don't count."""
-    lines = [list(headers), *map(list, rows)]
+    lines = [list(headers), *([printable(cell.replace("\n", " "), colours=True) for cell in row] for row in rows)]
     widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(headers))]
     return "\n".join(
         _COLUMN_GAP.join(_padded(c, w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -73,7 +93,9 @@ class Progress:
     def show(self, text: str) -> None:
         """Replace the line."""
         if self._stream.isatty():
-            self._stream.write(f"\r\x1b[K{text}")
+            # A longer one goes on in the next line, where nobody takes it away.
+            line = printable(" ".join(text.split()))[: shutil.get_terminal_size().columns - 1]
+            self._stream.write(f"\r\x1b[K{line}")
             self._stream.flush()
             self._shown = True
 

@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from tfgpujob import names
-from tfgpujob.client.errors import ApiError, is_passing
+from tfgpujob.client.errors import MISSING, NOT_STARTED, ApiError, is_passing
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object, Pod
 from tfgpujob.shell.connection import Connection
 
+_ROLES = frozenset(map(str, names.Role))
 LOOK_SECONDS = 1.0
 """How often new pods are looked for while following, and how long a broken stream rests."""
-_NOT_STARTED, _GONE = 400, 404
+READ_TRIES = 5
+"""How often the log of an ended pod is asked for where its node gives no answer."""
+LINES_AHEAD = 1000
+"""How many lines are read before somebody takes them: a reader that is slow makes the pods' nodes wait, not memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,8 @@ class View:
 def replicas_of(job_uid: str, pods: Sequence[Object], role: str | None, index: int | None) -> Sequence[Object]:
     """The job's own among the pods with its label, which anybody may give; of one role or one index, if not None."""
     records = ((pod, trim_pod(pod)) for pod in pods)
-    return [
-        pod
-        for pod, record in records
-        if record.owner_uid == job_uid and role in {None, record.role} and index in {None, record.index}
-    ]
+    own = ((pod, record) for pod, record in records if record.owner_uid == job_uid and record.role in _ROLES)
+    return [pod for pod, record in own if role in {None, record.role} and index in {None, record.index}]
 
 
 @dataclass(slots=True)
@@ -57,19 +58,31 @@ class _Stream:
     """Timestamp of the last line that was read, to go on from when the stream breaks."""
     through: bool = False
     """The last stream came to its end, rather than broke."""
+    failures: int = 0
+    """How often in a row there was no answer, or one that may be another next time."""
+    unread: ApiError | None = None
+    """Why it is not read to its end."""
 
 
 async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncIterator[LogLine]:
-    """What these pods have said so far, one after the other. `tail`: only the last lines of each."""
+    """What these pods have said so far, one after the other. `tail`: only the last lines of each.
+
+    Raises ApiError; if the node of one does not answer, after the others have been read.
+    """
     query = {} if tail is None else {"tailLines": str(tail)}
+    unread: ApiError | None = None
     for pod in pods:
         record = trim_pod(pod)
         try:
             async for line in connection.stream(_path(pod), {"container": names.CONTAINER, **query}):
                 yield _line(record, line.decode(errors="replace"))
         except ApiError as error:
-            if error.code not in {_NOT_STARTED, _GONE}:
+            if error.code >= 500:
+                unread = error
+            elif error.code not in {NOT_STARTED, MISSING}:
                 raise
+    if unread is not None:
+        raise unread
 
 
 @dataclass(slots=True)
@@ -81,15 +94,23 @@ class Follower:
     tail: int | None = None
     """Begin with so many lines of each pod that is there already; all if None."""
     _lines: asyncio.Queue[LogLine | None] = field(default_factory=asyncio.Queue)
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LINES_AHEAD))
     _streams: dict[str, _Stream] = field(default_factory=dict)
 
     async def lines(self) -> AsyncIterator[LogLine]:
-        """Raises ApiError when the cluster refuses; a connection that breaks is made again."""
+        """Raises ApiError when the cluster refuses, or at the end, if a pod could not be read to its own.
+
+        A connection that breaks is made again.
+        """
         watching = asyncio.create_task(self._watch())
         try:
             while (line := await self._lines.get()) is not None:
+                self._room.release()
                 yield line
             await watching
+            for stream in self._streams.values():
+                if stream.unread is not None:
+                    raise stream.unread
         finally:
             watching.cancel()
 
@@ -142,15 +163,22 @@ class Follower:
         try:
             async for raw in self.connection.stream(path, query):
                 stamp, _, text = raw.decode(errors="replace").partition(" ")
+                stream.failures = 0
                 if not resumed or _comparable(stamp) > _comparable(resumed):
+                    await self._room.acquire()
                     self._lines.put_nowait(_line(stream.pod, text))
                     stream.last = stamp
-            stream.through = True
+            stream.through, stream.unread = True, None
         except ApiError as error:
-            if error.code not in {0, _NOT_STARTED, _GONE}:
+            if error.code in {NOT_STARTED, MISSING}:
+                # What an ended pod refuses now it will refuse later too.
+                stream.through = ended
+                return
+            if not is_passing(error):
                 raise
-            # What an ended pod refuses now it will refuse later too.
-            stream.through = ended and error.code != 0
+            stream.failures += 1
+            # Its node may be lost for good, and with it what the pod has said.
+            stream.through, stream.unread = ended and stream.failures >= READ_TRIES, error
 
 
 def _comparable(stamp: str) -> str:

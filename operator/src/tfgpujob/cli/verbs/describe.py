@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.output import printable
 from tfgpujob.client import Client
 from tfgpujob.describe import describe
 
@@ -17,4 +18,5 @@ from tfgpujob.describe import describe
 def command(client: Client, name: str) -> None:
     """Say what a job does, why it waits, what went wrong, and what to do next."""
     job = client.get(name)
-    click.echo(describe(job.raw, client.pods(name), client.events(name), client.nodes(), datetime.now(UTC)))
+    page = describe(job.raw, client.pods(name), client.events(name), client.nodes(), datetime.now(UTC))
+    click.echo(printable(page))

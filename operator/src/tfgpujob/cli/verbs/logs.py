@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
-from tfgpujob.cli.output import coloured
+from tfgpujob.cli.output import coloured, log_line
 from tfgpujob.client import Client
 from tfgpujob.names import Role
 
@@ -36,6 +38,7 @@ def command(
         who = f"{line.role}-{line.index}"
         colour = _COLOURS[(list(Role).index(Role(line.role)) + line.index) % len(_COLOURS)]
         printed = True
-        click.echo(line.text if no_prefix else f"{coloured(who, colour)} | {line.text}")
+        text = log_line(line.text) if sys.stdout.isatty() else line.text
+        click.echo(text if no_prefix else f"{coloured(who, colour)} | {text}")
     if not printed:
         click.echo(f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods", err=True)

@@ -9,7 +9,7 @@ import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_argument
 from tfgpujob.cli.exits import CliError
-from tfgpujob.cli.output import Format, size, table
+from tfgpujob.cli.output import Format, printable, size, table
 from tfgpujob.cli.rows import show
 from tfgpujob.client import Client, ReplicaUsage, Usage
 from tfgpujob.core.report import Report
@@ -49,7 +49,7 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
 def _show_replicas(usage: Usage) -> None:
     click.echo(table(_HEADERS, [_row(replica) for replica in usage.replicas]))
     for line in usage.unknown:
-        click.echo(f"not known: {line}")
+        click.echo(f"not known: {printable(line)}")
 
 
 def _row(replica: ReplicaUsage) -> list[str]:
