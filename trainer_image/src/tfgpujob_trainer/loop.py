@@ -241,9 +241,26 @@ def restore(run: Run) -> Position:
     loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
     position = Position(**{**state["position"], "loss": loss})
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
+    position = _among_these_replicas(run, position)
     run.best.resumed(state, position.step)
     if state["owesEvaluation"] and run.built.validation is not None:
         _evaluate(run, position)
+    return position
+
+
+def _among_these_replicas(run: Run, position: Position) -> Position:
+    """`position` in the epochs of this run; its steps are counted anew.
+
+    Rows that are too few for the replicas are a batch of their own for fewer: an epoch may have had more steps.
+    """
+    schedule = run.built.schedule
+    if position.index >= schedule.steps_per_epoch:
+        say(f"what is left of epoch {position.epoch + 1} is too little for {schedule.replicas} replicas: left out")
+        position = replace(position, epoch=position.epoch + 1, index=0, loss=())
+        run.metric_states = []
+    if run.config.steps is None and run.config.epochs is not None:
+        left = (run.config.epochs - position.epoch) * schedule.steps_per_epoch - position.index
+        run.total_steps = run.progress.steps = position.step + max(0, left)
     return position
 
 
