@@ -73,7 +73,10 @@ FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:Sav
         (ValueError(LAYER), "ValueError: expected 6, received 5"),
         (
             ModuleNotFoundError("No module named 'a'"),
-            "ModuleNotFoundError: No module named 'a' (put it into spec.image, or beside the module in trainer.code)",
+            (
+                "ModuleNotFoundError: No module named 'a' (install it where the job runs, as in spec.image, or put it "
+                "beside the module in trainer.code)"
+            ),
         ),
         (
             error(tf.errors.ResourceExhaustedError, FULL),
@@ -87,6 +90,18 @@ FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:Sav
 def test_the_line_says_what_happened_and_not_where(exception, line):
     outcome = classify(exception, has_peers=False)
     assert (outcome.code, outcome.line()) == (1, line)
+
+
+def test_the_line_names_the_users_own_line(tmp_path):
+    source = tmp_path / "train.py"
+    source.write_text("import json\n\ndef data(split):\n    return json.loads(split)\n")
+    names = {}
+    exec(compile(source.read_text(), str(source), "exec"), names)
+    with pytest.raises(ValueError, match="Expecting value") as caught:
+        names["data"]("train")
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next  # without this test, which is nobody's module
+    outcome = classify(caught.value, has_peers=False)
+    assert outcome.message == "JSONDecodeError: Expecting value: line 1 column 1 (char 0), at train.py:4"
 
 
 def test_a_traceback_begins_with_the_users_frames(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,13 +109,15 @@ _IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py")
 _MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
 _DISK = "No space left on device"
 _DISK_FIX = "ask for a larger volume, or keep fewer checkpoints with trainer.checkpoint.keep"
-_PACKAGE_FIX = "put it into spec.image, or beside the module in trainer.code"
+_PACKAGE_FIX = "install it where the job runs, as in spec.image, or put it beside the module in trainer.code"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
 """How lines begin in which Keras and TensorFlow say where something happened, before they say what."""
 _PLACE = re.compile(r"\{\{function_node [^}]*\}\} |\s*\[Op:\w+\]")
 """Where in a graph an operation failed."""
 _MACHINERY = (str(Path(__file__).parent), "<frozen importlib", "/importlib/")
+_INSTALLED = re.compile(rf"{re.escape(_MACHINERY[0])}|{re.escape(sysconfig.get_path('stdlib'))}|/(site|dist)-packages/")
+"""Files that are not the user's."""
 _DEFINED_IN_MACHINERY = re.compile(rf'  File "(?:{re.escape(_MACHINERY[0])}|<frozen runpy)[^\n]*\n\n')
 
 
@@ -142,13 +145,21 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
             fix="see the other workers' last lines; this end is retried",
         )
     fix = _PACKAGE_FIX if "ModuleNotFoundError" in names else "; ".join(getattr(error, "__notes__", ()))
-    return Outcome(code=ExitCode.FAILED, cause="Exception", message=f"{type(error).__name__}: {text}", fix=fix)
+    message = f"{type(error).__name__}: {text}{users_place(error)}"
+    return Outcome(code=ExitCode.FAILED, cause="Exception", message=message, fix=fix)
 
 
 def first_line(text: str) -> str:
     """The first line that says what happened, else the first that is not empty; at most 500 characters."""
     lines = [line.strip() for line in _PLACE.sub("", _STYLE.sub("", text)).splitlines() if line.strip()]
     return next((line for line in lines if not line.startswith(_NO_NEWS)), lines[0] if lines else "")[:500]
+
+
+def users_place(error: BaseException) -> str:
+    """`, at train.py:5`: the innermost line of the user's own on the way to the exception; empty if there is none."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(name, line) for name, line in frames if not name.startswith("<") and not _INSTALLED.search(name)]
+    return f", at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
 def users_traceback(error: BaseException) -> str:

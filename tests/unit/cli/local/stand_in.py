@@ -16,6 +16,8 @@ def main() -> None:
     elif what == "fail":
         print("the last line", flush=True)
         sys.exit(3)
+    elif what == "raise":
+        raise ValueError("no such thing:\n" + "  [0. 0.]\n" * 3 + "of this type")
     elif what == "wait":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         time.sleep(100)

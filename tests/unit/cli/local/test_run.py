@@ -106,6 +106,14 @@ def test_a_permanent_failure_fails_the_job_and_names_the_replica_and_its_log(too
     assert tool.job()["status"]["lastFailure"]["message"].endswith("the last line")
 
 
+def test_the_failure_of_a_program_is_its_last_error_and_what_to_do_speaks_of_no_pods(tool: Tool) -> None:
+    write_job(tool.folder, workers=1)
+    _, _, err = tool.run("raise")
+    again = "tfgpu run job.yaml --local --resume -- python"
+    assert "exit code 1 (Error). ValueError: no such thing; correct the program, then: " + again in err
+    assert err.endswith("(log: runs/try/logs/worker-0.log)\n")
+
+
 def test_a_command_that_is_not_there_is_a_permanent_failure(tool: Tool) -> None:
     container = {"name": "tensorflow", "image": "x", "command": ["no-such-program"]}
     write_job(tool.folder, replicaSpecs={"worker": {"template": {"spec": {"containers": [container]}}}})

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 import signal
 import time
 import uuid
@@ -23,6 +24,7 @@ from tfgpujob.cli.local.screen import Screen
 from tfgpujob.cli.local.translate import Here, launch
 from tfgpujob.cli.offline import CONFIG
 from tfgpujob.core.conditions import is_true
+from tfgpujob.core.diagnosis import ACTIONS, Diagnosis
 from tfgpujob.core.draft import Draft, moment
 from tfgpujob.core.reconcile import announce, conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
@@ -38,6 +40,13 @@ from tfgpujob.units import duration
 _LEFTOVERS_SECONDS: Final = 10.0
 """What still runs when the job is finished has nothing left to save."""
 _FIRST_REVISION: Final = "1"
+_HERE: Final = {
+    ACTIONS[Diagnosis.EXCEPTION]: "correct the program",
+    ACTIONS[Diagnosis.BAD_CONFIG]: "correct spec.trainer as the message says",
+}
+"""What to do in place of an action that speaks of pods and new jobs."""
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
+"""How Python begins the last word on an exception."""
 
 
 def new_job(job: Object, before: Object | None) -> Object:
@@ -172,10 +181,12 @@ class Session:
 
     def _failure(self, job: Object) -> tuple[str, str]:
         failure = job["status"].get("lastFailure") or {}
-        said = str(failure.get("message", "")).partition("\n")[0]
+        said = what_was_said(str(failure.get("message", "")), bundled="trainer" in job["spec"])
         problem = f"{self._key.name} failed: {message(job, Condition.FAILED)}{f' {said}' if said else ''}"
-        action = f"{str(failure.get('action', '')).rstrip('.')}. ".lstrip(". ")
-        return problem, f"{action}The logs are in {self._folder.shown()}/logs; {self._again} goes on"
+        action = str(failure.get("action", ""))
+        first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
+        log = f"{failure['role']}-{failure['index']}.log" if "role" in failure else ""
+        return problem, f"{f'{first}, ' if first else ''}then: {self._again} (log: {self._folder.shown()}/logs/{log})"
 
     def _result(self) -> str:
         """Where the results are, and whether the trainers' last words name the same weights."""
@@ -184,6 +195,14 @@ class Session:
         same = len(digests) > 1 and all(digests) and len({*digests}) == 1
         equal = f", all {len(digests)} replicas have equal weights" if same else ""
         return f"{equal}; results: {shown(self._folder.output)}"
+
+
+def what_was_said(text: str, *, bundled: bool) -> str:
+    """The line of lastFailure.message that says what happened: the trainer's first, else the last error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if bundled or not lines:
+        return lines[0] if lines else ""
+    return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1]).rstrip(":")
 
 
 def when_again(job: Object, now: datetime) -> str:
