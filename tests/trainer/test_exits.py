@@ -94,14 +94,11 @@ def test_the_line_says_what_happened_and_not_where(exception, line):
 
 def test_the_line_names_the_users_own_line(tmp_path):
     source = tmp_path / "train.py"
-    source.write_text("import json\n\ndef data(split):\n    return json.loads(split)\n")
-    names = {}
-    exec(compile(source.read_text(), str(source), "exec"), names)
+    source.write_text("import json\njson.loads('train')\n")
     with pytest.raises(ValueError, match="Expecting value") as caught:
-        names["data"]("train")
-    caught.value.__traceback__ = caught.value.__traceback__.tb_next  # without this test, which is nobody's module
-    outcome = classify(caught.value, has_peers=False)
-    assert outcome.message == "JSONDecodeError: Expecting value: line 1 column 1 (char 0), at train.py:4"
+        exec(compile(source.read_text(), str(source), "exec"), {})
+    message = classify(caught.value, has_peers=False).message
+    assert message == "JSONDecodeError: Expecting value: line 1 column 1 (char 0), at train.py:2"
 
 
 def test_a_traceback_begins_with_the_users_frames(tmp_path):

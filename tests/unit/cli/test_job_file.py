@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.job_file import read_job, read_jobs
 
@@ -27,7 +28,8 @@ def test_the_job_among_other_objects() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: [", "is no YAML"),
+        ("a: [", "is no YAML: line 1: "),
+        ("a: b\n  c: d", "is no YAML: line 2: mapping values are not allowed here; correct it"),
         ("text", "each document, or item of a List, must be a Kubernetes object"),
         ("", "holds nothing; it must hold a TFGPUJob"),
         ("a: b", "holds an object without a kind; it must hold a TFGPUJob"),
@@ -86,9 +88,20 @@ def test_host_access_is_for_the_operator_to_allow(tmp_path: Path) -> None:
     assert read_job(write(tmp_path, text)).job["metadata"]["name"] == "a"
 
 
-def test_a_python_file_is_no_job() -> None:
-    with pytest.raises(CliError, match="is a Python file; name a YAML file with a job"):
-        read_job("train.py")
+def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    Path("my_net.py").write_text("def model(): ...")
+    with pytest.raises(CliError, match=r"my_net\.py is a Python file; make a job of it: tfgpu ") as caught:
+        read_job("my_net.py")
+    words, file = str(caught.value).partition("tfgpu ")[2].split(" > ")
+    assert cli.main(words.split()) == Exit.OK
+    Path(file).write_text(capsys.readouterr().out)
+    made = read_job(file)
+    assert (file, made.job["metadata"]["name"]) == ("my_net.yaml", "my-net")
+    assert [obj["data"] for obj in made.others] == [{"my_net.py": "def model(): ..."}]
 
 
 def test_no_file() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
-from tfgpujob.cli.output import Format, Progress, coloured, data, size, table
+from tfgpujob.cli.output import Format, Progress, coloured, data, sentences_table, size, table
 from tfgpujob.units import counted, duration, hours
 
 
@@ -35,10 +35,17 @@ def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
     assert all(f"{int(code)}" in shown for code in Exit)
 
 
+def test_the_list_of_verbs_cuts_no_sentence_short(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main([])
+    _usage, *others = capsys.readouterr().out.splitlines()
+    assert not [line for line in others if "..." in line]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["fly"], "No such command 'fly'"),
+        (["fly"], "No such command 'fly'; see"),
+        (["rnu"], "No such command 'rnu' (did you mean run?)"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
         (["completion"], "Missing argument"),
     ],
@@ -94,6 +101,19 @@ def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
+def test_on_a_terminal_sentences_stay_in_their_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [["start", "All pods start at once. " * 5]]
+    assert len(sentences_table(["ABOUT", "WHAT"], rows).splitlines()) == 2
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _, first, *others = sentences_table(["ABOUT", "WHAT"], rows).splitlines()
+    assert len(others) == 2
+    assert all(len(line) <= 50 for line in (first, *others))
+    assert all(line[:8].isspace() and line[8] != " " for line in others)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (59.9, "59s"), (185, "3m05s"), (7800, "2h10m"), (356400, "4d03h")]
 )
@@ -108,6 +128,7 @@ def test_sizes() -> None:
 def test_data_for_programs() -> None:
     value = {"b": 1, "a": ["ü"]}
     assert data(value, Format.YAML) == "b: 1\na:\n- ü"
+    assert data({"train.py": "a = 'ü'\n\nb = 1\n"}, Format.YAML) == "train.py: |\n  a = 'ü'\n\n  b = 1"
     assert data(value, Format.JSON) == '{\n  "b": 1,\n  "a": [\n    "ü"\n  ]\n}'
 
 

@@ -30,15 +30,23 @@ class JobFile:
 def read_objects(file: str) -> tuple[Object, ...]:
     """Every object in the file, the items of a List in its place; `-` is standard input. Raises CliError."""
     if file.endswith(".py"):
-        raise CliError(f"{file} is a Python file", "name a YAML file with a job, whose spec.trainer.entrypoint it is")
+        made = Path(file).with_suffix(".yaml")
+        fix = f"make a job of it: tfgpu submit {file} --workers 2 --batch 128 --dry-run > {made}"
+        raise CliError(f"{file} is a Python file", fix)
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"{file} is no YAML: {' '.join(str(error).split())}", "correct it") from error
+        raise CliError(f"{file} is no YAML: {_said(error)}", "correct it") from error
     return tuple(obj for document in documents for obj in _flat(document, file))
+
+
+def _said(error: UnicodeDecodeError | yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def _flat(obj: Any, file: str) -> Iterator[Object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -41,6 +42,10 @@ _NUMBERS: Final = {"a valid integer range": "a whole number", "a valid float ran
 """What click calls them."""
 
 
+_WHOLE_SENTENCE: Final = 200
+"""Characters; click would cut the first sentence of a help text short."""
+
+
 class _Verbs(click.Group):
     """Loads a verb only when it is called: `tfgpu explain` must not wait for the Kubernetes client to be imported."""
 
@@ -55,11 +60,24 @@ class _Verbs(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message.rstrip('.')} (did you mean {close[0]}?)", ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, verbs in VERBS.items():
             commands = [(verb, self.get_command(ctx, verb)) for verb in verbs]
             with formatter.section(heading):
-                formatter.write_dl([(verb, c.get_short_help_str(80)) for verb, c in commands if c is not None])
+                formatter.write_dl(
+                    [(verb, c.get_short_help_str(_WHOLE_SENTENCE)) for verb, c in commands if c is not None]
+                )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

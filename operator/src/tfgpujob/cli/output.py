@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, TextIO
@@ -18,6 +19,7 @@ _COLUMN_GAP: Final = "   "
 _OBEYED: Final = re.compile(r"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What a terminal does not show but do: colours, and everything else."""
 _NO_COLOUR: Final = "\x1b[0m"
+_LEAST_SENTENCE: Final = 30
 
 
 class Format(StrEnum):
@@ -54,10 +56,21 @@ def log_line(text: str) -> str:
     return f"{line}{_NO_COLOUR}" if "\x1b" in line else line
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes a text of several lines, such as a program in a ConfigMap, as it is."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def data(value: Any, form: Format) -> str:
     """A value of plain dicts and lists as JSON or YAML, for programs."""
     if form is Format.YAML:
-        return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
+        return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
@@ -68,6 +81,17 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         _COLUMN_GAP.join(_padded(c, w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def sentences_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose last column is sentences: on a terminal they are folded, so that they stay in their column."""
+    before = [max(len(click.unstyle(line[i])) for line in (headers, *rows)) for i in range(len(headers) - 1)]
+    width = shutil.get_terminal_size().columns - sum(before) - len(before) * len(_COLUMN_GAP)
+    folded: list[Sequence[str]] = []
+    for *cells, text in rows:
+        first, *others = textwrap.wrap(text, max(width, _LEAST_SENTENCE)) if sys.stdout.isatty() else [text]
+        folded += [[*cells, first], *([*("" for _ in cells), line] for line in others)]
+    return table(headers, folded)
 
 
 def _padded(cell: str, width: int) -> str:

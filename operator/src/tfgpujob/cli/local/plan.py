@@ -13,6 +13,7 @@ from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.job_file import JobFile
 from tfgpujob.cli.offline import CONFIG
 from tfgpujob.core.plan import Plan, replica_specs, resolve
+from tfgpujob.core.snapshot import Object
 
 _INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
 _ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "ttl_seconds_after_finished")
@@ -59,26 +60,34 @@ def code_folder(file: JobFile, given: Path | None, beside: Path, scratch: Path) 
     """What stands for /code: `given` by --code, else the ConfigMap if it is in the file too, else `beside` the file."""
     if given is not None:
         return given
+    config_map = code_in(file)
+    if config_map is None:
+        return beside
+    folder = scratch / "code"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (config_map.get("data") or {}).items():
+        (folder / Path(name).name).write_text(text)
+    return folder
+
+
+def code_in(file: JobFile) -> Object | None:
+    """The ConfigMap with the job's code, if it is in the file too."""
     code = file.spec.trainer.code if file.spec.trainer else None
-    wanted = code.config_map.name if code and code.config_map else None
-    for obj in file.others:
-        if obj.get("kind") == "ConfigMap" and obj.get("metadata", {}).get("name") == wanted:
-            folder = scratch / "code"
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in (obj.get("data") or {}).items():
-                (folder / Path(name).name).write_text(text)
-            return folder
-    return beside
+    wanted = ("ConfigMap", code.config_map.name if code and code.config_map else None)
+    return next((obj for obj in file.others if _kind_and_name(obj) == wanted), None)
 
 
-def ignored(file: JobFile, code: str) -> Iterator[str]:
-    """One line for each wish that means nothing without a cluster, and what happens instead."""
+def ignored(file: JobFile, code: Path | None) -> Iterator[str]:
+    """One line for each wish that means nothing without a cluster, and what happens instead.
+
+    `code`: the folder that stands for /code; None if that is made of what is in the file.
+    """
     spec = file.spec
     images = any(_container(replica.template).get("image") for replica in replica_specs(spec).values())
     if spec.image or images:
-        yield "image: this Python runs instead"
-    if spec.trainer and spec.trainer.code:
-        yield f"spec.trainer.code: the files in {code} instead"
+        yield "image (this Python runs)"
+    if spec.trainer and spec.trainer.code and code:
+        yield f"spec.trainer.code (the files in {code} are used)"
     for role, replica in replica_specs(spec).items():
         fields = sorted(_template_fields(replica.template))
         if fields:
@@ -86,11 +95,17 @@ def ignored(file: JobFile, code: str) -> Iterator[str]:
     for field in _ONLY_IN_A_CLUSTER:
         if getattr(spec.run_policy, field) is not None:
             yield f"spec.runPolicy.{type(spec.run_policy).model_fields[field].alias}"
-    claim = ("PersistentVolumeClaim", spec.trainer.output.claim if spec.trainer else None)
-    found = [(obj.get("kind"), obj.get("metadata", {}).get("name")) for obj in file.others]
-    others = [f"{kind} {name}" for kind, name in found if (kind, name) != claim]
+    used = {("PersistentVolumeClaim", spec.trainer.output.claim if spec.trainer else None)}
+    if code is None and (config_map := code_in(file)):
+        used.add(_kind_and_name(config_map))
+    found = [_kind_and_name(obj) for obj in file.others]
+    others = [f"{kind} {name}" for kind, name in found if (kind, name) not in used]
     if others:
         yield f"other objects in the file: {', '.join(others)}"
+
+
+def _kind_and_name(obj: Object) -> tuple[Any, Any]:
+    return obj.get("kind"), (obj.get("metadata") or {}).get("name")
 
 
 def _container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:

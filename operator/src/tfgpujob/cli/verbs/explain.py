@@ -11,7 +11,7 @@ from tfgpujob.api import gpus
 from tfgpujob.cli import offline, options
 from tfgpujob.cli.behaviour import sentences
 from tfgpujob.cli.job_file import JobFile, read_jobs
-from tfgpujob.cli.output import Format, coloured, data, table
+from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
 from tfgpujob.core.acceptance import advice
 from tfgpujob.core.plan import Plan, replica_specs, resolve
 from tfgpujob.core.service import build_service
@@ -89,4 +89,4 @@ def _tf_config(pods: tuple[Object, ...], *, every: bool) -> str:
 def _words(file: JobFile, plan: Plan) -> str:
     warnings = [(coloured("warning", "yellow"), text) for text in advice(file.spec)]
     expected = [(coloured(topic, "green"), text) for topic, text in sentences(file.spec, plan)]
-    return table(["ABOUT", "WHAT TO EXPECT"], [*warnings, *expected])
+    return sentences_table(["ABOUT", "WHAT TO EXPECT"], [*warnings, *expected])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -76,7 +77,8 @@ def command(
     replicas = [f"{role}-{index}" for role, index in plan.pods()]
     lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
     screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None)
-    _introduce(screen, job_file, plan, here)
+    stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
+    _introduce(screen, job_file, plan, here, preflight.ignored(job_file, stands_for_code))
     session_job = new_job(job_file.job, before)
     try:
         return int(asyncio.run(_run(session_job, here, screen, _again(file, directory, code, command_line))))
@@ -109,10 +111,10 @@ def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | N
     return before
 
 
-def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here) -> None:
+def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: Iterable[str]) -> None:
     roles = ", ".join(f"{count} × {role}" for role, count in plan.counts.items())
     screen.say(f"{file.job['metadata']['name']}: {file.spec.strategy} on this machine, {roles}")
-    for line in preflight.ignored(file, str(here.code)):
+    for line in ignored:
         screen.say(f"  without effect here: {line}")
     if here.devices.note:
         screen.say(f"  {here.devices.note}")

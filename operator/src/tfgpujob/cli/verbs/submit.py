@@ -12,11 +12,11 @@ import yaml
 from click.core import ParameterSource
 
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.cli.cluster import cluster_verb
+from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.job_file import read_jobs
 from tfgpujob.cli.output import Format, data
-from tfgpujob.client import Client, job_of_file
+from tfgpujob.client import job_of_file
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Strategy
 
@@ -36,21 +36,30 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
 @click.option("--claim", help="PersistentVolumeClaim for checkpoints and the model.")
 @click.option("--with", "extra", multiple=True, type=click.Path(path_type=Path), help="Another file of the code.")
-@click.option("--dry-run", is_flag=True, help="Print what would be created.")
-@cluster_verb
-def command(client: Client, file: str, *, dry_run: bool, **flags: Any) -> None:
+@click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
+@cluster_options
+def command(file: str, *, dry_run: bool, context: str | None, namespace: str | None, **flags: Any) -> None:
     """Create the jobs of a YAML file, or one of a Python file that defines model() and data(split).
 
     The Python file goes into a ConfigMap that belongs to the job.
     """
-    jobs, others = _of_python(Path(file), **flags) if file.endswith(".py") else _of_yaml(file, client.namespace)
-    if dry_run:
-        for obj in (*others, *jobs):
-            click.echo(f"---\n{data(obj, Format.YAML)}")
+    made = _of_python(Path(file), **flags) if file.endswith(".py") else None
+    if made and dry_run:
+        _print(*made)
         return
-    for number, job in enumerate(jobs):
-        made = client.submit(job, () if number else others)
-        click.echo(f"{made.namespace}/{made.name} is created; follow it: tfgpu logs {made.name} -f")
+    with connected(context, namespace) as client:
+        jobs, others = made or _of_yaml(file, client.namespace)
+        if dry_run:
+            _print(jobs, others)
+            return
+        for number, job in enumerate(jobs):
+            created = client.submit(job, () if number else others)
+            click.echo(f"{created.namespace}/{created.name} is created; follow it: tfgpu logs {created.name} -f")
+
+
+def _print(jobs: Sequence[Object], others: Sequence[Object]) -> None:
+    for obj in (*others, *jobs):
+        click.echo(f"---\n{data(obj, Format.YAML)}")
 
 
 def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Object]]:
