@@ -33,7 +33,8 @@ OBSTACLES = st.one_of(
     st.tuples(st.just("quota"), st.sampled_from((0, 1, 2, None, None))),
     st.tuples(st.just("room"), st.sampled_from((0, 1, 2, 64))),
     st.tuples(st.just("image"), st.booleans()),
-    st.tuples(st.just("foreign"), st.sampled_from(("Pod", "Service")), JOBS),
+    st.tuples(st.just("foreign"), st.sampled_from(("Pod", "Service", "Evaluator")), JOBS),
+    st.tuples(st.just("forbid"), JOBS, st.sampled_from(("worker-0", "worker-1", "chief-0", "evaluator-0"))),
     st.tuples(st.just("clock"), st.sampled_from((-300.0, -2.0, 2.0, 300.0))),
     st.just(("heal",)),
 )

@@ -15,6 +15,7 @@ from tests.harness.feed import Blindfold, Sight
 from tests.harness.process import upgraded
 from tests.harness.resources import Object, controller, merged
 from tests.harness.scenario import NAMESPACE, foreign_pod, foreign_service, job, quota
+from tests.harness.scenarios.refusals import forbid
 from tests.harness.vtime import VirtualLoop
 from tests.harness.world import Complaints, World
 
@@ -121,8 +122,14 @@ class Story:
         self.world.kubelet.missing_images = set(IMAGES) if missing else set()
 
     async def _foreign(self, kind: str, name: str) -> None:
-        obj = foreign_pod(f"{name}-worker-1") if kind == "Pod" else foreign_service(name)
-        scenario.apply(obj)(self.world)
+        pods = {
+            "Pod": foreign_pod(f"{name}-worker-1"),
+            "Evaluator": foreign_pod(f"{name}-evaluator-0", **{names.LABEL_JOB_NAME: name}),
+        }
+        scenario.apply(pods.get(kind) or foreign_service(name))(self.world)
+
+    async def _forbid(self, name: str, replica: str) -> None:
+        scenario.refuse(forbid(f"{name}-{replica}"))(self.world)
 
     async def _heal(self) -> None:
         self._clear_the_way()
@@ -193,6 +200,7 @@ class Story:
         world.injector.strikes.clear()
         world.blindfold.strikes.clear()
         world.kubelet.missing_images.clear()
+        world.server.rules.clear()
         world.scheduler.gpus = GPUS
         world.scheduler.schedule()
         for kind in ("ResourceQuota", "Pod", "Service"):
