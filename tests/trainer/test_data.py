@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from queue import Queue
+from threading import Event
+
+import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfgpujob_trainer import host
 from tfgpujob_trainer.data import Feed, Schedule
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.sources import Indexed, share, source
@@ -91,6 +97,102 @@ def test_a_replica_is_told_where_its_micro_batches_begin_and_end():
     feed.close()
     assert [part[1].numpy().tolist() for part in batch.replicas] == [[0, 1, 5, 6, 7], [2, 3, 4, 8, 9, 10]]
     assert batch.edges.numpy().tolist() == [[0, 2, 5], [0, 3, 6]]
+
+
+class Slow(Indexed):
+    """Rows that are read when the test says so."""
+
+    def __init__(self, rows, fails_at=None):
+        self.rows, self.policy, self.fails_at = rows, "", fails_at
+        self.asked, self.may = Queue(), [Event() for _ in range(rows)]
+
+    def take(self, indices):
+        number = int(indices[0])
+        self.asked.put(number)
+        assert self.may[number].wait(30)
+        if number == self.fails_at:
+            raise OSError(f"no row {number}")
+        return (indices,)
+
+
+def slow_feed(rows, reads, **fields):
+    data = Slow(rows, **fields)
+    plan = schedule((rows, 1, 1, 0), shuffle=False, epochs=1)
+    return data, Feed(data, plan, 0, 1, (0, 0), parallel_reads=reads)
+
+
+def test_batches_come_in_order_in_whatever_order_they_were_read():
+    data, feed = slow_feed(6, reads=3)
+    assert {data.asked.get(timeout=30) for _ in range(3)} == {0, 1, 2}
+    for number in (2, 1, 5, 4, 3, 0):
+        data.may[number].set()
+    assert [feed.next().index for _ in range(6)] == list(range(6))
+
+
+def test_no_more_batches_are_read_than_may_lie_ready():
+    data, feed = slow_feed(9, reads=2)
+    for may in data.may:
+        may.set()
+    assert {data.asked.get(timeout=30) for _ in range(3)} == {0, 1, 2}  # one more than are read at a time
+    assert feed.next().index == 0
+    assert data.asked.get(timeout=30) == 3
+    assert data.asked.empty()
+    feed.close()
+
+
+def test_what_a_reader_raises_comes_after_the_batches_before_it():
+    data, feed = slow_feed(3, reads=2, fails_at=1)
+    data.may[1].set()
+    data.may[0].set()
+    assert feed.next().index == 0
+    with pytest.raises(OSError, match="no row 1"):
+        feed.next()
+
+
+def test_a_closed_feed_reads_no_more():
+    data, feed = slow_feed(9, reads=1)
+    assert data.asked.get(timeout=30) == 0
+    feed.close()
+    for may in data.may:
+        may.set()
+    for reader in feed._readers:
+        reader.join(30)
+        assert not reader.is_alive()
+    assert data.asked.empty()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "bfloat16", "int8", "uint16", "int64", "bool", ">f4"]
+)
+def test_arrays_of_every_kind_become_tensors_that_are_copies(dtype):
+    dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    whole = np.arange(60).reshape(5, 4, 3).astype(dtype)
+    numbers = np.array([4, 0, 4])
+    for array in (whole, np.asfortranarray(whole), whole[::-1], whole[:, ::2], whole[:, :0]):
+        expected, rows = array.copy(), array[numbers].copy()
+        tensor, gathered = host.tensor(array), host.gathered(array, numbers)
+        kept = array.copy()
+        array[...] = 0
+        assert (tensor.numpy() == expected).all()
+        assert (gathered.numpy() == rows).all()
+        assert tensor.dtype == gathered.dtype == tf.as_dtype(np.dtype(dtype).newbyteorder("="))
+        array[...] = kept
+
+
+def test_text_becomes_a_tensor_too():
+    assert host.gathered(np.array(["a", "bc"]), np.array([1])).numpy().tolist() == [b"bc"]
+
+
+@given(SIZES)
+def test_rows_of_a_replica_are_known_where_all_batches_are_alike(sizes):
+    plan = schedule(sizes)
+    found = {
+        sum(part.stop - part.start for part in plan.parts(len(range(plan.rows)[plan.bounds(k)]), replica))
+        for k in range(plan.steps_per_epoch)
+        for replica in range(plan.replicas)
+    }
+    assert plan.rows_per_replica is None or found == {plan.rows_per_replica}
+    assert (plan.rows_per_replica is not None) == (not plan.rows % plan.global_batch_size and len(found) == 1)
 
 
 def test_structures_and_float_types():

@@ -10,7 +10,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer import host
 from tfgpujob_trainer.sources import Indexed, Source, Stream, share
 from tfgpujob_trainer.sources.base import Rows, seeds
 from tfgpujob_trainer.words import counted
@@ -55,6 +55,12 @@ class Schedule:
     def steps_per_epoch(self) -> int:
         """Optimizer steps in one epoch."""
         return -(-self.rows // self.global_batch_size) - (1 if self.leftover else 0)
+
+    @property
+    def rows_per_replica(self) -> int | None:
+        """What each replica gets of every batch, if that is always the same."""
+        even = self.rows % self.global_batch_size == 0 and self.global_batch_size % self.replicas == 0
+        return self.global_batch_size // self.replicas if even else None
 
     @property
     def notes(self) -> list[str]:
@@ -107,8 +113,8 @@ class GlobalBatch:
 
 
 def take(data: Indexed, schedule: Schedule, epoch: int, numbers: np.ndarray) -> Rows:
-    """The rows of these numbers, augmented as that epoch has it."""
-    rows = data.take(numbers)
+    """The rows of these numbers, augmented as that epoch has it, as tensors of the host."""
+    rows = data.tensors(numbers)
     if data.augment is None or not schedule.shuffle:
         return rows
     return data.augment(rows, seeds(schedule.seed, epoch, numbers))
@@ -129,37 +135,64 @@ class Feed:
     ) -> None:
         self._data, self._schedule, self._start = data, schedule, start
         self._replicas = range(first_replica, first_replica + local_replicas)
-        self._pool = ThreadPoolExecutor(parallel_reads, thread_name_prefix="read")
-        self._queue: queue.Queue[Future[GlobalBatch]] = queue.Queue(maxsize=parallel_reads)
-        self._closed = threading.Event()
         self.waited = 0.0
-        self._thread = threading.Thread(target=self._fill, name="feed", daemon=True)
-        self._thread.start()
+        self._edges: dict[int, Any] = {}
+        self._jobs, self._drawing = self._batches(), threading.Lock()
+        self._drawn = self._taken = 0
+        self._closed = False
+        # A queue for each batch that is prepared ahead: readers may finish in any order.
+        self._places: list[queue.SimpleQueue[GlobalBatch | Exception]] = [
+            queue.SimpleQueue() for _ in range(parallel_reads + 1)
+        ]
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in self._places:
+            self._room.put(None)
+        self._readers = [
+            threading.Thread(target=self._read, name=f"read-{number}", daemon=True) for number in range(parallel_reads)
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def next(self) -> GlobalBatch:
-        """The next batch; the time waited for it is added to `waited` (seconds)."""
+        """The next batch; the time waited for it is added to `waited` (seconds). Raises what its reader raised."""
         began = time.monotonic()
-        batch = self._queue.get().result()
+        batch = self._place(self._taken).get()
         self.waited += time.monotonic() - began
+        if isinstance(batch, Exception):
+            raise batch
+        self._taken += 1
+        self._room.put(None)
         return batch
 
     def close(self) -> None:
         """Stop preparing batches."""
-        self._closed.set()
-        while not self._queue.empty():
-            self._queue.get_nowait()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        for _ in self._readers:
+            self._room.put(None)
 
-    def _fill(self) -> None:
-        try:
-            for prepare in self._batches():
-                self._put(self._pool.submit(prepare))
-                if self._closed.is_set():
+    def _place(self, number: int) -> queue.SimpleQueue[GlobalBatch | Exception]:
+        return self._places[number % len(self._places)]
+
+    def _read(self) -> None:
+        """Prepare one batch after the other, as long as there is room and nobody closes."""
+        while True:
+            self._room.get()
+            if self._closed:
+                return
+            with self._drawing:
+                place = self._place(self._drawn)
+                self._drawn += 1
+                try:
+                    prepare = next(self._jobs, None)
+                except Exception as error:  # noqa: BLE001 (raised again in the training thread)
+                    place.put(error)
                     return
-        except Exception as error:  # noqa: BLE001 (raised again in the training thread)
-            failed: Future[GlobalBatch] = Future()
-            failed.set_exception(error)
-            self._put(failed)
+            if prepare is None:
+                return
+            try:
+                place.put(prepare())
+            except Exception as error:  # noqa: BLE001 (as above)
+                place.put(error)
 
     def _batches(self) -> Iterator[Callable[[], GlobalBatch]]:
         """What prepares each batch, from the start on, epoch after epoch."""
@@ -175,7 +208,8 @@ class Feed:
             epoch, index = epoch + 1, 0
 
     def _indexed(self, data: Indexed, rows: np.ndarray, epoch: int, batch: int) -> GlobalBatch:
-        parts = [take(data, self._schedule, epoch, _joined(rows, mine)) for mine in self._parts(len(rows))]
+        numbers = [_joined(rows, mine) for mine in self._parts(len(rows))]
+        parts = [take(data, self._schedule, epoch, mine) for mine in numbers]
         return self._global_batch(epoch, batch, len(rows), parts)
 
     def _streamed(self, data: Stream, epoch: int, index: int) -> Iterator[Callable[[], GlobalBatch]]:
@@ -187,26 +221,21 @@ class Feed:
 
     def _shared(self, rows: Any, epoch: int, batch: int) -> GlobalBatch:
         count = len(tf.nest.flatten(rows)[0])
-        parts = [tf.nest.map_structure(partial(_joined, parts=mine), rows) for mine in self._parts(count)]
+        parts = [
+            tf.nest.map_structure(lambda rows, mine=mine: host.tensor(_joined(rows, mine)), rows)
+            for mine in self._parts(count)
+        ]
         return self._global_batch(epoch, batch, count, parts)
 
     def _parts(self, rows: int) -> list[list[slice]]:
         return [self._schedule.parts(rows, replica) for replica in self._replicas]
 
     def _global_batch(self, epoch: int, batch: int, rows: int, parts: Any) -> GlobalBatch:
-        with tf.device("/cpu:0"):
-            replicas = tuple(tf.nest.map_structure(tf.constant, part) for part in parts)
+        if rows not in self._edges:
             sizes = [[part.stop - part.start for part in mine] for mine in self._parts(rows)]
-            edges = tf.constant(np.cumsum([[0, *of_replica] for of_replica in sizes], axis=1), tf.int32)
-        return GlobalBatch(epoch, batch, rows, replicas, edges)
-
-    def _put(self, item: Future[GlobalBatch]) -> None:
-        while not self._closed.is_set():
-            try:
-                self._queue.put(item, timeout=0.2)
-            except queue.Full:
-                continue
-            return
+            edges = np.cumsum([[0, *of_replica] for of_replica in sizes], axis=1, dtype=np.int32)
+            self._edges[rows] = host.tensor(edges)
+        return GlobalBatch(epoch, batch, rows, tuple(parts), self._edges[rows])
 
 
 def _joined(rows: np.ndarray, parts: Sequence[slice]) -> np.ndarray:

@@ -11,11 +11,9 @@ import tensorflow as tf
 from tfgpujob_trainer import heartbeat, metrics
 from tfgpujob_trainer.data import Feed, Schedule
 from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loss import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.sources import Source
 from tfgpujob_trainer.step import Steps
-
-LossSums = tuple[tuple[float, float | None], ...]
-"""(numerator sum, normaliser sum) of each part of the loss; a plain sum has no normaliser."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +37,7 @@ class Evaluator:
         try:
             for _ in range(schedule.steps_per_epoch):
                 result = self.steps.evaluate(feed.next().replicas)
-                loss, states = add_loss(loss, result.groups), result.metrics
+                loss, states = add_loss(loss, result.loss), result.metrics
                 self.heart.beat(heartbeat.EVALUATING)
         finally:
             feed.close()
@@ -59,19 +57,3 @@ def evaluation_schedule(training: Schedule, rows: int) -> Schedule:
         accumulate=1,
         epochs=1,
     )
-
-
-def add_loss(total: LossSums, groups: list[Any]) -> LossSums:
-    """`total` with the sums of one more batch."""
-    numbers = [(float(n), None if d is None else float(d)) for n, d in groups]
-    if not total:
-        return tuple(numbers)
-    return tuple(
-        (n0 + n1, None if d0 is None or d1 is None else d0 + d1)
-        for (n0, d0), (n1, d1) in zip(total, numbers, strict=True)
-    )
-
-
-def mean_loss(loss: LossSums) -> float:
-    """The sums as one loss, without weight regularisers."""
-    return sum(n if d is None else n / d if d else 0.0 for n, d in loss)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -18,9 +18,9 @@ from tfgpujob_trainer.built import Built
 from tfgpujob_trainer.callbacks import Callbacks
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Feed, GlobalBatch
-from tfgpujob_trainer.evaluation import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.exits import NotFiniteError, StoppedError
 from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loss import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.peers import Peers
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress, describe, say
@@ -146,20 +146,19 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
         own_seconds=own_seconds,
         whole=batch.rows == run.config.global_batch_size,
     )
-    stop, not_finite = float(result.stop), result.not_finite.numpy()
-    spent = StepTime(time.monotonic() - began, feed.waited - waited, float(result.all_reduce_seconds))
-    run.progress.add(batch.rows, spent, result.own_seconds.numpy().tolist())
+    spent = StepTime(time.monotonic() - began, feed.waited - waited, result.all_reduce_seconds)
+    run.progress.add(batch.rows, spent, result.own_seconds)
     position = position.after(batch, run.built.schedule.steps_per_epoch)
-    if bool(result.applied):
-        if not_finite.any():
-            _not_finite(run, position.step, not_finite)
+    if result.applied:
+        if any(result.not_finite):
+            _not_finite(run, position.step, result.not_finite)
         run.skipped = 0
-        position = replace(position, loss=add_loss(position.loss, result.groups))
+        position = replace(position, loss=add_loss(position.loss, result.loss))
     else:
         _skipped(run, position.step)
     run.heart.beat(heartbeat.TRAINING, position.step)
     run.metric_states = result.metrics
-    evaluated = conclude(run, batch, position, stop=bool(stop))
+    evaluated = conclude(run, batch, position, stop=result.stop)
     if position.index == 0:
         steps.metric_states.reset()
         return next_epoch(run, position)
@@ -317,7 +316,7 @@ def _skipped(run: Run, step: int) -> None:
         )
 
 
-def _not_finite(run: Run, step: int, flags: np.ndarray) -> None:
+def _not_finite(run: Run, step: int, flags: Sequence[float]) -> None:
     local = run.built.local_replicas
     workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
     raise NotFiniteError(

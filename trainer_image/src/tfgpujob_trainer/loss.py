@@ -8,6 +8,7 @@ the same thing share a group; each group has its own gradient sum.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,9 @@ SUM = "sum"
 
 Batch = tuple[Any, Any, Any]
 """x, y and sample weight; y and the weight may be None."""
+
+LossSums = tuple[tuple[float, float | None], ...]
+"""(numerator sum, normaliser sum) of each part of the loss; a plain sum has no normaliser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,30 @@ def grouped(parts: list[Part]) -> dict[str, tuple[Any, Any]]:
         else:
             groups[part.group] = (part.numerator, part.normaliser)
     return groups
+
+
+def numbers_of(groups: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """Numerators and normalisers in a row, without those that are None."""
+    return [number for group in groups for number in group if number is not None]
+
+
+def loss_of(numbers: Iterator[float], has_normaliser: Iterable[bool]) -> LossSums:
+    """What `numbers_of` put in a row."""
+    return tuple((next(numbers), next(numbers) if has else None) for has in has_normaliser)
+
+
+def add_loss(total: LossSums, more: LossSums) -> LossSums:
+    """`total` with the sums of one more batch."""
+    if not total:
+        return more
+    return tuple(
+        (n0 + n1, None if d0 is None or d1 is None else d0 + d1) for (n0, d0), (n1, d1) in zip(total, more, strict=True)
+    )
+
+
+def mean_loss(loss: LossSums) -> float:
+    """The sums as one loss, without weight regularisers."""
+    return sum(n if d is None else n / d if d else 0.0 for n, d in loss)
 
 
 def _mean_over_rows(value: Any, rows: Any) -> Part:

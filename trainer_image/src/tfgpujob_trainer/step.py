@@ -21,7 +21,7 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tfgpujob_trainer.classes import weigher
 from tfgpujob_trainer.jit import Sums, compiling, jitted, jitted_notes
 from tfgpujob_trainer.lift import Lifted
-from tfgpujob_trainer.loss import Batch, LossParts, grouped
+from tfgpujob_trainer.loss import Batch, LossParts, LossSums, grouped, loss_of, numbers_of
 from tfgpujob_trainer.metrics import MetricStates, check_metrics, metric_variables
 from tfgpujob_trainer.microbatch import accumulate
 from tfgpujob_trainer.strategy import kind
@@ -31,35 +31,41 @@ from tfgpujob_trainer.wire import sum_as_float16
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step, or an evaluation batch, tells every worker alike; still tensors on the device.
+    """What a step, or an evaluation batch, tells every worker alike.
 
-    `groups` holds (numerator, normaliser) of each part of the loss, summed over the global batch;
-    `metrics` the state of the model's metrics since they were last reset, summed over all replicas;
-    `not_finite` one number for each replica: 1 where the loss was NaN or infinite; `applied` is False when
-    the gradients overflowed and the step was skipped; `own_seconds` what each replica's worker passed as its own.
-    `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until they had everybody's,
+    `loss` is (numerator, normaliser) of each part of the loss, summed over the global batch; a plain sum has no
+    normaliser. `not_finite` has one number for each replica: 1 where the loss was NaN or infinite. `applied` is False
+    when the gradients overflowed and the step was skipped. `own_seconds` is what each replica's worker passed as its
+    own. `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until they had everybody's,
     so the time for which it waited for slower workers is in it.
+    `metrics`, still on the device, is the state of the model's metrics since they were last reset, summed over all
+    replicas.
     """
 
-    stop: Any
-    not_finite: Any
-    applied: Any
-    groups: list[Any]
+    stop: bool
+    applied: bool
+    all_reduce_seconds: float
+    not_finite: list[float]
+    own_seconds: list[float]
+    loss: LossSums
     metrics: list[Any]
-    own_seconds: Any
-    all_reduce_seconds: Any
 
 
 class Steps:
-    """Training and evaluation steps of one model under one strategy."""
+    """Training and evaluation steps of one model under one strategy.
+
+    `arrays` are some rows of the data; `rows` is what each replica gets of every training batch, if that is always the
+    same: TensorFlow is a little faster where it knows.
+    """
 
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
         model: keras.Model,
         lifted: Lifted,
-        spec: Any,
+        arrays: Any,
         *,
+        rows: int | None = None,
         jit: bool = False,
         half: bool = False,
         class_weights: Mapping[str, float] | None = None,
@@ -78,13 +84,13 @@ class Steps:
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
         if half:
             self.notes += require("allReduce: float16", kind(strategy), "allReduce: float16")
-        inputs = (spec,) * len(self._devices)
+        inputs = (batch_spec(arrays, rows),) * len(self._devices)
         self._train = self._compile(partial(self._train_replica, self._sums), inputs)
         self._train_jitted = None
         if jit:
             self.notes += jitted_notes(model, kind(strategy))
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
-        self._evaluate = self._compile(self._evaluate_replica, inputs)
+        self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * len(self._devices))
 
     def train(
         self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True
@@ -96,11 +102,11 @@ class Steps:
         """
         function = self._train_jitted if whole and self._train_jitted is not None else self._train
         with compiling(function is self._train_jitted):
-            return StepResult(*function(batches, edges, *_numbers(stop, own_seconds)))
+            return function(batches, edges, *_numbers(stop, own_seconds))
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
-        return StepResult(*self._evaluate(batches, tf.zeros([1, 1], tf.int32), *_numbers()))
+        return self._evaluate(batches, tf.zeros([1, 1], tf.int32), *_numbers())
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
@@ -113,18 +119,27 @@ class Steps:
         """The weight regularisers' part of the loss, now."""
         return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
-    def _compile(self, replica: Callable[..., Any], inputs: Any) -> Callable[..., Any]:
+    def _compile(self, replica: Callable[..., Any], inputs: Any) -> Callable[..., StepResult]:
         numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
+        has_normaliser: list[bool] = []
 
         # Unrolled micro-batches are traced for each number of them: for a whole batch, and for the last of an epoch.
         @tf.function(autograph=False, input_signature=None if self._unrolled else [inputs, *numbers])
         def function(batches: Any, *numbers: Any) -> Any:
             *result, times = self._strategy.run(replica, args=(batches, *numbers))
-            results = tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0], result)
-            ready, reduced = tf.unstack(tf.reduce_max(self._strategy.experimental_local_results(times), axis=0))
-            return *results, reduced - ready
+            local = self._strategy.experimental_local_results
+            applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
+            has_normaliser[:] = [normaliser is not None for _, normaliser in groups]
+            ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
+            told = [reduced - ready, applied, flags, *numbers_of(groups)]
+            # One vector: the host waits for each number that it reads.
+            return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in told], axis=0), metrics
 
-        return function
+        def told(batches: Any, *numbers: Any) -> StepResult:
+            vector, metrics = function(batches, *numbers)
+            return _told(vector.numpy().tolist(), self._strategy.num_replicas_in_sync, has_normaliser, metrics)
+
+        return told
 
     def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch = batches[self._replica()]
@@ -140,7 +155,7 @@ class Steps:
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
             variable.assign(value / tf.cast(replicas, value.dtype))
-        return self._result(message, applied, times)
+        return applied, message["flags"], message["groups"], message["metrics"], times
 
     def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
@@ -210,17 +225,17 @@ class Steps:
         groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         message, times = self._all_reduce(self._message(groups, stop, own_seconds))
-        return self._result(message, tf.constant(True), times)
+        return tf.constant(True), message["flags"], message["groups"], message["metrics"], times
 
     def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
+        """What the replicas tell each other; the flags are those of `_told`."""
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
         context = tf.distribute.get_replica_context()
         dtype = groups[0][0].dtype
-        one_hot = tf.one_hot(context.replica_id_in_sync_group, self._strategy.num_replicas_in_sync, dtype=dtype)
+        mine = tf.one_hot(context.replica_id_in_sync_group, self._strategy.num_replicas_in_sync, dtype=dtype)
+        not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)
         return {
-            "stop": tf.cast(stop, dtype),
-            "not_finite": one_hot * tf.cast(tf.logical_not(finite), dtype),
-            "own_seconds": one_hot * tf.cast(own_seconds, dtype),
+            "flags": tf.concat([[tf.cast(stop, dtype)], mine * not_finite, mine * own], axis=0),
             "groups": groups,
             "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
         }
@@ -232,10 +247,6 @@ class Steps:
             for i, gradient in enumerate(gradients):
                 total[i] = _add(total[i], _scale(gradient, normaliser))
         return total
-
-    def _result(self, message: dict[str, Any], applied: Any, times: Any) -> tuple[Any, ...]:
-        told = [message[name] for name in ("groups", "metrics", "own_seconds")]
-        return message["stop"], message["not_finite"], applied, *told, times
 
     def _sum_up(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         if not self._half:
@@ -286,9 +297,9 @@ def unpack(batch: Any) -> Batch:
     return x, y, weight
 
 
-def batch_spec(arrays: Any) -> Any:
-    """The signature of a batch of any number of rows."""
-    return tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], tf.as_dtype(a.dtype)), arrays)
+def batch_spec(arrays: Any, rows: int | None = None) -> Any:
+    """The signature of a batch of that many rows, or of any number."""
+    return tf.nest.map_structure(lambda a: tf.TensorSpec([rows, *a.shape[1:]], tf.as_dtype(a.dtype)), arrays)
 
 
 def build(model: keras.Model, arrays: Any, strategy: str) -> None:
@@ -340,9 +351,24 @@ def _batch_statistics(model: keras.Model, strategy: str, accumulate: int) -> lis
 def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     """Gradients with the static shapes of their variables, which a batch of unknown size can hide."""
     return [
-        tf.ensure_shape(g, v.shape) if isinstance(g, tf.Tensor) else g
+        tf.ensure_shape(g, v.shape) if isinstance(g, tf.Tensor) and not g.shape.is_fully_defined() else g
         for g, v in zip(gradients, variables, strict=True)
     ]
+
+
+def _told(vector: list[float], replicas: int, has_normaliser: list[bool], metrics: list[Any]) -> StepResult:
+    """What the vector of a step says; its flags are those of `_message`."""
+    all_reduce_seconds, applied, stop, *more = vector
+    not_finite, own_seconds, sums = more[:replicas], more[replicas : 2 * replicas], iter(more[2 * replicas :])
+    return StepResult(
+        stop=bool(stop),
+        applied=bool(applied),
+        all_reduce_seconds=all_reduce_seconds,
+        not_finite=not_finite,
+        own_seconds=own_seconds,
+        loss=loss_of(sums, has_normaliser),
+        metrics=metrics,
+    )
 
 
 def _numbers(stop: bool = False, own_seconds: float = 0.0) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from tfgpujob_trainer.built import Built
 from tfgpujob_trainer.callbacks import Callbacks, check
 from tfgpujob_trainer.checkpoint import variables_to_save
 from tfgpujob_trainer.config import TrainerConfig
+from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
 from tfgpujob_trainer.endpoint import serve as serve_progress
 from tfgpujob_trainer.entrypoint import Entrypoint
@@ -143,11 +144,11 @@ def build_model(
     lifted = lift(model, kind, settings.accumulate)
     check_precision(settings, model)
     build(model, head, kind)
-    steps = make_steps(settings, strategy_, model, lifted, data)
+    schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
+    steps = make_steps(settings, strategy_, model, lifted, data=data, schedule=schedule)
     if isinstance(steps, Steps):
         heart.scoreboard.waits_for_peers = steps.waits_for_peers
     arranged = blocks.arrange(model, settings.recompute, settings.placement, devices, kind)
-    schedule = make_schedule(settings, data, strategy_.num_replicas_in_sync, lifted.accumulate)
     for line in (
         describe_batch(schedule, env),
         f"shard policy {policy}",
@@ -174,16 +175,24 @@ def build_model(
 
 
 def make_steps(
-    settings: TrainerConfig, strategy_: tf.distribute.Strategy, model: keras.Model, lifted: Lifted, data: Source
+    settings: TrainerConfig,
+    strategy_: tf.distribute.Strategy,
+    model: keras.Model,
+    lifted: Lifted,
+    *,
+    data: Source,
+    schedule: Schedule,
 ) -> Steps | ServerSteps:
     """The steps of a strategy; raises ConfigError for settings that it does not know."""
-    kind, spec = strategy.kind(strategy_), batch_spec(data.head(2))
-    if kind == PARAMETER_SERVER:
-        return ServerSteps(strategy_, model, lifted, spec, data.fingerprint(), class_weights=settings.class_weights)
+    head, weights = data.head(2), settings.class_weights
+    if strategy.kind(strategy_) == PARAMETER_SERVER:
+        spec = batch_spec(head)
+        return ServerSteps(strategy_, model, lifted, spec, data.fingerprint(), class_weights=weights)
     draw_per_replica(model)
     jit = settings.jit == "replica"
     half = settings.all_reduce == "float16"
-    return Steps(strategy_, model, lifted, spec, jit=jit, half=half, class_weights=settings.class_weights)
+    rows = schedule.rows_per_replica
+    return Steps(strategy_, model, lifted, head, rows=rows, jit=jit, half=half, class_weights=weights)
 
 
 def assemble(

@@ -6,8 +6,9 @@ import numpy as np
 
 from tfgpujob_trainer import heartbeat, metrics
 from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.evaluation import LossSums, add_loss, evaluation_schedule, mean_loss
+from tfgpujob_trainer.evaluation import evaluation_schedule
 from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.loss import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
 from tfgpujob_trainer.parameter_server.step import ServerSteps
@@ -30,7 +31,7 @@ class ServerEvaluator:
         places = ((number, 0, index) for index in range(batches))
         for _, vector in self._dispatcher.run(self._steps.evaluate, places):
             sums = self._steps.sums(vector)
-            loss = add_loss(loss, sums.groups)
+            loss = add_loss(loss, sums.loss)
             states = [a + b for a, b in zip(states, sums.metrics, strict=True)] if states else sums.metrics
             self._heart.beat(heartbeat.EVALUATING)
         values = metrics.results(self._built.model, states)

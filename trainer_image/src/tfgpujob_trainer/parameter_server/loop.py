@@ -18,9 +18,9 @@ from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.checkpoint import variables_to_save
 from tfgpujob_trainer.data import GlobalBatch
 from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.evaluation import add_loss
 from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
 from tfgpujob_trainer.loop import Position, Run, begin, conclude, next_epoch, report, restore, saved
+from tfgpujob_trainer.loss import add_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher, Place
 from tfgpujob_trainer.parameter_server.memory import ask_limits
 from tfgpujob_trainer.parameter_server.placement import describe_placement
@@ -111,14 +111,14 @@ class Chief:
 
     def _add(self, position: Position, sums: Sums) -> Position:
         """Count what a step computed."""
-        if not np.isfinite([numerator for numerator, _ in sums.groups]).all():
+        if not np.isfinite([numerator for numerator, _ in sums.loss]).all():
             raise NotFiniteError(
                 f"the loss of step {position.step} is NaN or infinite",
                 "lower the learning rate, clip the gradients, or look for bad values in the data",
             )
         states = self._run.metric_states or [np.zeros_like(state) for state in sums.metrics]
         self._run.metric_states = [old + new for old, new in zip(states, sums.metrics, strict=True)]
-        return replace(position, loss=add_loss(position.loss, sums.groups))
+        return replace(position, loss=add_loss(position.loss, sums.loss))
 
     def _rest(self, batch: GlobalBatch, position: Position) -> Position:
         """Report, evaluate and save, whatever is due here."""

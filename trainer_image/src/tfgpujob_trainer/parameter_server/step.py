@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.classes import weigher
 from tfgpujob_trainer.lift import Lifted
-from tfgpujob_trainer.loss import Batch, LossParts, grouped
+from tfgpujob_trainer.loss import Batch, LossParts, LossSums, grouped, loss_of, numbers_of
 from tfgpujob_trainer.metrics import metric_variables
 from tfgpujob_trainer.parameter_server.lookup import look_up_on_servers
 from tfgpujob_trainer.parameter_server.rows import ask
@@ -33,7 +33,7 @@ class Sums:
     """What a batch adds: (numerator, normaliser) of each part of the loss, the state of the metrics, and the seconds
     that its worker waited for its rows."""
 
-    groups: list[tuple[float, float | None]]
+    loss: LossSums
     metrics: list[np.ndarray]
     read_seconds: float
 
@@ -72,14 +72,14 @@ class ServerSteps:
 
     def sums(self, vector: np.ndarray) -> Sums:
         """What a batch's vector says."""
-        numbers = iter(vector)
-        seconds = float(next(numbers))
-        groups = [(float(next(numbers)), float(next(numbers)) if has else None) for has in self._has_normaliser]
+        numbers = iter(vector.tolist())
+        seconds = next(numbers)
+        loss = loss_of(numbers, self._has_normaliser)
         states = [
             np.array([next(numbers) for _ in range(math.prod(v.shape))]).reshape(v.shape).astype(v.dtype)
             for v in self._metrics
         ]
-        return Sums(groups, states, seconds)
+        return Sums(loss, states, seconds)
 
     def _compile(self, function: Any) -> Any:
         numbers = [tf.TensorSpec([], tf.int32)] * 3
@@ -118,8 +118,7 @@ class ServerSteps:
 
     def _vector(self, batch: Batch, y_pred: Any, groups: list[Any], seconds: Any) -> Any:
         self._has_normaliser = [d is not None for _, d in groups]
-        sums = [number for group in groups for number in group if number is not None]
-        numbers = [seconds, *sums, *self._count(batch, y_pred)]
+        numbers = [seconds, *numbers_of(groups), *self._count(batch, y_pred)]
         return tf.concat([tf.reshape(tf.cast(number, tf.float64), [-1]) for number in numbers], axis=0)
 
     def _count(self, batch: Batch, y_pred: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer import host
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.sources.base import NAMED, Indexed, Rows, leaves, map_leaves, parts_of
 
@@ -26,6 +27,10 @@ class Arrays(Indexed):
     def take(self, indices: np.ndarray | slice) -> Rows:
         """The given rows of every array."""
         return tuple(map_leaves(lambda a: a[indices], part) for part in self._arrays)
+
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """Gathered without an array in between."""
+        return tuple(map_leaves(lambda a: host.gathered(a, indices), part) for part in self._arrays)
 
 
 def arrays(value: Any, split: str) -> Arrays:

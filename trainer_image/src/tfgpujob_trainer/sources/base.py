@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer import host
 from tfgpujob_trainer.exits import ConfigError
 
 NAMED = ("x", "y", "sample_weight")
@@ -58,16 +59,22 @@ class Indexed(Source):
     """Rows that can be read by their number, so that each worker reads only its own."""
 
     augment: Callable[[Rows, np.ndarray], Rows] | None = None
-    """Changes rows at random while training, by a (row, 2) array of stateless seeds."""
+    """Changes rows at random while training, by a (row, 2) array of stateless seeds. Gives tensors of the host."""
 
     @abstractmethod
     def take(self, indices: np.ndarray) -> Rows:
         """The rows of these numbers. Several threads may call it."""
 
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """The same as tensors of the host."""
+        rows: Rows = tf.nest.map_structure(host.tensor, self.take(indices))
+        return rows
+
     def head(self, count: int) -> Rows:
         """The first rows, augmented where training rows are, since that may change their shape."""
-        rows = self.take(np.arange(min(count, self.rows)))
-        return rows if self.augment is None else self.augment(rows, seeds(0, 0, np.arange(min(count, self.rows))))
+        numbers = np.arange(min(count, self.rows))
+        rows = self.take(numbers)
+        return rows if self.augment is None else as_arrays(self.augment(rows, seeds(0, 0, numbers)))
 
 
 def seeds(seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
@@ -118,13 +125,18 @@ def leaves(structure: Any) -> list[Any]:
     return list(tf.nest.flatten(structure))
 
 
+def as_arrays(rows: Any) -> Any:
+    """The same rows as numpy's arrays, which share the memory of tensors of the host."""
+    return tf.nest.map_structure(np.asarray, rows)
+
+
 def as_keras_float(tensor: Any) -> Any:
     """Floating point numbers in Keras' float type, as in `fit`; anything else as it is."""
     return tf.cast(tensor, keras.config.floatx()) if tensor.dtype.is_floating else tensor
 
 
 def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name: str) -> Callable[..., Any]:
-    """`function` of one example as a function of many, which TensorFlow runs in parallel, without Python.
+    """`function` of one example as a function of many, which TensorFlow runs in parallel, without Python, on the host.
 
     `inputs` are the specs of one example's arguments. Raises ConfigError unless every result has a fixed shape.
     """
@@ -148,6 +160,6 @@ def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name
 
     def run(*arguments: Any) -> Any:
         with tf.device("/cpu:0"):
-            return tf.nest.map_structure(np.asarray, all_of_them(*arguments))
+            return all_of_them(*arguments)
 
     return run

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer import host
 from tfgpujob_trainer.sources.arrays import Arrays
 from tfgpujob_trainer.sources.base import Indexed, Rows, leaves
 from tfgpujob_trainer.sources.stream import Stream
@@ -41,6 +42,17 @@ class Cached(Indexed):
 
     def take(self, indices: np.ndarray) -> Rows:
         """The rows, of which only those not yet kept are read."""
+        self._keep(indices)
+        rows: Rows = tf.nest.map_structure(lambda a: a[indices], self._rows)
+        return rows
+
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """Gathered from those that are kept."""
+        self._keep(indices)
+        rows: Rows = tf.nest.map_structure(lambda a: host.gathered(a, indices), self._rows)
+        return rows
+
+    def _keep(self, indices: np.ndarray) -> None:
         missing = indices[~self._have[indices]]
         if len(missing):
             found = self._source.take(missing)
@@ -48,8 +60,6 @@ class Cached(Indexed):
                 for kept, new in zip(leaves(self._rows), leaves(found), strict=True):
                     kept[missing] = new
                 self._have[missing] = True
-        rows: Rows = tf.nest.map_structure(lambda a: a[indices], self._rows)
-        return rows
 
 
 def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:

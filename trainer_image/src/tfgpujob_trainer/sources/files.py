@@ -15,9 +15,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer import host
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.sources.arrays import Arrays
-from tfgpujob_trainer.sources.base import Indexed, Rows, as_keras_float, batched
+from tfgpujob_trainer.sources.base import Indexed, Rows, as_arrays, as_keras_float, batched
 from tfgpujob_trainer.words import counted
 
 _HEADER = 12
@@ -59,6 +60,11 @@ class Records(Indexed):
 
     def take(self, indices: np.ndarray) -> Rows:
         """Read and parse these records."""
+        rows: Rows = as_arrays(self.tensors(indices))
+        return rows
+
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """As they come out of TensorFlow's parsing."""
         found: list[bytes] = [b""] * len(indices)
         of_file = np.searchsorted(self._starts, indices, side="right") - 1
         for number in np.unique(of_file):
@@ -80,8 +86,13 @@ class Images(Indexed):
 
     def take(self, indices: np.ndarray) -> Rows:
         """Read and decode these images."""
+        rows: Rows = as_arrays(self.tensors(indices))
+        return rows
+
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """As they come out of TensorFlow's decoding."""
         (x,) = self._decode(self._files[indices].astype(object))
-        return x, self._labels[indices]
+        return x, host.tensor(self._labels[indices])
 
 
 def records(declared: Mapping[str, Any], split: str, window: int) -> Records:
