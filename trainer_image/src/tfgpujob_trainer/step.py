@@ -7,26 +7,25 @@ Only after it are the sums divided, clipped and applied, with the optimizer's ow
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from tfgpujob_trainer.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.classes import weigher
+from tfgpujob_trainer.gradients import add, all_finite, over, shaped, times
 from tfgpujob_trainer.jit import Sums, compiling, jitted, jitted_notes
+from tfgpujob_trainer.layer_state import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.lift import Lifted
 from tfgpujob_trainer.loss import Batch, LossParts, LossSums, grouped, loss_of, numbers_of
 from tfgpujob_trainer.metrics import MetricStates, check_metrics, metric_variables
 from tfgpujob_trainer.microbatch import accumulate
 from tfgpujob_trainer.strategy import kind
 from tfgpujob_trainer.support import require
-from tfgpujob_trainer.wire import sum_as_float16
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +70,23 @@ class Steps:
         class_weights: Mapping[str, float] | None = None,
     ) -> None:
         self._strategy, self._model, self._lifted = strategy, model, lifted
-        self._half = half and strategy.num_replicas_in_sync > 1
         self._weigh = weigher(class_weights or {})
-        self._devices = strategy.extended.worker_devices
-        with tf.device("/cpu:0"):
-            # A plain variable of this process; tf.Variable would make one that the workers share.
-            self._reducing = ResourceVariable(0, trainable=False, dtype=tf.int32)
+        replicas = len(strategy.extended.worker_devices)
+        self._all_reduce = AllReduce(strategy, half=half)
         self._loss = LossParts(model)
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
-        self.notes = [*self._loss.notes, *_batch_statistics(model, kind(strategy), lifted.accumulate)]
+        self.notes = [*self._loss.notes, *batch_normalization_notes(model, kind(strategy), lifted.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
         if half:
             self.notes += require("allReduce: float16", kind(strategy), "allReduce: float16")
-        inputs = (batch_spec(arrays, rows),) * len(self._devices)
+        inputs = (batch_spec(arrays, rows),) * replicas
         self._train = self._compile(partial(self._train_replica, self._sums), inputs)
         self._train_jitted = None
         if jit:
             self.notes += jitted_notes(model, kind(strategy))
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
-        self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * len(self._devices))
+        self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * replicas)
 
     def train(
         self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True
@@ -113,7 +109,7 @@ class Steps:
 
         Any thread may ask.
         """
-        return int(self._reducing) == len(self._devices)
+        return self._all_reduce.waits_for_peers()
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""
@@ -142,15 +138,16 @@ class Steps:
         return told
 
     def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
-        batch = batches[self._replica()]
+        replica = local_replica(self._strategy)
+        batch = batches[replica]
         if self._lifted.accumulate == 1:
             groups, gradients = sums(batch)
         else:
-            groups, gradients = accumulate(batch, edges[self._replica()], sums, unrolled=self._unrolled)
+            groups, gradients = accumulate(batch, edges[replica], sums, unrolled=self._unrolled)
         message = self._message(groups, stop, own_seconds)
         message["gradients"] = gradients
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
-        message, times = self._sum_up(message)
+        message, times = self._all_reduce.gradients(message)
         applied = self._apply(self._combine(message))
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
@@ -166,9 +163,9 @@ class Steps:
             y_pred = self._model(batch[0], training=True)
             groups = list(grouped(self._loss(batch, y_pred, training=True)).values())
             targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
-        gradients = [_shaped(tape.gradient(target, variables), variables) for target in targets]
+        gradients = [shaped(tape.gradient(target, variables), variables) for target in targets]
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
-        return groups, [[_times(g, unscale) for g in group] for group in gradients]
+        return groups, [[times(g, unscale) for g in group] for group in gradients]
 
     def _scaling(self, batch: Batch) -> tuple[Any, Any]:
         """What a numerator is multiplied by before the backward pass, and its gradients after it.
@@ -189,12 +186,12 @@ class Steps:
     def _apply_finite(self, gradients: list[Any]) -> Any:
         """Unscale, regularise, clip and apply."""
         variables, scale = self._model.trainable_variables, self._lifted.loss_scale
-        total = gradients if scale is None else [_over(g, scale.value) for g in gradients]
+        total = gradients if scale is None else [over(g, scale.value) for g in gradients]
         if self._loss.regularised:
             with tf.GradientTape() as tape:
                 regularisation = self._loss.regularisation()
             added = tape.gradient(regularisation, variables)
-            total = [_add(a, b) for a, b in zip(total, added, strict=True)]
+            total = [add(a, b) for a, b in zip(total, added, strict=True)]
         if self._lifted.clip is not None:
             total = self._lifted.clip(total)
         self._lifted.optimizer.apply(total, variables)
@@ -216,11 +213,11 @@ class Steps:
             self._lifted.loss_scale.shrink()
             return tf.constant(False)
 
-        finite = run(_all_finite, gradients)
+        finite = run(all_finite, gradients)
         return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
 
     def _evaluate_replica(self, batches: Any, _edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
-        batch = unpack(batches[self._replica()])
+        batch = unpack(batches[local_replica(self._strategy)])
         y_pred = self._model(batch[0], training=False)
         groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
@@ -245,50 +242,8 @@ class Steps:
         total: list[Any] = [None] * len(message["gradients"][0])
         for gradients, (_, normaliser) in zip(message["gradients"], message["groups"], strict=True):
             for i, gradient in enumerate(gradients):
-                total[i] = _add(total[i], _scale(gradient, normaliser))
+                total[i] = add(total[i], over(gradient, normaliser))
         return total
-
-    def _sum_up(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        if not self._half:
-            return self._all_reduce(message)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return sum_as_float16(message, replica, self._strategy.num_replicas_in_sync, self._all_reduce)
-
-    def _all_reduce(self, message: Any) -> tuple[Any, Any]:
-        """Sum a structure of tensors over all replicas in one collective for each dtype.
-
-        Returns the sums, and the times at which this replica had its own numbers and everybody's.
-        """
-        if self._strategy.num_replicas_in_sync == 1:
-            return message, tf.zeros([2], tf.float64)
-        context = tf.distribute.get_replica_context()
-        flat = tf.nest.flatten(message)
-        reduced = list(flat)
-        with tf.device(self._devices[self._replica()]):
-            places = places_by_dtype(flat)
-            packed = [tf.concat([tf.reshape(flat[i], [-1]) for i in same], axis=0) for same in places]
-            slices = [i for i, tensor in enumerate(flat) if isinstance(tensor, tf.IndexedSlices)]
-            ready = time_after([*packed, *(flat[i].values for i in slices)])
-            self._now_reducing(+1, ready)
-            sums = [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in packed]
-            for same, total in zip(places, sums, strict=True):
-                parts = tf.split(total, [flat[i].shape.num_elements() for i in same])
-                for i, part in zip(same, parts, strict=True):
-                    reduced[i] = tf.reshape(part, flat[i].shape)
-            for i in slices:
-                reduced[i] = context.all_reduce(tf.distribute.ReduceOp.SUM, flat[i])
-            done = time_after([*sums, *(reduced[i].values for i in slices)])
-            self._now_reducing(-1, done)
-        return tf.nest.pack_sequence_as(message, reduced), tf.stack([ready, done])
-
-    def _now_reducing(self, change: int, at: Any) -> None:
-        with tf.device("/cpu:0"), tf.control_dependencies([at]):
-            self._reducing.assign_add(change)
-
-    def _replica(self) -> int:
-        """Which of this worker's replicas is being traced."""
-        index = tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
-        return int(index) % len(self._devices)
 
 
 def unpack(batch: Any) -> Batch:
@@ -313,49 +268,6 @@ def build(model: keras.Model, arrays: Any, strategy: str) -> None:
     check_metrics(model, strategy)
 
 
-def moving_statistics(model: keras.Model) -> list[Any]:
-    """State that training layers change by themselves, such as BatchNormalization's moving mean.
-
-    Every replica sees other rows, so these are averaged in the step's all-reduce, or the workers'
-    weights would drift apart.
-    """
-    found: list[Any] = []
-    for layer in model._flatten_layers():  # noqa: SLF001
-        if layer.trainable:
-            found += [v for v in layer._non_trainable_variables if tf.as_dtype(v.dtype).is_floating]  # noqa: SLF001
-    metrics = {id(v) for v in model.metrics_variables}
-    return [v for v in found if id(v) not in metrics]
-
-
-def batch_normalizations(model: keras.Model, *, synchronized: bool) -> list[str]:
-    """Names of the BatchNormalization layers that train."""
-    return [
-        layer.name
-        for layer in model._flatten_layers()  # noqa: SLF001
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and layer.synchronized == synchronized
-    ]
-
-
-def _batch_statistics(model: keras.Model, strategy: str, accumulate: int) -> list[str]:
-    """What to say about BatchNormalization; raises ConfigError where it would fail."""
-    notes: list[str] = []
-    for synchronized in (False, True):
-        names = batch_normalizations(model, synchronized=synchronized)
-        if names:
-            technique = ("synchronized " if synchronized else "") + "BatchNormalization"
-            technique += " with accumulation" if accumulate > 1 else ""
-            notes += require(technique, strategy, ", ".join(names))
-    return notes
-
-
-def _shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Gradients with the static shapes of their variables, which a batch of unknown size can hide."""
-    return [
-        tf.ensure_shape(g, v.shape) if isinstance(g, tf.Tensor) and not g.shape.is_fully_defined() else g
-        for g, v in zip(gradients, variables, strict=True)
-    ]
-
-
 def _told(vector: list[float], replicas: int, has_normaliser: list[bool], metrics: list[Any]) -> StepResult:
     """What the vector of a step says; its flags are those of `_message`."""
     all_reduce_seconds, applied, stop, *more = vector
@@ -373,53 +285,3 @@ def _told(vector: list[float], replicas: int, has_normaliser: list[bool], metric
 
 def _numbers(stop: bool = False, own_seconds: float = 0.0) -> tuple[Any, ...]:
     return tf.constant(stop), tf.constant(own_seconds)
-
-
-def places_by_dtype(flat: Sequence[Any]) -> list[list[int]]:
-    """Where the dense tensors of each dtype stand; the same order on every worker."""
-    dense = [(t.dtype.name, i) for i, t in enumerate(flat) if isinstance(t, tf.Tensor)]
-    return [[i for name, i in dense if name == dtype] for dtype in sorted({name for name, _ in dense})]
-
-
-def time_after(tensors: Sequence[Any]) -> Any:
-    """The wall clock, in seconds, when all of these are computed.
-
-    The host runs ahead of a GPU. A number that was copied from it exists only once the GPU has got there. TensorFlow's
-    own clock refuses to be read where operations must be deterministic; Python's does not.
-    """
-    heads = [tensor[:1] for tensor in tensors]
-    with tf.device("/cpu:0"), tf.control_dependencies([tf.identity(head) for head in heads]):
-        if not is_op_determinism_enabled():
-            return tf.timestamp()
-        return tf.ensure_shape(tf.numpy_function(time.time, [], tf.float64), [])
-
-
-def _all_finite(gradients: Sequence[Any]) -> Any:
-    flat = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in flat])
-
-
-def _scale(gradient: Any, normaliser: Any) -> Any:
-    return gradient if normaliser is None else _over(gradient, normaliser)
-
-
-def _over(gradient: Any, divisor: Any) -> Any:
-    return _map_gradient(gradient, lambda g: tf.math.divide_no_nan(g, tf.cast(divisor, g.dtype)))
-
-
-def _times(gradient: Any, factor: Any) -> Any:
-    return gradient if factor is None else _map_gradient(gradient, lambda g: g * tf.cast(factor, g.dtype))
-
-
-def _map_gradient(gradient: Any, function: Callable[[Any], Any]) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(function(gradient.values), gradient.indices, gradient.dense_shape)
-    return function(gradient)
-
-
-def _add(left: Any, right: Any) -> Any:
-    if left is None or right is None:
-        return right if left is None else left
-    return tf.convert_to_tensor(left) + tf.convert_to_tensor(right)
