@@ -45,7 +45,7 @@ def test_recomputed_layers_draw_the_same_masks_and_count_their_statistics_once(m
 def test_the_activations_of_recomputed_layers_are_computed_twice():
     run = train_here(blocks, DATA, devices=1, epochs=1, batch=16, seed=1, recompute=["block_1"])
     steps: Any = run.built.steps
-    tanh = [op.name for op in steps._train.get_concrete_function().graph.get_operations() if op.type == "Tanh"]
+    tanh = [op.name for op in steps._train.function.get_concrete_function().graph.get_operations() if op.type == "Tanh"]
     assert {name.count("block_1") for name in tanh} >= {1}
     assert len(tanh) == 4
 

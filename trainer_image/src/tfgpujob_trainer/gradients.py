@@ -22,14 +22,14 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in flat])
 
 
-def over(gradient: Any, divisor: Any) -> Any:
+def divided(gradient: Any, divisor: Any) -> Any:
     """The gradient divided by a number, where there is one; zero where that is zero."""
     return (
         gradient if divisor is None else _map(gradient, lambda g: tf.math.divide_no_nan(g, tf.cast(divisor, g.dtype)))
     )
 
 
-def times(gradient: Any, factor: Any) -> Any:
+def multiplied(gradient: Any, factor: Any) -> Any:
     """The gradient multiplied by a number, where there is one."""
     return gradient if factor is None else _map(gradient, lambda g: g * tf.cast(factor, g.dtype))
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.classes import weigher
-from tfgpujob_trainer.gradients import add, all_finite, over, shaped, times
+from tfgpujob_trainer.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.jit import Sums, compiling, jitted, jitted_notes
 from tfgpujob_trainer.layer_state import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.lift import Lifted
@@ -48,6 +48,48 @@ class StepResult:
     own_seconds: list[float]
     loss: LossSums
     metrics: list[Any]
+
+
+class Compiled:
+    """A function of each replica, in one graph.
+
+    That function returns whether the gradients were applied, the flags of `Steps._message`, (numerator, normaliser) of
+    each part of the loss, the state of the metrics, and the times of the all-reduce. `inputs` is the signature of the
+    batches; without one it is traced for each size of batch and each number of micro-batches.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, replica: Callable[..., Any], inputs: Any) -> None:
+        self._strategy, self._replica = strategy, replica
+        self._has_normaliser: list[bool] = []
+        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
+        self.function = tf.function(
+            self._run, autograph=False, input_signature=None if inputs is None else [inputs, *numbers]
+        )
+
+    def __call__(self, batches: Any, edges: Any, *, stop: bool = False, own_seconds: float = 0.0) -> StepResult:
+        """One step, or one batch of an evaluation."""
+        vector, metrics = self.function(batches, edges, tf.constant(stop), tf.constant(own_seconds))
+        replicas = self._strategy.num_replicas_in_sync
+        all_reduce_seconds, applied, stopped, *more = vector.numpy().tolist()
+        return StepResult(
+            stop=bool(stopped),
+            applied=bool(applied),
+            all_reduce_seconds=all_reduce_seconds,
+            not_finite=more[:replicas],
+            own_seconds=more[replicas : 2 * replicas],
+            loss=loss_of(iter(more[2 * replicas :]), self._has_normaliser),
+            metrics=metrics,
+        )
+
+    def _run(self, *arguments: Any) -> Any:
+        *result, times = self._strategy.run(self._replica, args=arguments)
+        local = self._strategy.experimental_local_results
+        applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
+        self._has_normaliser = [normaliser is not None for _, normaliser in groups]
+        ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
+        told = [reduced - ready, applied, flags, *numbers_of(groups)]
+        # One vector: the host waits for each number that it reads.
+        return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in told], axis=0), metrics
 
 
 class Steps:
@@ -98,11 +140,11 @@ class Steps:
         """
         function = self._train_jitted if whole and self._train_jitted is not None else self._train
         with compiling(function is self._train_jitted):
-            return function(batches, edges, *_numbers(stop, own_seconds))
+            return function(batches, edges, stop=stop, own_seconds=own_seconds)
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
-        return self._evaluate(batches, tf.zeros([1, 1], tf.int32), *_numbers())
+        return self._evaluate(batches, tf.zeros([1, 1], tf.int32))
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
@@ -115,27 +157,8 @@ class Steps:
         """The weight regularisers' part of the loss, now."""
         return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
-    def _compile(self, replica: Callable[..., Any], inputs: Any) -> Callable[..., StepResult]:
-        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
-        has_normaliser: list[bool] = []
-
-        # Unrolled micro-batches are traced for each number of them: for a whole batch, and for the last of an epoch.
-        @tf.function(autograph=False, input_signature=None if self._unrolled else [inputs, *numbers])
-        def function(batches: Any, *numbers: Any) -> Any:
-            *result, times = self._strategy.run(replica, args=(batches, *numbers))
-            local = self._strategy.experimental_local_results
-            applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
-            has_normaliser[:] = [normaliser is not None for _, normaliser in groups]
-            ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
-            told = [reduced - ready, applied, flags, *numbers_of(groups)]
-            # One vector: the host waits for each number that it reads.
-            return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in told], axis=0), metrics
-
-        def told(batches: Any, *numbers: Any) -> StepResult:
-            vector, metrics = function(batches, *numbers)
-            return _told(vector.numpy().tolist(), self._strategy.num_replicas_in_sync, has_normaliser, metrics)
-
-        return told
+    def _compile(self, replica: Callable[..., Any], inputs: Any) -> Compiled:
+        return Compiled(self._strategy, replica, None if self._unrolled else inputs)
 
     def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
@@ -165,7 +188,7 @@ class Steps:
             targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
         gradients = [shaped(tape.gradient(target, variables), variables) for target in targets]
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
-        return groups, [[times(g, unscale) for g in group] for group in gradients]
+        return groups, [[multiplied(g, unscale) for g in group] for group in gradients]
 
     def _scaling(self, batch: Batch) -> tuple[Any, Any]:
         """What a numerator is multiplied by before the backward pass, and its gradients after it.
@@ -186,7 +209,7 @@ class Steps:
     def _apply_finite(self, gradients: list[Any]) -> Any:
         """Unscale, regularise, clip and apply."""
         variables, scale = self._model.trainable_variables, self._lifted.loss_scale
-        total = gradients if scale is None else [over(g, scale.value) for g in gradients]
+        total = gradients if scale is None else [divided(g, scale.value) for g in gradients]
         if self._loss.regularised:
             with tf.GradientTape() as tape:
                 regularisation = self._loss.regularisation()
@@ -225,7 +248,7 @@ class Steps:
         return tf.constant(True), message["flags"], message["groups"], message["metrics"], times
 
     def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
-        """What the replicas tell each other; the flags are those of `_told`."""
+        """What the replicas tell each other; `Compiled` reads the flags."""
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
         context = tf.distribute.get_replica_context()
         dtype = groups[0][0].dtype
@@ -242,7 +265,7 @@ class Steps:
         total: list[Any] = [None] * len(message["gradients"][0])
         for gradients, (_, normaliser) in zip(message["gradients"], message["groups"], strict=True):
             for i, gradient in enumerate(gradients):
-                total[i] = add(total[i], over(gradient, normaliser))
+                total[i] = add(total[i], divided(gradient, normaliser))
         return total
 
 
@@ -266,22 +289,3 @@ def build(model: keras.Model, arrays: Any, strategy: str) -> None:
         error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
         raise
     check_metrics(model, strategy)
-
-
-def _told(vector: list[float], replicas: int, has_normaliser: list[bool], metrics: list[Any]) -> StepResult:
-    """What the vector of a step says; its flags are those of `_message`."""
-    all_reduce_seconds, applied, stop, *more = vector
-    not_finite, own_seconds, sums = more[:replicas], more[replicas : 2 * replicas], iter(more[2 * replicas :])
-    return StepResult(
-        stop=bool(stop),
-        applied=bool(applied),
-        all_reduce_seconds=all_reduce_seconds,
-        not_finite=not_finite,
-        own_seconds=own_seconds,
-        loss=loss_of(sums, has_normaliser),
-        metrics=metrics,
-    )
-
-
-def _numbers(stop: bool = False, own_seconds: float = 0.0) -> tuple[Any, ...]:
-    return tf.constant(stop), tf.constant(own_seconds)
