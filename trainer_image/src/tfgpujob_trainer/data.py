@@ -141,7 +141,7 @@ class Feed:
         self._drawn = self._taken = 0
         self._closed = False
         # A queue for each batch that is prepared ahead: readers may finish in any order.
-        self._places: list[queue.SimpleQueue[GlobalBatch | Exception]] = [
+        self._places: list[queue.SimpleQueue[GlobalBatch | BaseException]] = [
             queue.SimpleQueue() for _ in range(parallel_reads + 1)
         ]
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -158,7 +158,7 @@ class Feed:
         began = time.monotonic()
         batch = self._place(self._taken).get()
         self.waited += time.monotonic() - began
-        if isinstance(batch, Exception):
+        if isinstance(batch, BaseException):
             raise batch
         self._taken += 1
         self._room.put(None)
@@ -170,7 +170,7 @@ class Feed:
         for _ in self._readers:
             self._room.put(None)
 
-    def _place(self, number: int) -> queue.SimpleQueue[GlobalBatch | Exception]:
+    def _place(self, number: int) -> queue.SimpleQueue[GlobalBatch | BaseException]:
         return self._places[number % len(self._places)]
 
     def _read(self) -> None:
@@ -184,14 +184,14 @@ class Feed:
                 self._drawn += 1
                 try:
                     prepare = next(self._jobs, None)
-                except Exception as error:  # noqa: BLE001 (raised again in the training thread)
+                except BaseException as error:  # noqa: BLE001 (raised again in the training thread)
                     place.put(error)
                     return
             if prepare is None:
                 return
             try:
                 place.put(prepare())
-            except Exception as error:  # noqa: BLE001 (as above)
+            except BaseException as error:  # noqa: BLE001 (as above)
                 place.put(error)
 
     def _batches(self) -> Iterator[Callable[[], GlobalBatch]]:
