@@ -152,3 +152,5 @@ def test_threads_that_wait_for_work_do_not_push_out_the_one_that_hangs():
     assert without_idle_threads(["before", "", *idle, *busy]) == ["before", "", *busy]
     assert without_idle_threads([*busy, "", *idle[:-1]]) == [*busy, ""]
     assert without_idle_threads(["plain", "lines"]) == ["plain", "lines"]
+    reader = ["Thread 0x3 (most recent call first):", '  File "/t/data.py", line 179 in _read_ahead', ""]
+    assert without_idle_threads([*reader, *busy]) == busy

@@ -148,7 +148,8 @@ class Feed:
         for _ in self._places:
             self._room.put(None)
         self._readers = [
-            threading.Thread(target=self._read, name=f"read-{number}", daemon=True) for number in range(parallel_reads)
+            threading.Thread(target=self._read_ahead, name=f"read-{number}", daemon=True)
+            for number in range(parallel_reads)
         ]
         for reader in self._readers:
             reader.start()
@@ -173,7 +174,7 @@ class Feed:
     def _place(self, number: int) -> queue.SimpleQueue[GlobalBatch | BaseException]:
         return self._places[number % len(self._places)]
 
-    def _read(self) -> None:
+    def _read_ahead(self) -> None:
         """Prepare one batch after the other, as long as there is room and nobody closes."""
         while True:
             self._room.get()

@@ -104,7 +104,7 @@ class NotFiniteError(TrainerError):
 _PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _PEER_WORDS = ("Collective ops is aborted", "ncclRemoteError", "ncclSystemError", "coordination service")
 _MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
-_IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py")
+_IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py", " in _read_ahead")
 """Where a thread without work is."""
 _MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
 _DISK = "No space left on device"

@@ -65,11 +65,14 @@ class Resume:
         if peers.is_chief:
             self._store.forget(newer_than)
 
-    def wait(self) -> None:
-        """Return when nothing is being written; raises what kept the last save from being published."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when nothing is being written; raises what kept the last save from being published.
+
+        Raises TimeoutError if that takes longer than `seconds`.
+        """
         if self._writing is not None:
             writing, self._writing = self._writing, None
-            writing.result()
+            writing.result(seconds)
 
     def _write(self, step: int, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
         self._published(self._store.save(step, arrays, record, self._run_json), step)

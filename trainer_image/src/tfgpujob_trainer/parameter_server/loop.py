@@ -72,9 +72,11 @@ class Chief:
             saved(self._run, position)
             self._run.callbacks("on_train_end")
         except BaseException as error:
-            # A checkpoint of a step before the trouble is a good one.
+            # A checkpoint of a step before the trouble is a good one. But TensorFlow may wait for a silent worker in
+            # any operation that it has not run before, writing a file here included.
             with contextlib.suppress(Exception):
-                self._run.resume.wait()
+                self._run.heart.beat(heartbeat.SAVING, position.step)
+                self._run.resume.wait(self._run.config.watchdog.step_seconds / 2)
             if isinstance(error, _LOST):
                 # A worker's loss does not come this far: its batch goes to another one.
                 raise PeerLostError(
