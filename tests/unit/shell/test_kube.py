@@ -219,6 +219,62 @@ async def test_no_way_to_a_cluster_names_the_fix(tmp_path: Path, monkeypatch: py
         await KubeCluster.connect()
 
 
+def kubeconfig_with_plugin(file: Path, server: str, script: str) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    config = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": server}}],
+        "users": [{"name": "me", "user": {"exec": plugin}}],
+    }
+    file.write_text(yaml.safe_dump(config))
+
+
+async def test_a_plugins_token_is_renewed_when_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        host = (await cluster.credentials()).server
+        expiries = iter(["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"])
+        (tmp_path / "expiry").write_text(next(expiries))
+        credential = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {"token": "'$(wc -l < runs | tr -d ' ')'", "expirationTimestamp": "'$(cat expiry)'"},
+        }
+        script = f"cd {tmp_path}; echo >> runs; echo '{json.dumps(credential)}'"
+        kubeconfig_with_plugin(tmp_path / "config", host, script)
+        seen = []
+        async with await KubeCluster.connect() as renewing:
+            (tmp_path / "expiry").write_text(next(expiries))
+            for _ in range(3):
+                await renewing.get(Kind.JOB, "ns", "train")
+                seen.append(server.authorization)
+        assert seen == ["Bearer 2"] * 3, "renewed once: it was good only at first"
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [("echo please log in >&2; exit 3", "process returned 3.*please log in"), ("echo hi", "failed to decode")],
+)
+async def test_a_plugin_that_cannot_log_in_is_heard(
+    script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig_with_plugin(tmp_path / "config", "http://127.0.0.1:9", script)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(SettingsError, match=f"no login to the cluster: exec: {problem}"):
+        await KubeCluster.connect()
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "a: [", "\0"])
+async def test_a_file_that_is_no_kubeconfig(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(text)
+    for file in (tmp_path / "config", tmp_path):
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        with pytest.raises(
+            SettingsError, match=r"no cluster: .*; set KUBECONFIG to the file that leads to your cluster"
+        ):
+            await KubeCluster.connect()
+
+
 async def test_another_client_gets_the_same_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(tmp_path, monkeypatch) as (_, cluster):
         found = await cluster.credentials()

@@ -8,14 +8,17 @@ logs in and sets up TLS.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
 import orjson
+import yaml
 import yarl
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
@@ -77,12 +80,19 @@ class Connection:
             if context is None and _in_cluster():
                 kube_config.load_incluster_config(client_configuration=configuration)
                 return cls(configuration, (_SERVICE_ACCOUNT / "namespace").read_text().strip())
-            await kube_config.load_kube_config(
-                config_file=file, context=context, client_configuration=configuration, persist_config=False
-            )
+            with _errors_of_login() as errors:
+                login = await kube_config.load_kube_config(
+                    config_file=file, context=context, client_configuration=configuration, persist_config=False
+                )
             contexts, current = kube_config.list_kube_config_contexts(config_file=file)
-        except kube_config.ConfigException as error:
-            raise SettingsError(f"no cluster: {_why(file) or error}; {_HOW}") from error
+        except TypeError as error:
+            # The client takes any YAML for its own.
+            raise SettingsError(f"no cluster: {file or '~/.kube/config'} is no kubeconfig; {_HOW}") from error
+        except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
+            raise SettingsError(f"no cluster: {_why(file) or ' '.join(str(error).split())}; {_HOW}") from error
+        if errors and not configuration.api_key and not configuration.cert_file:
+            raise SettingsError(f"no login to the cluster: {'; '.join(errors)}")
+        _keep_fresh(configuration, login)
         used = next((c for c in contexts if c["name"] == context), current)
         return cls(configuration, used["context"].get("namespace") or "default")
 
@@ -224,6 +234,35 @@ class Connection:
 
 def _in_cluster() -> bool:
     return not os.environ.get("KUBECONFIG") and (_SERVICE_ACCOUNT / "token").exists()
+
+
+@contextmanager
+def _errors_of_login() -> Iterator[list[str]]:
+    """What the client only logs: a plugin that can't log in, after which it would ask as nobody."""
+    told: list[str] = []
+    heard = logging.Handler(logging.ERROR)
+    heard.emit = lambda record: told.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
+    logger = logging.getLogger("kubernetes")
+    logger.addHandler(heard)
+    try:
+        yield told
+    finally:
+        logger.removeHandler(heard)
+
+
+def _keep_fresh(configuration: Configuration, login: Any) -> None:
+    """A plugin's token may last for minutes, and whoever follows a job asks for days."""
+    if not hasattr(login, "exec_plugin_expiry"):
+        return
+    turn = asyncio.Lock()
+
+    async def renew(configuration: Configuration) -> None:
+        async with turn:
+            # Runs the plugin only if the token has nearly expired.
+            await login.load_from_exec_plugin()
+        configuration.api_key["BearerToken"] = login.token
+
+    configuration.refresh_api_key_hook = renew
 
 
 def _why(file: str | None) -> str:
