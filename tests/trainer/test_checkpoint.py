@@ -55,6 +55,16 @@ def test_only_the_newest_are_kept(store):
     assert sorted(p.name for p in store.directory.glob("step-*")) == ["step-0000000002", "step-0000000030"]
 
 
+def test_damaged_ones_that_are_newer_do_not_push_out_what_is_saved(store):
+    damaged = save(store, 20, 30)
+    for path in damaged:
+        flip(path / "state.json")
+    save(store, 5)
+    saved = store.latest()
+    assert saved is not None
+    assert saved.state == {"step": 5}
+
+
 def test_without_commit_a_checkpoint_does_not_exist(store, said):
     _, newest = save(store, 1, 2)
     (newest / COMMIT).unlink()

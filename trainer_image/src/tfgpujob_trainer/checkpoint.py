@@ -106,7 +106,8 @@ class Store:
         files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(path.iterdir())}
         self._check_owner()
         replace_file(path / COMMIT, json.dumps({"step": step, **self._owner.to_json(), "files": files}, indent=1))
-        for old in self._committed()[self._keep :]:
+        # Newer ones are damaged, or this run would have gone on from them; they don't count.
+        for old in [one for one in self._committed() if _step(one.name) <= step][self._keep :]:
             _remove(old)
         return path
 
@@ -162,7 +163,7 @@ class CopiedStore(Store):
         """Save here, then there; raises OSError if the object store does not take it."""
         path = super().save(step, arrays, state, run)
         self._remote.publish(path)
-        for old in self._remote.checkpoints()[self._keep :]:
+        for old in [name for name in self._remote.checkpoints() if _step(name) <= step][self._keep :]:
             self._remote.remove(old)
         return path
 
