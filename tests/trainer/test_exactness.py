@@ -22,7 +22,9 @@ from tests.trainer.cases import (
     adamw,
     dense,
     labels,
+    rng,
     rows,
+    two_outputs,
 )
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly
@@ -167,6 +169,17 @@ def test_evaluation_and_metrics_equal_plain_keras():
     loss, accuracy = plain.evaluate(*data, batch_size=ROWS, verbose=0)
     assert found["loss"] == pytest.approx(loss, abs=1e-12)
     assert found["accuracy"] == pytest.approx(accuracy, abs=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
+def test_the_loss_of_each_of_several_outputs_equals_plain_keras():
+    x, y, weights = rows(6), {"a": labels(), "b": rows(2, seed=5)}, {"a": rng().random(ROWS), "b": rng(1).random(ROWS)}
+    run = train_here(two_outputs, (x, y, weights), devices=2, epochs=1, batch=16, seed=1)
+    plain = two_outputs()
+    plain.set_weights(weights_of(run))
+    expected = plain.evaluate(x, y, batch_size=ROWS, sample_weight=weights, verbose=0, return_dict=True)
+    assert set(expected) == {"loss", "a_loss", "b_loss"}
+    assert run.evaluate(run.built.data) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.usefixtures("float64")

@@ -52,17 +52,27 @@ def stop_keras_scaling_by_replicas() -> None:
 
 
 class _Recorder:
-    """Stands in for one compiled loss, and notes numerator and normaliser of what it computed."""
+    """Stands in for one compiled loss, and notes numerator and normaliser of what it computed.
 
-    def __init__(self, name: str, loss: Any, weight: float | None, parts: list[Part]) -> None:
+    `metric` is the mean that Keras keeps of the loss of one of several outputs, without the output's weight.
+    """
+
+    def __init__(self, name: str, loss: Any, weight: float | None, metric: Any, parts: list[Part]) -> None:
         self._name, self._loss, self._weight, self._parts = name, loss, weight, parts
+        self._update = None if metric is None else metric.update_state
+        if metric is not None:
+            # Keras would count each batch of each replica alike, whatever it divides by.
+            metric.update_state = lambda *_, **__: None
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         part = split(self._loss, y_true, y_pred, sample_weight, name=self._name)
+        value = part.numerator if part.normaliser is None else _divide(part.numerator, part.normaliser)
+        if self._update is not None:
+            self._update(value, sample_weight=part.normaliser)
         if self._weight is not None:
             part = Part(part.group, part.numerator * self._weight, part.normaliser)
         self._parts.append(part)
-        return part.numerator if part.normaliser is None else _divide(part.numerator, part.normaliser)
+        return value
 
 
 class LossParts:
@@ -77,9 +87,10 @@ class LossParts:
             raise ConfigError("model() compiled no loss", "give model.compile() a loss")
         if not self._custom:
             losses = compiled._flat_losses  # noqa: SLF001
+            metrics = compiled.metrics or [None] * len(losses)
             compiled._flat_losses = [  # noqa: SLF001
-                one._replace(loss=_Recorder(f"loss{i}", one.loss, one.loss_weights, self._parts))
-                for i, one in enumerate(losses)
+                one._replace(loss=_Recorder(f"loss{i}", one.loss, one.loss_weights, metric, self._parts))
+                for i, (one, metric) in enumerate(zip(losses, metrics, strict=True))
             ]
         self.regularised = [v for v in model.trainable_variables if v.regularizer is not None]
 
