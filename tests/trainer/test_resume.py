@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import keras
 import pytest
+from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here
+
+from tfgpujob_trainer.exits import StoppedError
+from tfgpujob_trainer.loop import StopFlag
 
 BATCH = 20
 """101 rows: for one replica the last row is a batch of its own, two replicas have it in the batch before."""
@@ -43,3 +49,44 @@ def test_a_resized_run_trains_all_epochs_and_no_more(tmp_path, before, step, aft
     assert saved is not None
     assert saved.state["position"] == {"epoch": 4, "index": 0, "step": steps, "examples": examples}
     assert (seen, run.progress.steps) == (ended, steps)
+
+
+class Listener(keras.callbacks.Callback):
+    """Notes what it is told; has the run stopped in its epoch `stop_in`."""
+
+    def __init__(self, stop, stop_in=None):
+        super().__init__()
+        self.heard, self._stop, self._stop_in = [], stop, stop_in
+
+    def on_train_begin(self, logs=None):
+        self.heard.append("train")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.heard.append(("begin", epoch))
+        self._stop.set = epoch == self._stop_in
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.heard.append(("end", epoch, logs))
+
+    def on_test_end(self, logs=None):
+        self.heard.append(("test", logs))
+
+
+def test_callbacks_hear_of_an_evaluation_that_a_stop_left_out_once_training_begins_again(tmp_path, monkeypatch):
+    stop = StopFlag()
+    monkeypatch.setattr(inprocess, "StopFlag", lambda: stop)
+
+    def train(output, stop_in=None):
+        listener = Listener(stop, stop_in)
+        with suppress(StoppedError):
+            validation = (rows(6, seed=8), labels())
+            fields = {"epochs": 3, "batch": 101, "validation": validation, "evaluate": {"everyEpochs": 2}}
+            trained(output, **fields, callbacks=lambda: [listener])
+        return listener.heard
+
+    whole = train(tmp_path / "whole")
+    first, second = train(tmp_path / "halves", stop_in=1), train(tmp_path / "halves")
+    assert first == whole[:4]
+    assert second == ["train", *whole[4:]]
+    assert [event[0] for event in second] == ["t", "test", "end", "begin", "end"]
+    assert {"val_loss", "val_accuracy"} < set(second[2][2])

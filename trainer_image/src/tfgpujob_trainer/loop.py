@@ -90,6 +90,7 @@ class Run:
     profiler: Profiler
     metric_states: list[Any] = field(default_factory=list)
     last_epoch: dict[str, float] = field(default_factory=dict)
+    owes_evaluation: bool = False
     skipped: int = 0
     skipped_in_all: int = 0
 
@@ -105,8 +106,6 @@ def train(run: Run) -> Position:
     """
     position, steps = restore(run), run.built.steps
     assert isinstance(steps, Steps)
-    if run.metric_states:
-        steps.metric_states.restore(run.metric_states)
     start = (position.epoch, position.index)
     feed = Feed(
         run.built.data,
@@ -118,6 +117,8 @@ def train(run: Run) -> Position:
     )
     try:
         begin(run, position)
+        if run.metric_states:
+            steps.metric_states.restore(run.metric_states)
         while not run.done(position):
             position = _one_step(run, feed, position)
         saved(run, position)
@@ -168,8 +169,12 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
 
 
 def begin(run: Run, position: Position) -> None:
-    """Tell the callbacks that training begins here."""
+    """Tell the callbacks that training begins here, and make up for an evaluation that a stop left out."""
     run.callbacks("on_train_begin")
+    if run.owes_evaluation:
+        found = {} if run.built.validation is None else _evaluate(run, position)
+        if position.index == 0:
+            _epoch_end(run, position.epoch - 1, found)
     if position.index == 0 and not run.done(position):
         run.callbacks("on_epoch_begin", position.epoch)
 
@@ -184,7 +189,8 @@ def next_epoch(run: Run, position: Position) -> Position:
 def conclude(run: Run, batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
     """Report, evaluate and save, whatever is due after a step; whether it evaluated.
 
-    Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start.
+    Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start, and what the
+    callbacks are told of the epoch waits for it.
     """
     epoch_ended = position.index == 0
     due = evaluation_due(run, position)
@@ -193,8 +199,8 @@ def conclude(run: Run, batch: GlobalBatch, position: Position, *, stop: bool) ->
     found = _evaluate(run, position) if due and not stop else {}
     if epoch_ended:
         run.progress.epoch_line(epoch=position.epoch, values=run.last_epoch)
-        validation = {f"val_{name}": value for name, value in found.items()}
-        run.callbacks("on_epoch_end", batch.epoch, {**run.last_epoch, **validation})
+        if found or not due:
+            _epoch_end(run, batch.epoch, found)
     if stop:
         save(run, position, owes_evaluation=due)
         saved(run, position)
@@ -202,6 +208,11 @@ def conclude(run: Run, batch: GlobalBatch, position: Position, *, stop: bool) ->
     if _save_due(run, position, epoch_ended=epoch_ended):
         save(run, position)
     return bool(found)
+
+
+def _epoch_end(run: Run, epoch: int, found: dict[str, float]) -> None:
+    validation = {f"val_{name}": value for name, value in found.items()}
+    run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **validation})
 
 
 def evaluation_due(run: Run, position: Position) -> bool:
@@ -242,8 +253,7 @@ def restore(run: Run) -> Position:
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
     position = _among_these_replicas(run, position)
     run.best.resumed(state, position.step)
-    if state["owesEvaluation"] and run.built.validation is not None:
-        _evaluate(run, position)
+    run.owes_evaluation = state["owesEvaluation"]
     return position
 
 
