@@ -43,7 +43,7 @@ def train(arguments: Sequence[str]) -> int:
                 code=ExitCode.DONE,
                 cause="Completed",
                 message=f"{settings.output.directory} already holds this run, finished: nothing to do",
-                fix="use a new output.directory to train again",
+                fix="to train again, give it a new output.directory, or a local run --fresh",
                 summary=summary,
             )
             return _end(outcome, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import yaml
 
 from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.job_file import JobFile, read_job
+from tfgpujob.cli.local import plan
 from tfgpujob.cli.local.plan import check, code_folder, ignored
 
+ROOT = Path(__file__).resolve().parents[4]
 OWN: dict[str, Any] = {"strategy": "OneDevice", "image": "x", "replicaSpecs": {"worker": {}}}
 TRAINER = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1}
 
@@ -83,3 +86,20 @@ def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
 def test_a_plain_job_has_nothing_to_ignore(tmp_path: Path) -> None:
     found = list(ignored(job_file(tmp_path, OWN), Path("/here")))
     assert found == ["image (this Python runs)"]
+
+
+def commands_in(example: Path) -> list[list[str]]:
+    lines = example.read_text().splitlines()
+    return [shlex.split(line.removeprefix("#   ")) for line in lines if line.startswith("#   tfgpu run ")]
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_passes_by_itself_or_with_the_command_that_it_names(
+    example: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "find_spec", lambda _: True)  # TensorFlow is not asked for here
+    words = next(iter(commands_in(example)), ["tfgpu", "run", f"examples/{example.name}", "--local"])
+    assert words[2] == f"examples/{example.name}"
+    flags, _, command = " ".join(words).partition(" -- ")
+    _, _, code = flags.partition(" --code ")
+    check(read_job(str(example)), ROOT / (code or "examples"), command.split())
