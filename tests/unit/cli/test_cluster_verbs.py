@@ -269,6 +269,24 @@ def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     assert (following.returncode, said.strip()) == (Exit.INTERRUPTED, "")
 
 
+@pytest.mark.parametrize(
+    ("namespace", "flags", "line"),
+    [
+        ("theirs", ["-n", "mine"], "puts stray into the namespace theirs, and -n says mine; keep one of them"),
+        (5, [], "5 is no name"),
+    ],
+)
+def test_a_job_goes_where_its_file_and_its_user_say(
+    namespace: object, flags: list[str], line: str, live: LiveCluster, tmp_path: Path, capsys: Output
+) -> None:
+    made = job("stray", worker=1)
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({**made, "metadata": {**made["metadata"], "namespace": namespace}})
+    )
+    assert cli.main(["submit", str(tmp_path / "job.yaml"), *flags]) == Exit.USAGE
+    assert line in capsys.readouterr().err
+
+
 def test_every_job_of_a_file_is_submitted(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "jobs.yaml"
     jobs = [job(f"of-many-{i}", worker=1) for i in range(2)]

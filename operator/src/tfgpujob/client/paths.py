@@ -26,8 +26,11 @@ def core(namespace: str, plural: str) -> str:
     return f"/api/v1/namespaces/{checked(namespace)}/{plural}"
 
 
-def checked(name: str) -> str:
-    """The name itself. Raises InvalidNameError: without one, `delete` would delete all jobs that there are."""
-    if not _NAME.fullmatch(name):
-        raise InvalidNameError(f"{name!r} is no name")
-    return name
+def checked(name: object) -> str:
+    """The name itself, which YAML may have made a number.
+
+    Raises InvalidNameError: without a name, `delete` would delete all jobs that there are.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise InvalidNameError(f"{name!r} is no name")

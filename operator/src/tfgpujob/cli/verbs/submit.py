@@ -69,6 +69,13 @@ def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Obje
         if given and parameter.name not in _FOR_BOTH:
             raise CliError(f"{parameter.opts[0]} is for a Python file", f"write it into {file}")
     found = read_jobs(file, namespace)
+    for job_file in found:
+        metadata = job_file.job["metadata"]
+        if context.params["namespace"] not in {None, metadata["namespace"]}:
+            problem = (
+                f"{file} puts {metadata['name']} into the namespace {metadata['namespace']}, and -n says {namespace}"
+            )
+            raise CliError(problem, "keep one of them")
     maps = [str((obj.get("metadata") or {}).get("name")) for obj in found[0].others if obj.get("kind") == "ConfigMap"]
     if len(found) > 1 and maps:
         problem = f"{file} holds {len(found)} jobs and the ConfigMap {maps[0]}, which belongs to a job and goes with it"
