@@ -235,8 +235,8 @@ class TrainerSpec(Model):
     deterministic: bool = False
     """Use only operations that give bit-equal results on every run. Slower, and some operations refuse it."""
     remainder: Annotated[Remainder, Field(strict=False)] = Remainder.CARRY
-    """What happens to examples left over at the end of an epoch that are fewer than the replicas: carry them into
-    the next epoch, or drop them."""
+    """What happens to examples left over at the end of an epoch that are fewer than the replicas: carry them in the
+    last whole batch, or drop them."""
     data: Data = Field(default_factory=Data)
     """How the data that data() returns is read: cached, shuffled, read ahead."""
     profile: Profile = Field(default_factory=Profile)
