@@ -17,17 +17,17 @@ BATCH = 20
 """101 rows: for one replica the last row is a batch of its own, two replicas have it in the batch before."""
 
 
-def make_model():
+def make_model(metrics):
     net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
-    net.compile(keras.optimizers.SGD(0.1), CE(from_logits=True), metrics=["accuracy"])
+    net.compile(keras.optimizers.SGD(0.1), CE(from_logits=True), metrics=list(metrics))
     return net
 
 
-def trained(output, **more):
+def trained(output, metrics=("accuracy",), **more):
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
     fields = {"devices": 1, "batch": BATCH, "seed": 1, **more}
-    return train_here(make_model, (rows(6), labels()), output=output, **fields)
+    return train_here(lambda: make_model(metrics), (rows(6), labels()), output=output, **fields)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,19 @@ def test_callbacks_hear_of_an_evaluation_that_a_stop_left_out_once_training_begi
     assert second == ["train", *whole[4:]]
     assert [event[0] for event in second] == ["t", "test", "end", "begin", "end"]
     assert {"val_loss", "val_accuracy"} < set(second[2][2])
+
+
+def test_a_run_with_other_metrics_goes_on(tmp_path, capsys):
+    trained(tmp_path, epochs=None, steps=3)
+    run = trained(tmp_path, metrics=("accuracy", "sparse_top_k_categorical_accuracy"), epochs=1)
+    assert "the metrics changed since the checkpoint" in capsys.readouterr().out
+    # The last three batches are all in which the new metric was counted.
+    assert run.last_epoch["sparse_top_k_categorical_accuracy"] == 1
+
+
+def test_what_was_best_by_another_metric_is_not_compared(tmp_path, capsys):
+    fields = {"validation": (rows(6, seed=8), labels()), "evaluate": {"everyEpochs": 1}, "batch": 101}
+    trained(tmp_path, epochs=1, **fields, best={"monitor": "accuracy", "mode": "max"})
+    run = trained(tmp_path, epochs=2, **fields, best={"monitor": "loss", "patience": 1})
+    assert "judges by loss now, not by accuracy" in capsys.readouterr().out
+    assert (run.best.found.step, run.best.found.waited) == (2, 0)

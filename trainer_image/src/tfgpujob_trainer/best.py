@@ -89,10 +89,19 @@ class Best:
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint's state."""
+        """For the summary, and a checkpoint's state."""
         return asdict(self.found)
+
+    @property
+    def judged_by(self) -> list[str | None]:
+        """Which values can be compared: those of one metric, judged in one way."""
+        return [self._settings.monitor, self._settings.mode or "min"]
 
     def resumed(self, state: Mapping[str, Any], step: int) -> None:
         """Go on from a checkpoint's state; what was found after that step will be found again."""
-        self.found = Found(**state["best"])
+        before = state.get("bestJudgedBy", self.judged_by)
+        if before == self.judged_by:
+            self.found = Found(**state["best"])
+        elif self._settings.monitor is not None:
+            say(f"trainer.best judges by {self._settings.monitor} now, not by {before[0]}: what was best is forgotten")
         self._resume.forget(self._peers, newer_than=step)

@@ -247,7 +247,11 @@ def restore(run: Run) -> Position:
     if restored is None:
         return Position()
     state, metric_states = restored
-    run.metric_states, run.last_epoch = metric_states, state["lastEpoch"]
+    run.last_epoch = state["lastEpoch"]
+    if metrics.fit(run.built.model, metric_states):
+        run.metric_states = metric_states
+    elif state["position"]["index"]:
+        say("the metrics changed since the checkpoint: those of this epoch count its rows from here on")
     loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
     position = Position(**{**state["position"], "loss": loss})
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
@@ -293,6 +297,7 @@ def _state(run: Run, position: Position) -> dict[str, Any]:
         "loss": [] if position.index == 0 else position.loss,
         "lastEpoch": run.last_epoch,
         "best": run.best.to_json(),
+        "bestJudgedBy": run.best.judged_by,
         "owesEvaluation": False,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -22,6 +23,11 @@ def check_metrics(model: keras.Model, strategy: str) -> None:
     for variable in metric_variables(model):
         if variable.aggregation != "sum" or local_value(variable).any():
             require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
+
+
+def fit(model: keras.Model, states: Sequence[Any]) -> bool:
+    """Whether saved state has the shapes of the model's metrics."""
+    return [tuple(v.shape) for v in metric_variables(model)] == [tuple(state.shape) for state in states]
 
 
 def results(model: keras.Model, states: list[Any]) -> dict[str, float]:
