@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import signal
 import threading
 from collections.abc import AsyncIterator
@@ -197,6 +198,29 @@ def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: 
         assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [anew.uid]
         client.delete("rerun")
         live.until(lambda: ("ConfigMap", "default", "rerun-code") not in live.server.objects, "its code goes too")
+
+
+def test_a_job_is_not_lost_while_the_pods_of_the_one_before_it_linger(live: LiveCluster) -> None:
+    pod = ("Pod", "default", "lingers-worker-0")
+
+    def held(*finalizers: str) -> None:
+        body = copy.deepcopy(live.server.get(*pod))
+        body["metadata"]["finalizers"] = list(finalizers)
+        live.server.replace("Pod", "default", body, by="somebody")
+
+    with Client() as client:
+        old = client.submit(job("lingers", worker=1))
+        live.finish("lingers-worker-0", 1)
+        client.wait("lingers", timeout_seconds=20)
+        live.do(lambda: held("example.com/backup"))
+        anew = client.restart("lingers", timeout_seconds=20)
+        assert anew.uid != old.uid
+        successor = (names.KIND, "default", "lingers")
+        live.until(
+            lambda: "earlier start is still going" in str(live.server.objects[successor]), "it says why it waits"
+        )
+        live.do(held)
+        live.until(lambda: anew.uid in str(live.server.objects.get(pod)), "it starts")
 
 
 def test_a_restart_that_would_be_refused_deletes_nothing(live: LiveCluster) -> None:

@@ -121,7 +121,7 @@ class AsyncClient:
 
         A finished job never runs again, so it is deleted and created anew with the same spec, and its ConfigMaps pass
         to the new one. A spec that would be refused today raises InvalidJobError or ApiError before anything is
-        deleted. Raises TimeoutError when the old pods are not gone in time; a job that runs is then left suspended.
+        deleted. Raises TimeoutError when the pods of a job that runs are not gone in time; it is then left suspended.
         """
         async with asyncio.timeout(timeout_seconds):
             job = await self.get(name, namespace)

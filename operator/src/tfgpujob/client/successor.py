@@ -29,11 +29,14 @@ class Successor:
 
     @classmethod
     async def make_room(cls, server: Server, old: Job) -> Self:
-        """Delete the old job. Before that it raises InvalidJobError or ApiError, if the new one would be refused."""
+        """Delete the old job. Before that it raises InvalidJobError or ApiError, if the new one would be refused.
+
+        Nobody waits for its pods here, for meanwhile there would be no job: the operator starts none beside them.
+        """
         body = await _body(server, old)
         config_maps = await _release_config_maps(server, old)
         try:
-            await server.delete(paths.job(old.namespace, old.name), propagation="Foreground", uid=old.uid)
+            await server.delete(paths.job(old.namespace, old.name), uid=old.uid)
         except ApiError as error:
             # Without an answer it may be gone, and would take what belongs to it along.
             for config_map in config_maps if error.code else ():
