@@ -20,6 +20,7 @@ from tests.trainer.reference import plain_keras_weights
 from tests.trainer.servers import ServerJob
 
 from tfgpujob_trainer.checkpoint import newest
+from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +154,41 @@ def test_whoever_dies_comes_back(launch):
     assert 0 <= iterations(output) - position["step"] <= 8
     print(f"recovery in seconds: worker {rejoined:.1f}, chief {restored:.1f}, ps {replaced:.1f}")
     job.end()
+
+
+class Remote:
+    """A result on a worker that is lost before the result is fetched, so many times."""
+
+    def __init__(self, number, losses):
+        self.number, self.losses = number, losses
+
+    def fetch(self):
+        if self.losses.get(self.number, 0):
+            self.losses[self.number] -= 1
+            raise tf.errors.UnavailableError(None, None, "the worker is gone")
+        return np.array([self.number])
+
+
+def dispatcher(monkeypatch, losses):
+    class Coordinator:
+        def __init__(self, strategy):
+            pass
+
+        def schedule(self, function, args):
+            return Remote(int(args[2]), losses)
+
+    monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", Coordinator)
+    return Dispatcher(None, workers=1, deadline=30)
+
+
+def test_a_batch_whose_result_is_lost_with_its_worker_is_given_to_another(monkeypatch):
+    found = dispatcher(monkeypatch, {1: 1, 2: 2}).run(None, [(0, 0, number) for number in range(9)])
+    assert [(place[2], int(result[0])) for place, result in found] == [(number, number) for number in range(9)]
+
+
+def test_who_can_never_be_reached_ends_the_run(monkeypatch):
+    with pytest.raises(tf.errors.UnavailableError):
+        list(dispatcher(monkeypatch, {1: 99}).run(None, [(0, 0, 0), (0, 0, 1)]))
 
 
 def test_a_worker_that_falls_silent_ends_the_chief_by_its_deadline(launch):

@@ -22,13 +22,19 @@ _PER_WORKER = 4
 """Batches under way for each worker: enough that none is idle while another is slow. It bounds how old the weights
 of a gradient may be, and how much is computed for nothing when the chief is lost."""
 
+_CHANCES = 3
+"""So many workers in a row may be lost with the result of one batch."""
+
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+"""What TensorFlow raises when it can't reach somebody any more."""
+
 
 class Dispatcher:
     """The workers, as the chief sees them.
 
-    A batch whose worker is lost is given to another one by TensorFlow, so it is computed at least once. A worker whose
-    node is lost does not answer and closes no connection: TensorFlow would wait for a quarter of an hour. Here the
-    oldest batch has a deadline.
+    A batch whose worker is lost is given to another one: by TensorFlow, or by this if the worker had finished it and
+    its result not yet fetched. So it is computed at least once. A worker whose node is lost does not answer and closes
+    no connection: TensorFlow would wait for a quarter of an hour. Here the oldest batch has a deadline.
     """
 
     def __init__(self, strategy: tf.distribute.ParameterServerStrategy, *, workers: int, deadline: float) -> None:
@@ -52,23 +58,36 @@ class Dispatcher:
         """
         waiting: deque[tuple[Place, Future[np.ndarray]]] = deque()
         for place in places:
-            remote = self._coordinator.schedule(function, args=tuple(map(tf.constant, place)))
-            waiting.append((place, self._fetcher.submit(remote.fetch)))
+            waiting.append((place, self._schedule(function, place)))
             if len(waiting) == self._in_flight:
-                yield self._oldest(waiting)
+                yield self._oldest(function, waiting)
         while waiting:
-            yield self._oldest(waiting)
+            yield self._oldest(function, waiting)
 
-    def _oldest(self, waiting: deque[tuple[Place, Future[np.ndarray]]]) -> tuple[Place, np.ndarray]:
+    def _schedule(self, function: Callable[..., Any], place: Place) -> Future[np.ndarray]:
+        remote = self._coordinator.schedule(function, args=tuple(map(tf.constant, place)))
+        return self._fetcher.submit(remote.fetch)
+
+    def _oldest(
+        self, function: Callable[..., Any], waiting: deque[tuple[Place, Future[np.ndarray]]]
+    ) -> tuple[Place, np.ndarray]:
         place, future = waiting.popleft()
-        try:
-            result = future.result(self._deadline if self._answered else None)
-        except Overdue:
-            _, epoch, index = place
-            raise PeerLostError(
-                f"batch {index} of epoch {epoch + 1} did not come back from any worker for {self._deadline:g} s",
-                "a worker's or a parameter server's node may be lost; raise trainer.watchdog.stepSeconds if a step "
-                "may take this long",
-            ) from None
+        for chance in range(_CHANCES, 0, -1):
+            try:
+                result = future.result(self._deadline if self._answered else None)
+            except Overdue:
+                _, epoch, index = place
+                raise PeerLostError(
+                    f"batch {index} of epoch {epoch + 1} did not come back from any worker for {self._deadline:g} s",
+                    "a worker's or a parameter server's node may be lost; raise trainer.watchdog.stepSeconds if a step "
+                    "may take this long",
+                ) from None
+            except LOST:
+                if chance == 1:
+                    raise
+                # If it was a server and not a worker, TensorFlow takes no more, or fails again.
+                future = self._schedule(function, place)
+            else:
+                break
         self._answered = True
         return place, result

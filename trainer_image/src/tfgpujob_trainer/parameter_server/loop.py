@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import tensorflow as tf
 
 from tfgpujob_trainer import heartbeat
 from tfgpujob_trainer.checkpoint import variables_to_save
@@ -21,7 +20,7 @@ from tfgpujob_trainer.environment import Environment
 from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
 from tfgpujob_trainer.loop import Position, Run, begin, conclude, next_epoch, report, restore, saved
 from tfgpujob_trainer.loss import add_loss
-from tfgpujob_trainer.parameter_server.dispatch import Dispatcher, Place
+from tfgpujob_trainer.parameter_server.dispatch import LOST, Dispatcher, Place
 from tfgpujob_trainer.parameter_server.memory import ask_limits
 from tfgpujob_trainer.parameter_server.placement import describe_placement
 from tfgpujob_trainer.parameter_server.reach import reach_everyone
@@ -31,8 +30,6 @@ from tfgpujob_trainer.progress import say
 from tfgpujob_trainer.timing import StepTime
 from tfgpujob_trainer.values import local_value
 from tfgpujob_trainer.words import counted
-
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 
 
 def train_on_workers(run: Run, dispatcher: Dispatcher, env: Environment) -> tuple[Position, dict[str, int]]:
@@ -77,7 +74,7 @@ class Chief:
             with contextlib.suppress(Exception):
                 self._run.heart.beat(heartbeat.SAVING, position.step)
                 self._run.resume.wait(self._run.config.watchdog.step_seconds / 2)
-            if isinstance(error, _LOST):
+            if isinstance(error, LOST):
                 # A worker's loss does not come this far: its batch goes to another one.
                 raise PeerLostError(
                     "a parameter server was lost, and its variables with it",
