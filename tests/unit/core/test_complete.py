@@ -31,6 +31,12 @@ def test_the_first_look_asks_for_the_service_and_every_pod_after_its_intent() ->
     assert {"Created": "True"}.items() <= {c["type"]: c["status"] for c in outcome.status["conditions"]}.items()
 
 
+@pytest.mark.parametrize(("name", "created"), [("train-worker-1", 0), ("train-evaluator-0", 4)])
+def test_beside_a_foreign_pod_nothing_is_created_unless_it_has_an_evaluators_name(name: str, created: int) -> None:
+    snapshot = Snapshot(make.job(worker=2, evaluator=1), (make.pod(name, owner_uid=""),))
+    assert len(reconcile(snapshot, make.START, make.CONFIG).creates) == created
+
+
 def test_what_was_refused_goes_first_and_alone() -> None:
     world = World(make.job(worker=3))
     world.refuse = lambda create: (403, "exceeded quota: q") if create.name == "train-worker-2" else None

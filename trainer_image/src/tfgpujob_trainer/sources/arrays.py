@@ -24,12 +24,8 @@ class Arrays(Indexed):
         self.policy = f"by row: each worker takes its rows of every global batch, because {kind} have an index"
         self.notes = notes
 
-    def take(self, indices: np.ndarray | slice) -> Rows:
-        """The given rows of every array."""
-        return tuple(map_leaves(lambda a: a[indices], part) for part in self._arrays)
-
     def tensors(self, indices: np.ndarray) -> Rows:
-        """Gathered without an array in between."""
+        """The given rows of every array."""
         return tuple(map_leaves(lambda a: host.gathered(a, indices), part) for part in self._arrays)
 
 

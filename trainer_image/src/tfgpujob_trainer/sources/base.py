@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer import host
 from tfgpujob_trainer.exits import ConfigError
 
 NAMED = ("x", "y", "sample_weight")
@@ -62,12 +61,12 @@ class Indexed(Source):
     """Changes rows at random while training, by a (row, 2) array of stateless seeds. Gives tensors of the host."""
 
     @abstractmethod
-    def take(self, indices: np.ndarray) -> Rows:
-        """The rows of these numbers. Several threads may call it."""
-
     def tensors(self, indices: np.ndarray) -> Rows:
-        """The same as tensors of the host."""
-        rows: Rows = tf.nest.map_structure(host.tensor, self.take(indices))
+        """The rows of these numbers, as tensors of the host. Several threads may call it."""
+
+    def take(self, indices: np.ndarray) -> Rows:
+        """The same as numpy's arrays."""
+        rows: Rows = as_arrays(self.tensors(indices))
         return rows
 
     def head(self, count: int) -> Rows:

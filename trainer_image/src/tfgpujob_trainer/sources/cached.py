@@ -40,19 +40,8 @@ class Cached(Indexed):
         self.policy = source.policy
         self.notes = (*source.notes, f"cache in {kind}: up to {size / 2**20:.1f} MiB, filled as rows are first read")
 
-    def take(self, indices: np.ndarray) -> Rows:
-        """The rows, of which only those not yet kept are read."""
-        self._keep(indices)
-        rows: Rows = tf.nest.map_structure(lambda a: a[indices], self._rows)
-        return rows
-
     def tensors(self, indices: np.ndarray) -> Rows:
-        """Gathered from those that are kept."""
-        self._keep(indices)
-        rows: Rows = tf.nest.map_structure(lambda a: host.gathered(a, indices), self._rows)
-        return rows
-
-    def _keep(self, indices: np.ndarray) -> None:
+        """The rows, of which only those not yet kept are read."""
         missing = indices[~self._have[indices]]
         if len(missing):
             found = self._source.take(missing)
@@ -60,6 +49,8 @@ class Cached(Indexed):
                 for kept, new in zip(leaves(self._rows), leaves(found), strict=True):
                     kept[missing] = new
                 self._have[missing] = True
+        rows: Rows = tf.nest.map_structure(lambda a: host.gathered(a, indices), self._rows)
+        return rows
 
 
 def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfgpujob_trainer import host
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.sources.arrays import Arrays
-from tfgpujob_trainer.sources.base import Indexed, Rows, as_arrays, as_keras_float, batched
+from tfgpujob_trainer.sources.base import Indexed, Rows, as_keras_float, batched
 from tfgpujob_trainer.words import counted
 
 _HEADER = 12
@@ -58,13 +58,8 @@ class Records(Indexed):
             part[:] = generator.permutation(part)
         return order
 
-    def take(self, indices: np.ndarray) -> Rows:
-        """Read and parse these records."""
-        rows: Rows = as_arrays(self.tensors(indices))
-        return rows
-
     def tensors(self, indices: np.ndarray) -> Rows:
-        """As they come out of TensorFlow's parsing."""
+        """Read and parse these records."""
         found: list[bytes] = [b""] * len(indices)
         of_file = np.searchsorted(self._starts, indices, side="right") - 1
         for number in np.unique(of_file):
@@ -84,13 +79,8 @@ class Images(Indexed):
         self.policy = "by file: each worker reads its images of every global batch, because files have an index"
         self.notes = (f"{counted(len(files), 'image')} of {counted(len(classes), 'class', 'classes')}",)
 
-    def take(self, indices: np.ndarray) -> Rows:
-        """Read and decode these images."""
-        rows: Rows = as_arrays(self.tensors(indices))
-        return rows
-
     def tensors(self, indices: np.ndarray) -> Rows:
-        """As they come out of TensorFlow's decoding."""
+        """Read and decode these images."""
         (x,) = self._decode(self._files[indices].astype(object))
         return x, host.tensor(self._labels[indices])
 
