@@ -164,9 +164,31 @@ def test_a_stalled_worker_is_told_from_the_one_that_waits_for_it(launch):
     told = [{"TFGPU_PROGRESS_PORT": str(port)} for port in ports]
     tasks = launch.start_workers(config, env={0: told[0], 1: {**told[1], "TEST_AT": "9", "TEST_DO": "stall"}})
     until(lambda: [(said := ask(port)).get("step") == 8 and said["waitsForPeers"] for port in ports] == [True, False])
-    assert tasks[0].wait() == 160, tasks[0].log
-    assert tasks[1].wait() in (160, 161), tasks[1].log
-    assert tasks[0].ended["cause"] == "PeerFailure"
+    assert_the_second_is_to_blame(tasks)
+
+
+def test_a_stalled_worker_is_told_from_one_that_waits_in_a_layer(launch):
+    config = trainer_config(
+        launch.directory / "stalled-layer",
+        params={"normalised": True},
+        watchdog={"stepSeconds": 5, "startupSeconds": 60},
+    )
+    tasks = launch.start_workers(config, env={1: {"TEST_AT": "9", "TEST_DO": "stall"}})
+    assert_the_second_is_to_blame(tasks)
+
+
+def assert_the_second_is_to_blame(tasks: list[Task]) -> None:
+    """Whichever leads: TensorFlow ends a worker whose leader has left."""
+    assert [t.wait() for t in tasks] == [160, 161], tasks[0].log + tasks[1].log
+    assert "no answer from the other workers for 5 s" in tasks[0].ended["message"]
+    assert tasks[1].ended["cause"] == "ProgressDeadline"
+    assert any("user_module.py" in line for line in tasks[1].ended["lastLines"])
+
+
+def test_a_stalled_leader_is_told_from_one_that_waits_for_it(launch):
+    config = trainer_config(launch.directory / "stalled-leader", watchdog={"stepSeconds": 5, "startupSeconds": 60})
+    tasks = launch.start_workers(config, env={0: {"TEST_AT": "9", "TEST_DO": "stall"}})
+    assert_the_second_is_to_blame(tasks[::-1])
 
 
 def test_a_step_that_never_ends_is_ended_with_its_stacks(launch):

@@ -44,12 +44,13 @@ class Trigger(keras.layers.Layer):
             time.sleep(0.01)
 
 
-def model(dropout=0.0, lr=0.05, clip=0.1):
+def model(dropout=0.0, lr=0.05, clip=0.1, normalised=False):
     net = keras.Sequential(
         [
             keras.Input((6,)),
             Trigger(),
             keras.layers.Dense(8, "tanh", kernel_regularizer=keras.regularizers.L2(1e-3)),
+            *([keras.layers.BatchNormalization(synchronized=True)] if normalised else []),
             *([keras.layers.Dropout(dropout)] if dropout else []),
             keras.layers.Dense(3),
         ]

@@ -124,7 +124,8 @@ def train(run: Run) -> Position:
         saved(run, position)
         run.callbacks("on_train_end")
     except BaseException:
-        # A checkpoint of a step before the trouble is a good one.
+        # A checkpoint of a step before the trouble is a good one, and may take as long as any save.
+        run.heart.beat(heartbeat.SAVING)
         with contextlib.suppress(Exception):
             run.resume.wait()
         raise

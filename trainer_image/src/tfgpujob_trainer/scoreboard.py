@@ -46,6 +46,11 @@ class Scoreboard:
         with self._lock:
             self._state.update(known)
 
+    def silence(self) -> tuple[str, float]:
+        """The phase, and the seconds since the last sign of life."""
+        with self._lock:
+            return str(self._state["phase"]), time.monotonic() - self._beaten
+
     def to_json(self) -> bytes:
         """The JSON object; a number that is not finite is null, which every JSON reader can read."""
         with self._lock:

@@ -109,10 +109,10 @@ def _resolves(host: str) -> bool:
     return True
 
 
-def build(env: Environment, devices: Sequence[str], collective_timeout_seconds: float) -> tf.distribute.Strategy:
-    """The strategy; a peer that stalls in a collective for longer than the timeout becomes an error."""
+def build(env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+    """The strategy. Raises ConfigError if TensorFlow's server cannot listen on its port."""
     with listening(env.name):
-        return _build(env, devices, collective_timeout_seconds)
+        return _build(env, devices)
 
 
 @contextmanager
@@ -129,13 +129,14 @@ def listening(name: str) -> Iterator[None]:
         ) from error
 
 
-def _build(env: Environment, devices: Sequence[str], collective_timeout_seconds: float) -> tf.distribute.Strategy:
+def _build(env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
     if env.strategy == MULTI_WORKER_MIRRORED:
         # NCCL refuses two ranks on one GPU.
         ring = tf.distribute.experimental.CommunicationImplementation.RING
         auto = tf.distribute.experimental.CommunicationImplementation.AUTO
+        # Without timeout_seconds: it costs a sleeping thread for each collective. See collective_deadline.py.
         options = tf.distribute.experimental.CommunicationOptions(
-            timeout_seconds=collective_timeout_seconds, implementation=ring if env.processes_per_gpu > 1 else auto
+            implementation=ring if env.processes_per_gpu > 1 else auto
         )
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     if env.is_asynchronous:

@@ -23,12 +23,13 @@ from tfgpujob_trainer.best import Best
 from tfgpujob_trainer.built import Built
 from tfgpujob_trainer.callbacks import Callbacks, check
 from tfgpujob_trainer.checkpoint import variables_to_save
+from tfgpujob_trainer.collective_deadline import CollectiveDeadline
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.data import Schedule
 from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
 from tfgpujob_trainer.endpoint import serve as serve_progress
 from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.environment import PARAMETER_SERVER, Environment
+from tfgpujob_trainer.environment import MULTI_WORKER_MIRRORED, PARAMETER_SERVER, Environment
 from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.finish import finish
 from tfgpujob_trainer.follow import follow
@@ -71,6 +72,9 @@ def main(arguments: Sequence[str]) -> None:
     heart.beat(heartbeat.STARTING)
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), environment.read(os.environ)
+    deadline = CollectiveDeadline(heart.scoreboard, settings.watchdog.step_seconds)
+    if env.strategy == MULTI_WORKER_MIRRORED and env.has_peers:
+        deadline.start()
     try:
         outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heart)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
@@ -78,15 +82,16 @@ def main(arguments: Sequence[str]) -> None:
         if outcome.cause == "Exception":
             print(users_traceback(error), end="", file=sys.stderr)
         # Here, while the exception keeps the variables: deleting one would ask a parameter server that may be lost.
-        end(outcome, heart)
-    end(outcome, heart)
+        end(outcome, heart, deadline)
+    end(outcome, heart, deadline)
 
 
-def end(outcome: Outcome, heart: Heartbeat) -> NoReturn:
+def end(outcome: Outcome, heart: Heartbeat, deadline: CollectiveDeadline) -> NoReturn:
     """Report the end, and end."""
     heart.ended(outcome)
     sys.stdout.flush()
     sys.stderr.flush()
+    deadline.leave_after_the_stalled()
     os._exit(int(outcome.code))
 
 
@@ -102,7 +107,7 @@ def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Out
     if env.progress_port:
         serve_progress(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
     strategy.resolve_peers((*env.peers, *env.workers, *env.servers), say)
-    strategy_ = strategy.build(env, devices, settings.watchdog.step_seconds)
+    strategy_ = strategy.build(env, devices)
     stop = StopFlag()
     stop.listen()
     heart.stoppable()

@@ -5,9 +5,17 @@ from __future__ import annotations
 from tfgpujob_trainer.exits import ExitCode, Outcome
 from tfgpujob_trainer.heartbeat import SERVING, STARTING, WAITING
 
-_GRACE = 1.2
-"""A stalled peer's collective times out after stepSeconds, here and there. The process that is stuck
-itself is told apart by being silent for longer."""
+UNTIMED = (STARTING, WAITING, SERVING)
+"""Phases in which silence for stepSeconds means nothing: start-up has a deadline of its own, the others have none."""
+
+
+def grace_seconds(step_seconds: float) -> float:
+    """How much longer than stepSeconds a process may be silent before it is ended.
+
+    Within it, a worker that only waits for a stalled peer leaves its collective (collective_deadline.py). So whoever is
+    silent for longer is the one that is stuck.
+    """
+    return min(5.0, 0.2 * step_seconds)
 
 
 class Watchdog:
@@ -37,7 +45,7 @@ class Watchdog:
                 message=f"the first step was not done after {self._startup:g} s",
                 fix="see above what it waits for; raise trainer.watchdog.startupSeconds if it needs longer",
             )
-        if silent <= self._step_seconds * _GRACE:
+        if silent <= self._step_seconds + grace_seconds(self._step_seconds):
             return None
         after = f" after step {self._step}" if self._step else ""
         return Outcome(
