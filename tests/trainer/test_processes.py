@@ -105,12 +105,14 @@ def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undistur
 
     stopped = launch.start_workers(config, env={1: {"TEST_AT": "8", "TEST_DO": "term"}, 0: {"TFGPU_ATTEMPT": "2"}})
     assert [t.wait() for t in stopped] == [143, 143], stopped[0].log + stopped[1].log
-    assert "resuming after step 14" in stopped[0].log
+    # TensorFlow may end the chief before its checkpoint of step 14 is whole.
+    resumed_at = re.search(r"resuming after step (7|14) ", stopped[0].log)
+    assert resumed_at is not None, stopped[0].log
     steps = [STOPPED.search(t.log) for t in stopped]
     assert steps[0] is not None
     assert steps[1] is not None
     assert steps[0].group(1) == steps[1].group(1)
-    assert int(steps[0].group(1)) in (22, 23)
+    assert int(steps[0].group(1)) - int(resumed_at.group(1)) in (8, 9)
 
     resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "3"}})
     assert [t.wait() for t in resumed] == [0, 0], resumed[0].log

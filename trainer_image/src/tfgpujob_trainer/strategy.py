@@ -23,6 +23,7 @@ from tfgpujob_trainer.environment import (
 )
 from tfgpujob_trainer.exits import ConfigError
 from tfgpujob_trainer.gpus import Gpu, choose, describe, memory_mib
+from tfgpujob_trainer.instance_keys import reuse_instance_keys
 from tfgpujob_trainer.words import counted
 
 Say = Callable[[str], None]
@@ -131,6 +132,7 @@ def listening(name: str) -> Iterator[None]:
 
 def _build(env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
     if env.strategy == MULTI_WORKER_MIRRORED:
+        reuse_instance_keys()
         # NCCL refuses two ranks on one GPU.
         ring = tf.distribute.experimental.CommunicationImplementation.RING
         auto = tf.distribute.experimental.CommunicationImplementation.AUTO
