@@ -6,13 +6,14 @@ import asyncio
 import copy
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
+from tests.machine import PATIENCE
 
 from tfgpujob import names
 from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code_map, job_of_file, logs
@@ -28,7 +29,7 @@ def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
     with Client() as client:
         made = client.submit(job("whole", worker=2))
         assert (made.name, made.namespace) == ("whole", "default")
-        running = client.wait("whole", condition=Condition.RUNNING, timeout_seconds=20)
+        running = client.wait("whole", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
         assert running.status.phase is Phase.RUNNING
         assert running.status.ready == "2/2"
         assert running.spec.strategy is Strategy.MULTI_WORKER_MIRRORED
@@ -39,7 +40,7 @@ def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
         assert (progress.step, progress.loss) == (7, "0.25")
         for i in range(2):
             live.finish(f"whole-worker-{i}", 0)
-        ended = client.wait("whole", timeout_seconds=20)
+        ended = client.wait("whole", timeout_seconds=PATIENCE)
         assert (ended.finished, ended.succeeded, ended.failed) == (True, True, False)
         assert [pod["metadata"]["name"] for pod in client.pods("whole")] == ["whole-worker-0", "whole-worker-1"]
         assert {event["involvedObject"]["name"] for event in client.events("whole")} == {"whole"}
@@ -58,20 +59,21 @@ def test_a_job_that_would_be_refused_is_not_sent(live: LiveCluster) -> None:
 def test_suspend_resume_and_restart(live: LiveCluster) -> None:
     with Client() as client:
         client.submit(job("breaks", worker=1))
-        client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=20)
+        client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
         client.suspend("breaks")
-        assert client.wait("breaks", condition=Condition.SUSPENDED, timeout_seconds=20).status.phase is Phase.SUSPENDED
+        suspended = client.wait("breaks", condition=Condition.SUSPENDED, timeout_seconds=PATIENCE)
+        assert suspended.status.phase is Phase.SUSPENDED
         client.resume("breaks")
-        assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=20).status.attempt == 2
-        client.restart("breaks", timeout_seconds=20)
-        again = client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=20)
+        assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 2
+        client.restart("breaks", timeout_seconds=PATIENCE)
+        again = client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
         assert again.status.attempt == 3
         live.finish("breaks-worker-0", 1)
-        failed = client.wait("breaks", timeout_seconds=20)
+        failed = client.wait("breaks", timeout_seconds=PATIENCE)
         assert failed.failed
-        anew = client.restart("breaks", timeout_seconds=20)
+        anew = client.restart("breaks", timeout_seconds=PATIENCE)
         assert anew.uid != failed.uid
-        assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=20).status.attempt == 1
+        assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 1
 
 
 def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) -> None:
@@ -84,8 +86,8 @@ def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) 
         for line in client.logs("talks", follow=True, tail=1):
             seen.append((line.role, line.index, line.attempt, line.text))
             if len(seen) == 2:
-                client.restart("talks", timeout_seconds=50)
-                client.wait("talks", condition=Condition.RUNNING, timeout_seconds=50)
+                client.restart("talks", timeout_seconds=PATIENCE)
+                client.wait("talks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
                 live.say("talks-worker-0", "again")
             if line.text == "again":
                 live.finish("talks-worker-0", 0)
@@ -161,13 +163,15 @@ async def test_an_interrupted_submission_leaves_no_job() -> None:
     assert server.deleted == ["cut"]
 
 
-def test_interrupted_work_cleans_up_before_the_interrupt_is_told() -> None:
+@pytest.mark.parametrize("thread", [threading.main_thread, threading.current_thread])
+def test_interrupted_work_cleans_up_before_the_interrupt_is_told(thread: Callable[[], threading.Thread]) -> None:
+    """Also when it is the loop's own thread that receives the signal, so that the main thread is not woken."""
     cleaned = threading.Event()
     loop = _Loop()
 
     async def work() -> None:
-        main = threading.main_thread().ident or 0
-        asyncio.get_running_loop().call_later(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
+        receiver = thread().ident or 0
+        asyncio.get_running_loop().call_later(0.05, lambda: signal.pthread_kill(receiver, signal.SIGINT))
         try:
             await asyncio.Event().wait()
         finally:
@@ -191,8 +195,8 @@ def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: 
     with Client() as client:
         client.submit(made, [code])
         live.finish("rerun-worker-0", 1)
-        client.wait("rerun", timeout_seconds=20)
-        anew = client.restart("rerun", timeout_seconds=20)
+        client.wait("rerun", timeout_seconds=PATIENCE)
+        anew = client.restart("rerun", timeout_seconds=PATIENCE)
         held = live.do(lambda: live.server.get("ConfigMap", "default", "rerun-code"))
         assert held["data"] == code["data"]
         assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [anew.uid]
@@ -211,9 +215,9 @@ def test_a_job_is_not_lost_while_the_pods_of_the_one_before_it_linger(live: Live
     with Client() as client:
         old = client.submit(job("lingers", worker=1))
         live.finish("lingers-worker-0", 1)
-        client.wait("lingers", timeout_seconds=20)
+        client.wait("lingers", timeout_seconds=PATIENCE)
         live.do(lambda: held("example.com/backup"))
-        anew = client.restart("lingers", timeout_seconds=20)
+        anew = client.restart("lingers", timeout_seconds=PATIENCE)
         assert anew.uid != old.uid
         successor = (names.KIND, "default", "lingers")
         live.until(
@@ -230,11 +234,11 @@ def test_a_restart_that_would_be_refused_deletes_nothing(live: LiveCluster) -> N
     with Client() as client:
         submitted = client.submit(job("yesterday", worker=1))
         live.finish("yesterday-worker-0", 1)
-        client.wait("yesterday", timeout_seconds=20)
+        client.wait("yesterday", timeout_seconds=PATIENCE)
         live.do(lambda: live.server.rules.append(refuse))
         try:
             with pytest.raises(ApiError, match="a rule of today"):
-                client.restart("yesterday", timeout_seconds=20)
+                client.restart("yesterday", timeout_seconds=PATIENCE)
         finally:
             live.do(lambda: live.server.rules.remove(refuse))
         assert client.get("yesterday").uid == submitted.uid
@@ -338,7 +342,7 @@ async def test_the_asynchronous_client_watches_until_the_job_is_deleted(live: Li
                 await client.delete("watched")
         assert phases[-1] is Phase.RUNNING
         with pytest.raises(ApiError) as missing:
-            await client.wait("watched", timeout_seconds=20)
+            await client.wait("watched", timeout_seconds=PATIENCE)
         assert missing.value.code == 404
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any, Final, Self, TypeVar
 
 from tfgpujob.api.status import ProgressStatus
@@ -18,6 +19,8 @@ from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition
 
 T = TypeVar("T")
+SIGNAL_SECONDS: Final = 0.5
+"""Until a signal is noticed that did not interrupt the wait for a result."""
 PARTING_SECONDS: Final = 5.0
 """How long work that is interrupted may take to undo what it has begun."""
 
@@ -42,6 +45,9 @@ class _Loop:
 
         future = asyncio.run_coroutine_threadsafe(whole(), self._loop)
         try:
+            # A signal that comes right before the wait, or to another thread, does not end it.
+            while not wait([future], SIGNAL_SECONDS).done:
+                pass
             return future.result()
         except BaseException:
             future.cancel()
