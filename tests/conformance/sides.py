@@ -18,20 +18,25 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import yaml
+from localcluster.release import NAMESPACE, RELEASE
 from tests.harness.actors import GarbageCollector
 from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.refusals import invalid
-from tests.harness.resources import Object, resource
+from tests.harness.resources import Object, resource, with_meta
 from tests.harness.vtime import EPOCH
+from tests.machine import PATIENCE
 
 from tfgpujob import names
 from tfgpujob.api.crd import build, root_schema
 from tfgpujob.shell.kube import KubeCluster
 from tfgpujob.shell.ports import ApiError, Cluster
 
-DEADLINE = 30.0
+OF_THE_CHART = {
+    "labels": {"app.kubernetes.io/managed-by": "Helm"},
+    "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE},
+}
 
 
 class Side(Protocol):
@@ -117,10 +122,13 @@ class RealSide:
         self._tls = _tls(server, user, kubeconfig.parent)
 
     def install_crd(self) -> None:
-        """Where nothing has installed it yet; without CEL, which an old server does not know."""
+        """Where nothing has installed it yet; without CEL, which an old server does not know.
+
+        It stays, so that it is marked as the chart's: Helm takes over nothing else.
+        """
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         with suppress(ApiError):
-            self._send("POST", crds, build(cel=False))
+            self._send("POST", crds, with_meta(build(cel=False), **OF_THE_CHART))
 
     def serves_jobs(self) -> bool:
         try:
@@ -167,7 +175,7 @@ class RealSide:
         """A real server's watch cache begins later than revision 1 anyway."""
 
     async def until(self, condition: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline:
                 return False
@@ -182,7 +190,7 @@ class RealSide:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, data, self._headers, method=method)
         try:
-            with urllib.request.urlopen(request, context=self._tls, timeout=DEADLINE) as answer:
+            with urllib.request.urlopen(request, context=self._tls, timeout=PATIENCE) as answer:
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as refused:

@@ -24,12 +24,12 @@ from tests.harness.history import Change
 from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.process import SYSTEM_NAMESPACE, settings
 from tests.harness.resources import RESOURCES, Object, Resource, merged
+from tests.machine import PATIENCE
 
 from tfgpujob.shell.main import Operator
 from tfgpujob.shell.ports import ApiError
 
 T = TypeVar("T")
-DEADLINE = 30.0
 
 
 def _now() -> datetime:
@@ -197,13 +197,13 @@ class LiveCluster:
 
     def start(self) -> None:
         self._thread.start()
-        self._ready.wait(DEADLINE)
+        self._ready.wait(PATIENCE)
         if self._failed is not None:
             raise self._failed
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(DEADLINE)
+        self._thread.join(PATIENCE)
 
     def do(self, deed: Callable[[], T]) -> T:
         """Inside the cluster's own thread."""
@@ -211,7 +211,7 @@ class LiveCluster:
         async def done() -> T:
             return deed()
 
-        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(DEADLINE)
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(PATIENCE)
 
     def pod(self, name: str, namespace: str = "default") -> Object:
         return self.do(lambda: self.server.get("Pod", namespace, name))
@@ -229,7 +229,7 @@ class LiveCluster:
                 return False
 
         async def wait() -> None:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(PATIENCE):
                 while not holds():
                     self._changed.clear()
                     await self._changed.wait()

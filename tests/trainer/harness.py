@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -11,28 +13,31 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.machine import PATIENCE, Deadline
+
 from tfgpujob_trainer.scoreboard import MAX_BYTES
 
 DEADLINE_SECONDS = 90
+"""On a quiet machine."""
 
 MODULE = Path(__file__).parent / "user_module.py"
 """The module that most tests train; see there for its params."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Ports that nobody listens on, and that no outgoing connection takes before the test does."""
+    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: set[int] = set()
+    while len(found) < count:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", secrets.choice(range(10_000, outgoing))))
+            found.add(probe.getsockname()[1])
+    return sorted(found)
 
 
 @dataclass
@@ -56,10 +61,11 @@ class Task:
 
     def wait(self, seconds: float = DEADLINE_SECONDS) -> int:
         """The exit code."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {seconds} s:\n{self.log}") from None
+        deadline = Deadline(seconds)
+        while (code := self.process.poll()) is None:
+            assert not deadline.passed, f"still running after {deadline.seconds:.0f} s:\n{self.log}"
+            time.sleep(0.05)
+        return code
 
     def wait_for(self, text: str, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait until the log holds `text`."""
@@ -71,18 +77,27 @@ class Task:
         return [json.loads(line) for line in self.log.splitlines() if line.startswith('{"tfgpu": "progress"')]
 
 
+TELL_IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}
+"""An environment in which a process, and those that it starts, print what they import."""
+
+
+def imported(module: str, printed: str) -> bool:
+    """Whether a process with TELL_IMPORTS has imported the module."""
+    return re.search(rf"^import time: .*\| +{re.escape(module)}$", printed, re.MULTILINE) is not None
+
+
 def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS) -> None:
     """Poll until `condition` holds; fails after the deadline."""
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while not condition():
-        assert time.monotonic() < deadline, "condition not met in time"
+        assert not deadline.passed, f"condition not met in time, which was {deadline.seconds:.0f} s"
         time.sleep(0.05)
 
 
 def ask(port: int) -> dict[str, Any]:
     """What the process with this TFGPU_PROGRESS_PORT says of itself; empty while it doesn't answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=PATIENCE) as answer:
             assert answer.headers["Content-Type"] == "application/json"
             told: dict[str, Any] = json.loads(answer.read(MAX_BYTES + 1))
             return told

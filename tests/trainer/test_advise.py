@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
+from tests.machine import PATIENCE
 from tests.pages import shell, typed_by
 from tests.trainer.harness import MODULE, trainer_config
 
@@ -32,7 +33,7 @@ def test_a_job_is_measured_and_leaves_nothing(tmp_path):
         env=shell(tmp_path, TFGPU_CODE_DIR=str(MODULE.parent), TF_NUM_INTRAOP_THREADS="1"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

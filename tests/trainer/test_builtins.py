@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.machine import PATIENCE
 from tests.trainer.harness import free_ports, launcher
 
 from tfgpujob_trainer import entrypoint
@@ -72,7 +73,7 @@ def test_a_program_of_the_users_own_runs_unchanged_with_the_pods_tf_config(tmp_p
         command = [sys.executable, "own.py"]
         processes.append(subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True))
     try:
-        outputs = [process.communicate(timeout=90)[0] for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.machine import PATIENCE
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
 from tfgpujob_trainer.checkpoint import COMMIT, Owner, Store
@@ -134,7 +135,7 @@ class SlowStore(Store):
         self.go_on = threading.Event()
 
     def save(self, *args):
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(PATIENCE)
         return super().save(*args)
 
 

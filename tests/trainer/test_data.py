@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.machine import PATIENCE
 from tests.trainer.harness import until
 
 from tfgpujob_trainer import host
@@ -110,7 +111,7 @@ class Slow(Indexed):
     def tensors(self, indices):
         number = int(indices[0])
         self.asked.put(number)
-        assert self.may[number].wait(30)
+        assert self.may[number].wait(PATIENCE)
         if number == self.fails_at:
             raise SystemExit(f"no row {number}")
         return (host.tensor(indices),)
@@ -124,7 +125,7 @@ def slow_feed(rows, reads, **fields):
 
 def test_batches_come_in_order_in_whatever_order_they_were_read():
     data, feed = slow_feed(6, reads=3)
-    assert {data.asked.get(timeout=30) for _ in range(3)} == {0, 1, 2}
+    assert {data.asked.get(timeout=PATIENCE) for _ in range(3)} == {0, 1, 2}
     for number in (2, 1, 5, 4, 3, 0):
         data.may[number].set()
     assert [feed.next().index for _ in range(6)] == list(range(6))
@@ -153,7 +154,7 @@ def test_what_a_reader_raises_comes_after_the_batches_before_it():
 
 def test_a_closed_feed_reads_no_more():
     data, feed = slow_feed(9, reads=1)
-    assert data.asked.get(timeout=30) == 0
+    assert data.asked.get(timeout=PATIENCE) == 0
     feed.close()
     for may in data.may:
         may.set()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.machine import PATIENCE
 from tests.pages import TUTORIAL, files, shell, typed_by
 from tests.trainer.harness import until
 
@@ -47,7 +48,7 @@ class Tool:
 
     def wait(self) -> int:
         try:
-            return self.process.wait(90)
+            return self.process.wait(PATIENCE)
         finally:
             self.process.kill()
 
@@ -92,7 +93,7 @@ def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
     for words in typed_by(__file__):
         began = time.monotonic()
         done = subprocess.run(
-            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90, check=False
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         record_property(" ".join(words), round(time.monotonic() - began, 1))

@@ -13,7 +13,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.machine import is_within, scaled, slowness
+from tests.trainer.harness import (
+    TELL_IMPORTS,
+    Launcher,
+    Task,
+    ask,
+    free_ports,
+    imported,
+    launcher,
+    trainer_config,
+    until,
+)
 from tests.trainer.reference import plain_keras_weights
 
 STOPPED = re.compile(r"stopped by SIGTERM after step (\d+), saved")
@@ -161,7 +172,7 @@ def test_a_run_resized_from_two_workers_to_one_is_the_same_run(launch):
 
 
 def test_a_stalled_worker_is_told_from_the_one_that_waits_for_it(launch):
-    config = trainer_config(launch.directory / "stalled", watchdog={"stepSeconds": 5, "startupSeconds": 60})
+    config = trainer_config(launch.directory / "stalled", watchdog={"stepSeconds": scaled(5)})
     ports = free_ports(2)
     told = [{"TFGPU_PROGRESS_PORT": str(port)} for port in ports]
     tasks = launch.start_workers(config, env={0: told[0], 1: {**told[1], "TEST_AT": "9", "TEST_DO": "stall"}})
@@ -194,7 +205,7 @@ def test_a_stalled_leader_is_told_from_one_that_waits_for_it(launch):
 
 
 def test_a_step_that_never_ends_is_ended_with_its_stacks(launch):
-    config = trainer_config(launch.directory / "hung", watchdog={"stepSeconds": 2, "startupSeconds": 60})
+    config = trainer_config(launch.directory / "hung", watchdog={"stepSeconds": scaled(2)})
     task = launch.start(config, env={"TEST_AT": "9", "TEST_DO": "stall"})
     assert task.wait() == 161, task.log
     ended = task.ended
@@ -222,7 +233,7 @@ def test_sigterm_before_the_strategy_exists_ends_at_once(launch):
     began = time.monotonic()
     task.process.terminate()
     assert task.wait() == 143
-    assert time.monotonic() - began < 3
+    assert is_within(time.monotonic() - began, 3)
     assert task.ended["cause"] == "Stopped"
 
 
@@ -251,7 +262,7 @@ def test_an_exception_of_the_user_is_permanent_and_keeps_its_lines(launch):
 
 def test_a_worker_that_does_not_come_is_named(launch):
     (task,) = launch.start_workers(trainer_config(launch.directory / "alone"), started=[0])
-    task.wait_for("waiting for 1 of 1 other workers, which do not answer: worker-1 (127.0.0.1:", 40)
+    task.wait_for("waiting for 1 of 1 other workers, which do not answer: worker-1 (127.0.0.1:")
 
 
 def test_what_is_computed_on_and_how_fast_the_all_reduce_is_stands_in_the_log(exact_pair):
@@ -262,14 +273,17 @@ def test_what_is_computed_on_and_how_fast_the_all_reduce_is_stands_in_the_log(ex
 
 def test_a_slow_worker_is_told_from_a_slow_network(launch):
     config = trainer_config(launch.directory / "slow")
-    fast, slow = launch.start_workers(config, env={1: {"TEST_AT": "0", "TEST_DO": "slow"}})
+    # A busy machine makes the other one slow, too.
+    seconds = 0.06 * slowness()
+    own = {"TEST_AT": "0", "TEST_DO": "slow", "TEST_SECONDS": str(seconds)}
+    fast, slow = launch.start_workers(config, env={1: own})
     assert [t.wait() for t in (fast, slow)] == [0, 0], fast.log
     mine, theirs = fast.progress()[-1], slow.progress()[-1]
     assert mine["allReduce"] > 0.5 > theirs["allReduce"]
     assert mine["compute"] < 0.5 < theirs["compute"]
     assert mine["workerSeconds"] == theirs["workerSeconds"]
-    assert mine["workerSeconds"]["worker-1"] >= 0.06 > mine["workerSeconds"]["worker-0"]
-    assert re.search(r"straggler: \d+% of the time is waiting for worker-1, which needs 0.0\d+ s", fast.log)
+    assert mine["workerSeconds"]["worker-1"] >= seconds > mine["workerSeconds"]["worker-0"]
+    assert re.search(r"straggler: \d+% of the time is waiting for worker-1, which needs [\d.]+ s", fast.log)
 
 
 def test_an_older_attempt_is_fenced(launch):
@@ -331,10 +345,10 @@ def test_digits_reach_their_accuracy_under_mirrored(digits):
 
 def test_a_finished_run_has_nothing_to_do_and_says_so_without_tensorflow(digits, launch):
     config = json.loads((digits.log_path.with_suffix(".json")).read_text())
-    began = time.monotonic()
-    again = launch.start(config)
+    again = launch.start(config, env=TELL_IMPORTS)
     assert again.wait() == 0
-    assert time.monotonic() - began < 1.5
+    assert imported("tfgpujob_trainer.config", again.log)
+    assert not imported("tensorflow", again.log)
     assert "already holds this run, finished" in again.log
     assert again.ended["summary"] == digits.ended["summary"]
 

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import plugin_asset_util
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tests.machine import PATIENCE
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.inprocess import entrypoint, train_module
@@ -163,12 +164,12 @@ def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
     assert ask(port)["phase"] == "starting"
     for path in ("/", "/progress/", "/../progress", "/etc/passwd"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE)
     assert endpoint.serve(Scoreboard(), port, in_pod=True, say=said.append) is None
     fix = "set TFGPU_PROGRESS_PORT to a free one, or to 0"
     assert said == [f"no /progress: port {port}: Address already in use; {fix}"]
     with socket.create_connection(("127.0.0.1", port)):  # says nothing, and keeps others waiting for a second only
-        until(lambda: ask(port) is not None, 10)
+        until(lambda: bool(ask(port)), 10)
     assert capsys.readouterr().err == ""
 
 

@@ -12,8 +12,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.machine import PATIENCE
 from tests.trainer import kinds
-from tests.trainer.harness import DEADLINE_SECONDS, free_ports
+from tests.trainer.harness import free_ports
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.config import Data
@@ -244,7 +245,7 @@ def test_two_workers_see_every_row_of_every_kind_of_data_once_an_epoch(tmp_path)
         command = [sys.executable, "-m", "tests.trainer.kinds", str(tmp_path)]
         env = {**os.environ, "TF_CONFIG": json.dumps(tf_config), "PYTHONUNBUFFERED": "1"}
         started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    logs = [process.communicate(timeout=DEADLINE_SECONDS)[0] for process in started]
+    logs = [process.communicate(timeout=PATIENCE)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], logs[0] + logs[1]
     for log in logs:
         found = json.loads(log.splitlines()[-1])

@@ -28,7 +28,7 @@ class Trigger(keras.layers.Layer):
         Trigger.steps += 1
         if Trigger.steps == int(os.environ["TEST_AT"]) or os.environ["TEST_DO"] == "slow":
             {
-                "slow": lambda: time.sleep(0.06),
+                "slow": lambda: time.sleep(float(os.environ["TEST_SECONDS"])),
                 "term": lambda: os.kill(os.getppid(), signal.SIGTERM),
                 "kill": lambda: os.kill(os.getppid(), signal.SIGKILL),
                 "stall": lambda: time.sleep(1000),

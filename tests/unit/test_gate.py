@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from tests.machine import PATIENCE, is_within
 
 from tfgpujob import gate, names
 
@@ -148,7 +149,7 @@ def start(tmp_path: Path) -> Start:
 
 def test_the_process_opens_for_a_name_that_resolves(start: Start, tmp_path: Path) -> None:
     process = start("localhost", "30")
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "the peer resolves" in out
     assert not (tmp_path / "termination-log").exists()
@@ -156,7 +157,7 @@ def test_the_process_opens_for_a_name_that_resolves(start: Start, tmp_path: Path
 
 def test_the_process_gives_up_with_a_termination_message(start: Start, tmp_path: Path) -> None:
     process = start("nobody.invalid, localhost", "0.2")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == gate.EXIT_GAVE_UP
     message = (tmp_path / "termination-log").read_text()
     assert "1 of 2 peers do not resolve: nobody.invalid" in message
@@ -169,14 +170,14 @@ def test_sigterm_ends_the_process_at_once(start: Start, tmp_path: Path) -> None:
     assert "nobody.invalid" in process.stdout.readline()
     asked = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == gate.EXIT_TERMINATED
-    assert time.monotonic() - asked < 1.0
+    assert process.wait(timeout=PATIENCE) == gate.EXIT_TERMINATED
+    assert is_within(time.monotonic() - asked, 1)
     assert "SIGTERM" in (tmp_path / "termination-log").read_text()
 
 
 def test_sigterm_does_not_wait_for_a_look_up_that_hangs() -> None:
     # Like a look-up, this stays in C without the interpreter's lock, where no signal handler runs.
-    hangs = "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"
+    hangs = "hashlib.pbkdf2_hmac('sha256', b'', b'', 2 * 10**9)"
     script = f"""
 import hashlib
 from tfgpujob import gate
@@ -193,7 +194,7 @@ gate.main()
     assert process.stdout.readline() == "slow\n"
     process.send_signal(signal.SIGTERM)
     try:
-        assert process.wait(timeout=5) == gate.EXIT_TERMINATED
+        assert process.wait(timeout=PATIENCE) == gate.EXIT_TERMINATED
     finally:
         process.kill()
 
@@ -201,7 +202,7 @@ gate.main()
 @pytest.mark.parametrize("timeout", ["", "soon"])
 def test_a_wrong_timeout_names_the_variable(start: Start, timeout: str, tmp_path: Path) -> None:
     process = start("localhost", timeout)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == gate.EXIT_MISUSE
     assert gate.TIMEOUT in (tmp_path / "termination-log").read_text()
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
+from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
@@ -30,7 +31,7 @@ def submit(tmp_path: Path, name: str, *, worker: int) -> None:
 def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "typed", worker=2)
     assert "default/typed is created; follow it: tfgpu logs typed -f" in capsys.readouterr().out
-    assert cli.main(["wait", "typed", "--for", "Running", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["wait", "typed", "--for", "Running", "--timeout", str(PATIENCE)]) == Exit.OK
     assert capsys.readouterr().out == "typed is Running\n"
     live.tell("typed", progress={"step": 8, "totalSteps": 16, "percent": 50, "remainingSeconds": 65, "loss": "0.5"})
     assert cli.main(["list"]) == Exit.OK
@@ -51,7 +52,7 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     assert capsys.readouterr().out.startswith("default/typed: Running, 2/2 ready\n")
     for i in range(2):
         live.finish(f"typed-worker-{i}", 0)
-    assert cli.main(["wait", "typed", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["wait", "typed", "--timeout", str(PATIENCE)]) == Exit.OK
     assert cli.main(["delete", "typed"]) == Exit.OK
     assert cli.main(["get", "typed"]) == Exit.NOT_FOUND
     assert 'tfgpu: tfgpujobs.tfgpu.dev "typed" not found; see tfgpu list' in capsys.readouterr().err
@@ -103,10 +104,10 @@ def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Outpu
     submit(tmp_path, "paused", worker=1)
     live.until_running("paused")
     assert cli.main(["suspend", "paused"]) == Exit.OK
-    assert cli.main(["wait", "paused", "--for", "Suspended", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["wait", "paused", "--for", "Suspended", "--timeout", str(PATIENCE)]) == Exit.OK
     assert cli.main(["resume", "paused"]) == Exit.OK
     live.until_running("paused")
-    assert cli.main(["restart", "paused", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["restart", "paused", "--timeout", str(PATIENCE)]) == Exit.OK
     live.until_running("paused")
     assert live.job("paused")["status"]["attempt"] == 3
 
@@ -114,7 +115,7 @@ def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Outpu
 def test_a_failed_job_is_an_exit_code(live: LiveCluster, tmp_path: Path) -> None:
     submit(tmp_path, "fails", worker=1)
     live.finish("fails-worker-0", 1)
-    assert cli.main(["wait", "fails", "--timeout", "20"]) == Exit.JOB_FAILED
+    assert cli.main(["wait", "fails", "--timeout", str(PATIENCE)]) == Exit.JOB_FAILED
 
 
 def test_what_takes_too_long_is_an_exit_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
@@ -205,7 +206,7 @@ def test_what_cannot_happen_any_more_is_said(live: LiveCluster, tmp_path: Path, 
     assert cli.main(["logs", "through", "--index", "7"]) == Exit.OK
     assert "no such replica of through has printed anything" in capsys.readouterr().err
     live.finish("through-worker-0", 0)
-    assert cli.main(["wait", "through", "--timeout", "20"]) == Exit.OK
+    assert cli.main(["wait", "through", "--timeout", str(PATIENCE)]) == Exit.OK
     for verb in ("suspend", "resume"):
         capsys.readouterr()
         assert cli.main([verb, "through"]) == Exit.OK
@@ -265,7 +266,7 @@ def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     assert following.stdout is not None
     assert following.stdout.readline() == "worker-0 | begins\n"
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=30)
+    _, said = following.communicate(timeout=PATIENCE)
     assert (following.returncode, said.strip()) == (Exit.INTERRUPTED, "")
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.harness.live import LiveCluster
+from tests.machine import PATIENCE
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/client.py"
 
@@ -21,7 +22,7 @@ def test_it_submits_follows_and_reads_metrics(live: LiveCluster) -> None:
     for i in range(2):
         live.say(f"digits-worker-{i}", "finished", f"accuracy of worker {i}: 0.95")
         live.finish(f"digits-worker-{i}", 0)
-    out, _ = running.communicate(timeout=30)
+    out, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0
     assert "digits: Succeeded after 0 restarts\n" in out
     assert out.endswith("digits-worker-0: accuracy of worker 0: 0.95\ndigits-worker-1: accuracy of worker 1: 0.95\n")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
+from tests.machine import PATIENCE
 
 from tfgpujob import names
 from tfgpujob.client import ApiError, logs
@@ -51,7 +52,7 @@ async def read_to_the_error(lines: AsyncIterator[LogLine]) -> list[int]:
     seen: list[int] = []
 
     async def read() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             seen.append((await anext(lines)).index)
 
     with pytest.raises(ApiError, match="i/o timeout"):

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
+from tests.machine import PATIENCE
 
 from tfgpujob import names
 from tfgpujob.client import ApiError, AsyncClient, Client, InvalidNameError, Job
@@ -147,10 +148,10 @@ def test_a_job_that_somebody_put_in_its_place_is_not_deleted(live: LiveCluster) 
     with Client() as client:
         client.submit(job(name, worker=1))
         live.finish(f"{name}-worker-0", 1)
-        old = client.wait(name, timeout_seconds=20)
+        old = client.wait(name, timeout_seconds=PATIENCE)
         live.do(lambda: live.server.rules.append(somebody_else))
         with pytest.raises(ApiError) as conflict:
-            client.restart(name, timeout_seconds=20)
+            client.restart(name, timeout_seconds=PATIENCE)
         assert (conflict.value.code, conflict.value.reason) == (409, "Conflict")
         theirs = client.get(name)
         assert theirs.uid != old.uid

@@ -21,6 +21,7 @@ import pytest
 from aiohttp import WSMessage, WSMsgType
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
+from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.exits import Exit
@@ -95,7 +96,7 @@ def test_a_port_of_this_machine_leads_to_it_while_somebody_looks(live: LiveClust
             url = next(looks).url
             assert url is not None
             for body in (None, b"x" * 100_000):
-                with urllib.request.urlopen(url, data=body, timeout=20) as answer:
+                with urllib.request.urlopen(url, data=body, timeout=PATIENCE) as answer:
                     assert (answer.status, answer.read()) == (200, PAGE)
             assert Page.bodies == [b"x" * 100_000]
         assert len(viewers(live)) == 1
@@ -103,7 +104,7 @@ def test_a_port_of_this_machine_leads_to_it_while_somebody_looks(live: LiveClust
         looks.close()
     live.until(lambda: not [k for k in live.server.objects if "tensorboard" in k[2]], "its pod is gone")
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(url, timeout=5)
+        urllib.request.urlopen(url, timeout=PATIENCE)
 
 
 async def test_a_port_that_nobody_has_opened_yet_does_not_answer() -> None:
@@ -195,7 +196,7 @@ def test_the_verb_shows_the_address_and_leaves_nothing_behind(number: signal.Sig
         line = looking.stdout.readline()
         assert line.startswith(f"TensorBoard of {name}: http://127.0.0.1:")
         looking.send_signal(number)
-        assert looking.wait(30) == 128 + number
+        assert looking.wait(PATIENCE) == 128 + number
     live.until(lambda: not [k for k in live.server.objects if f"{name}-tensorboard" in k[2]], "its pod is gone")
 
 

