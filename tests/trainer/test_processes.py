@@ -109,7 +109,8 @@ def test_the_log_says_how_the_batch_is_split_and_how_it_goes(exact_pair):
 def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undisturbed):
     config = trainer_config(launch.directory / "disturbed", params={"dropout": 0.3})
 
-    killed = launch.start_workers(config, env={1: {"TEST_AT": "17", "TEST_DO": "kill"}})
+    saved = launch.directory / "disturbed/checkpoints/step-0000000014/COMMIT"
+    killed = launch.start_workers(config, env={1: {"TEST_AT": "17", "TEST_DO": "kill", "TEST_AFTER": str(saved)}})
     assert killed[0].wait() == 160, killed[0].log
     assert killed[0].ended["cause"] == "PeerFailure"
     assert killed[1].wait() == -9

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,10 +13,19 @@ import tensorflow as tf
 
 keras.config.set_floatx("float64")
 
+if os.environ.get("TEST_DO") == "term":
+    # A byte for each signal that arrives, also while the main thread is busy elsewhere than in Python.
+    ARRIVED, told = socket.socketpair()
+    told.setblocking(False)
+    signal.set_wakeup_fd(told.fileno())
+
 
 @keras.saving.register_keras_serializable("tests")
 class Trigger(keras.layers.Layer):
-    """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO says."""
+    """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO says.
+
+    With TEST_AFTER, a path, not before it exists.
+    """
 
     steps = 0
 
@@ -27,14 +38,21 @@ class Trigger(keras.layers.Layer):
     def tick(self):
         Trigger.steps += 1
         if Trigger.steps == int(os.environ["TEST_AT"]) or os.environ["TEST_DO"] == "slow":
+            while not Path(os.environ.get("TEST_AFTER", "/")).exists():
+                time.sleep(0.01)
             {
                 "slow": lambda: time.sleep(float(os.environ["TEST_SECONDS"])),
-                "term": lambda: os.kill(os.getppid(), signal.SIGTERM),
                 "kill": lambda: os.kill(os.getppid(), signal.SIGKILL),
+                "term": self.term,
                 "stall": lambda: time.sleep(1000),
                 "raise": lambda: 1 / 0,
                 "stop": self.stop,
             }[os.environ["TEST_DO"]]()
+
+    def term(self):
+        """SIGTERM, and no further before it has arrived, so that it is heard when this step is done."""
+        os.kill(os.getppid(), signal.SIGTERM)
+        ARRIVED.recv(1)
 
     def stop(self):
         """SIGTERM, and no further before this process knows of it; for any thread but the main one."""
