@@ -8,7 +8,7 @@ from kubernetes import config
 from kubernetes.client import ApiClient
 
 Object = dict[str, Any]
-TIMEOUT = 20
+TIMEOUT = 60
 
 
 class KubeError(Exception):

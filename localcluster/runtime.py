@@ -40,6 +40,8 @@ from localcluster.tools import locked, succeeds, wait_for
 INIT = "catatonit"
 # Long enough for the import of large images; a node that fails says so at once.
 START_SECONDS = 600
+END_SECONDS = 60
+ANSWER_SECONDS = 60
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 # The kubelet sets these for the whole machine.
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
@@ -90,13 +92,14 @@ def serves() -> bool:
 def up(wanted: Settings) -> None:
     """Make the cluster run as wanted: build what is missing, repair what is broken, leave alone what is well.
 
-    A running cluster gets more nodes when more are wanted; another change of settings raises ClusterError.
+    A running cluster gets more nodes when more are wanted; another change of settings raises ClusterError. One that
+    does not answer is begun anew, and all that is in it is lost: a busy machine may take its time to answer.
     """
     needs.check_machine()
     needs.install_packages()
     result = build.ensure_built()
     running = Settings.load()
-    if running is None or not serves():
+    if running is None or not (is_ready(Node(1)) and wait_for(serves, seconds=ANSWER_SECONDS)):
         down()
         needs.check_kernel()
         _start_cluster(wanted, result)
@@ -172,11 +175,11 @@ def stop_node(node: Node) -> None:
     """Kill a node as a power cut would, and remove its cgroup folders."""
     for _, pid in processes_of(node):
         os.kill(pid, signal.SIGKILL)
-    if not wait_for(lambda: not any(True for _ in processes_of(node)), seconds=10):
+    if not wait_for(lambda: not any(True for _ in processes_of(node)), seconds=END_SECONDS):
         raise ClusterError(f"{node.name} does not die", "look for processes in state D (`ps aux`)")
     node.ready_file.unlink(missing_ok=True)
     node.go_file.unlink(missing_ok=True)
-    if not wait_for(lambda: _remove_cgroups(node), seconds=10):
+    if not wait_for(lambda: _remove_cgroups(node), seconds=END_SECONDS):
         raise ClusterError(f"the cgroup folders {node.cgroup} in {CGROUP_ROOT} can't be removed", "run down again")
 
 
@@ -205,7 +208,7 @@ def _spawn(node: Node, result: Path) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    if not wait_for(lambda: init_of(node) is not None or process.poll() is not None, seconds=10, every=0.02):
+    if not wait_for(lambda: init_of(node) is not None or process.poll() is not None, seconds=END_SECONDS, every=0.02):
         raise ClusterError(f"{node.name} did not start", f"look into {node.logs}")
     network.connect(node, init_of(node) or 0, init_of(Node(1)) or 0)
     node.go_file.touch()

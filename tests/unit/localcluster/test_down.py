@@ -49,7 +49,7 @@ def test_a_killed_node_is_cleaned_up_and_repaired() -> None:
     init = runtime.init_of(Node(2))
     assert init is not None
     subprocess.run(["kill", "-9", str(init)], check=True)
-    assert wait_for(lambda: not list(runtime.processes_of(Node(2))), seconds=10)
+    assert wait_for(lambda: not list(runtime.processes_of(Node(2))), seconds=60)
     assert not any("node2" in words for words in traces()["processes"])
     assert cluster.nodes == ["node1"]
     cluster.ensure_up(nodes=2)
@@ -63,6 +63,6 @@ def test_down_leaves_nothing() -> None:
     assert before["cgroups"]
     with runtime.exclusive():
         runtime.down()
-    assert wait_for(lambda: not traces()["processes"], seconds=10)
+    assert wait_for(lambda: not traces()["processes"], seconds=60)
     assert {kind: found for kind, found in traces().items() if found} == {}
     assert not KUBECONFIG.exists()
