@@ -69,17 +69,25 @@ cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
 .PHONY: test test-unit test-trainer test-integration parity
-test: lint types docs test-unit test-trainer test-integration ## everything that must pass
+PARTS := lint types docs test-unit test-trainer test-integration
+test: ## everything that must pass: all parts, whichever fail, and then how each went
+	@failed=0; rows=; for part in $(PARTS); do \
+		echo "=== $$part"; begun=$$SECONDS; went=passed; \
+		$(MAKE) --no-print-directory $$part || { went=FAILED; failed=1; }; \
+		rows+=$$(printf '%-18s%s %6d s' $$part $$went $$((SECONDS - begun)))$$'\n'; \
+	done; printf '\n%s' "$$rows"; exit $$failed
 test-unit: venv ## the operator's unit tests, in seconds
 	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer
-test-integration: venv ## the same promises on a real cluster
+test-integration: venv ## the same promises on a real cluster; the local one ends with it, unless something failed
 	@$(PY) -m tests.integration.target
-	$(PY) -m pytest tests/integration --durations=15
-	$(PY) -m pytest tests/conformance -m cluster
+	@failed=0; \
+	$(PY) -m pytest tests/integration --durations=15 || failed=1; \
+	$(PY) -m pytest tests/conformance -m cluster || failed=1; \
+	exit $$failed
 	$(PY) -m pytest tests/unit/localcluster -m cluster
 
 .PHONY: bench-operator
