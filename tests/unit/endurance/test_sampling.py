@@ -1,0 +1,186 @@
+"""tests/endurance/sampling.py: a process that leaks is seen to, from outside; whatever it is that it leaks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.endurance.bounds import Flat
+from tests.endurance.sampling import ProcessTree, Recorder, command, descendants, folder, measure, shared_memory
+
+LEAKY = """
+import os, socket, subprocess, sys, tempfile, threading, time
+kept = []
+LEAKS = {
+    "nothing": lambda: None,
+    "thread": lambda: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start(),
+    "descriptor": lambda: kept.append(os.open(os.devnull, os.O_RDONLY)),
+    "socket": lambda: kept.append(socket.socket()),
+    "memory": lambda: kept.append(bytearray(os.urandom(1 << 20))),
+    "file": lambda: kept.append(tempfile.mkstemp(dir=sys.argv[2])) or os.close(kept[-1][0]),
+    "work": lambda: kept.append(None) or sum(range(200_000 * len(kept))),
+    "process": lambda: kept.append(subprocess.Popen(["sleep", "1000"])),
+}
+try:
+    for line in sys.stdin:
+        LEAKS[sys.argv[1]]()
+        print("step", flush=True)
+finally:
+    for one in kept if sys.argv[1] == "process" else ():
+        one.kill()
+        one.wait()
+"""
+
+
+class Leaky:
+    """A process that leaks one thing of its kind at each step."""
+
+    def __init__(self, kind: str, tmp: Path) -> None:
+        script = tmp / "leaky.py"
+        script.write_text(LEAKY)
+        self.steps = 0
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), kind, str(tmp)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.step()
+
+    def step(self) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "step\n"
+        self.steps += 1
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+@pytest.fixture
+def leaky(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Leaky]:
+    one = Leaky(request.param, tmp_path)
+    yield one
+    one.end()
+
+
+def watched(leaky: Leaky, tmp: Path, steps: int = 30) -> dict[str, str]:
+    """The measures that are not flat, and what is said of them."""
+    recorder = Recorder([ProcessTree("it", leaky.process.pid), lambda: {"tmp": folder(tmp)}], lambda: leaky.steps)
+    for _ in range(steps):
+        leaky.step()
+        recorder.sample()
+    bounds = {"rss": Flat(ratio=1.02, slack=4 << 20), "anon": Flat(ratio=1.02, slack=4 << 20), "maps": Flat(slack=2)}
+    return {
+        name if subject == "it" else f"{subject} {name}": problem
+        for (subject, name), points in recorder.series.items()
+        if subject in ("it", "tmp") and name != "cpu" and (problem := bounds.get(name, Flat()).judge(points).problem)
+    }
+
+
+@pytest.mark.parametrize(
+    ("leaky", "found"),
+    [
+        ("nothing", set()),
+        ("thread", {"threads", "maps"}),
+        ("descriptor", {"descriptors"}),
+        ("socket", {"descriptors", "sockets"}),
+        ("memory", {"rss", "anon"}),
+        ("file", {"tmp files"}),
+        ("process", {"processes"}),
+    ],
+    indirect=["leaky"],
+)
+def test_each_leak_is_seen_as_what_it_is(leaky: Leaky, found: set[str], tmp_path: Path) -> None:
+    seen = watched(leaky, tmp_path)
+    assert found <= seen.keys() <= found | {"maps"}, seen
+
+
+@pytest.mark.parametrize("leaky", ["process"], indirect=True)
+def test_children_are_measured_under_their_own_names(leaky: Leaky) -> None:
+    leaky.step()
+    tree = ProcessTree("it", leaky.process.pid)
+    names = list(tree())
+    assert names == ["it", "it/sleep", "it/sleep#2"]
+    assert [command(pid) for pid in descendants(leaky.process.pid)] == ["leaky.py", "sleep", "sleep"]
+    assert list(tree()) == names
+
+
+def test_a_process_that_takes_anothers_place_goes_on_with_its_seconds(tmp_path: Path) -> None:
+    """A container that starts again: its CPU seconds must not fall, or a step seems to cost less than nothing."""
+    parent = (
+        "import subprocess, sys\n"
+        "for line in sys.stdin:\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'sum(range(10**7)); print(1, flush=True); input()'],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "    child.stdout.readline(); print('busy', flush=True)\n"
+        "    sys.stdin.readline(); child.communicate(); print('over', flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    tree, seen = ProcessTree("it", process.pid), []
+    assert process.stdin
+    assert process.stdout
+    for _ in range(3):
+        for said in ("busy", "over"):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() == said
+            if said == "busy":
+                (child,) = [name for name in tree() if name != "it"]
+                seen.append(tree()[child]["cpu"])
+    process.communicate()
+    assert 0 < seen[0] < seen[1] < seen[2]
+    assert tree() == {}
+
+
+@pytest.mark.parametrize("leaky", ["work"], indirect=True)
+def test_cpu_seconds_are_counted(leaky: Leaky) -> None:
+    before = measure(leaky.process.pid)["cpu"]
+    for _ in range(20):
+        leaky.step()
+    assert measure(leaky.process.pid)["cpu"] - before >= 0.1
+
+
+def test_a_process_that_is_gone_is_an_error() -> None:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ProcessLookupError, match="was not waited for"):
+        measure(process.pid)
+    process.wait()
+    with pytest.raises(OSError, match=str(process.pid)):
+        measure(process.pid)
+
+
+def test_folders_are_counted_with_what_is_in_them(tmp_path: Path) -> None:
+    assert folder(tmp_path / "none") == {"files": 0, "bytes": 0}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"12345")
+    assert folder(tmp_path) == {"files": 2, "bytes": 5}
+    assert folder(tmp_path, "*") == {"files": 1, "bytes": 0}
+
+
+def test_shared_memory_is_counted_if_it_is_new() -> None:
+    name = Path("/dev/shm") / f"tfgpujob-test-{os.getpid()}"
+    since = time.time() - 1
+    before = shared_memory(since=since)
+    name.write_bytes(b"1234")
+    try:
+        now = shared_memory(since=since)
+        assert now["files"] == before["files"] + 1
+        assert now["bytes"] == before["bytes"] + 4
+        assert shared_memory(since=time.time() + 60)["files"] == 0
+    finally:
+        name.unlink()
+
+
+def test_a_recorder_keeps_what_its_probes_say() -> None:
+    clock = iter([0.0, 1.0, 2.0])
+    steps = iter([5, 6])
+    recorder = Recorder([lambda: {"a": {"x": 1.0}}], lambda: next(steps), lambda: next(clock))
+    assert (recorder.sample(), recorder.sample()) == (5, 6)
+    assert recorder.series[("a", "x")] == [(1.0, 5, 1.0), (2.0, 6, 1.0)]
+    assert recorder.subjects() == ["a", "machine"]
