@@ -134,14 +134,14 @@ class Load:
 
     async def _follow(self, version: str) -> None:
         """Lines are counted, not read: the benchmark must not be what takes the time."""
-        base = f"{self._cluster._base}/api/v1/namespaces/{self.namespace}/pods"
+        base = f"{self._cluster._login.server}/api/v1/namespaces/{self.namespace}/pods"
         url = yarl.URL(f"{base}?watch=true&resourceVersion={version}&timeoutSeconds=3600")
         headers = {"Accept": _METADATA_ONLY}
-        authorization = await self._cluster._authorization()
+        authorization = await self._cluster._login.authorization()
         if authorization:
             headers["authorization"] = authorization
         limits = aiohttp.ClientTimeout(total=None)
-        answer = await self._cluster._session.get(url, headers=headers, timeout=limits)
+        answer = await self._cluster._session.get(url, headers=headers, timeout=limits, ssl=self._cluster._login.tls)
         rest = b""
         async for chunk in answer.content.iter_any():
             *lines, rest = (rest + chunk).split(b"\n")

@@ -299,3 +299,42 @@ def test_every_job_of_a_file_is_submitted(live: LiveCluster, tmp_path: Path, cap
     file.write_text(yaml.safe_dump_all([code, *jobs]))
     assert cli.main(["submit", str(file)]) == Exit.USAGE
     assert "holds 2 jobs and the ConfigMap code, which belongs to a job" in capsys.readouterr().err
+
+
+def test_top_goes_on_when_the_server_is_away_for_a_while(
+    live: LiveCluster, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(tmp_path, "watched", worker=1)
+    live.until_running("watched")
+    looks: list[float] = []
+
+    def between_two_looks(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 1:
+            live.do(lambda: setattr(live.front, "outage", 2))
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfgpujob.cli.verbs.top.time.sleep", between_two_looks)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    capsys.readouterr()
+    assert cli.main(["top", "watched"]) == Exit.INTERRUPTED
+    shown = capsys.readouterr()
+    assert (shown.out.count("worker-0"), shown.err.count("not known now: apiserver is shutting down")) == (2, 2)
+    # What will not pass by itself, and a server that does not answer from the first, ends it.
+    live.do(lambda: setattr(live.front, "outage", 1))
+    assert cli.main(["top"]) == Exit.CLUSTER
+    assert cli.main(["top", "nobody"]) == Exit.NOT_FOUND
+
+
+def test_a_line_that_does_not_end_comes_in_pieces_and_is_whole_again(
+    live: LiveCluster, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfgpujob.client.logs.LONGEST_LINE", 10)
+    submit(tmp_path, "endless", worker=2)
+    live.until_running("endless")
+    live.say("endless-worker-0", "." * 95, "short")
+    live.say("endless-worker-1", "other")
+    capsys.readouterr()
+    assert cli.main(["logs", "endless"]) == Exit.OK
+    assert capsys.readouterr().out == f"worker-0 | {'.' * 95}\nworker-0 | short\nworker-1 | other\n"

@@ -22,6 +22,7 @@ from tfgpujob.client.synchronous import _Loop
 from tfgpujob.core.snapshot import Object
 from tfgpujob.names import Condition, Phase, Strategy
 from tfgpujob.shell.connection import Connection
+from tfgpujob.shell.lines import Part
 from tfgpujob.shell.ports import WatchEvent
 
 
@@ -294,12 +295,12 @@ async def test_the_rest_of_a_broken_log_is_read_after_its_pod_has_ended(monkeypa
         def __init__(self) -> None:
             self.asked: list[str | None] = []
 
-        async def stream(self, _: str, query: dict[str, str]) -> AsyncIterator[bytes]:
+        async def stream(self, _: str, query: dict[str, str], **__: int) -> AsyncIterator[list[Part]]:
             self.asked.append(query.get("sinceTime"))
-            yield b"2026-01-01T00:00:01Z one"
+            yield [Part(b"2026-01-01T00:00:11Z one")]
             if len(self.asked) == 1:
                 raise ApiError(0, "Unreachable", "cut")
-            yield b"2026-01-01T00:00:02Z the traceback"
+            yield [Part(b"2026-01-01T00:00:12Z the traceback")]
 
     looks = iter([View([pod("running")], ended=False), None, View([pod("terminated")], ended=True)])
 
@@ -312,8 +313,8 @@ async def test_the_rest_of_a_broken_log_is_read_after_its_pod_has_ended(monkeypa
     monkeypatch.setattr(logs, "LOOK_SECONDS", 0.01)
     server = Cut()
     follower = Follower(cast("Connection", server), look)
-    assert [line.text async for line in follower.lines()] == ["one", "the traceback"]
-    assert server.asked == [None, "2026-01-01T00:00:01Z"]
+    assert [line.text async for lines in follower.lines() for line in lines] == ["one", "the traceback"]
+    assert server.asked == [None, "2026-01-01T00:00:01Z"], "a margin before the last line"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -14,6 +14,7 @@ from tfgpujob.client import ApiError, logs
 from tfgpujob.client.logs import READ_TRIES, Follower, LogLine, View, read_logs, replicas_of
 from tfgpujob.core.snapshot import Object
 from tfgpujob.shell.connection import Connection
+from tfgpujob.shell.lines import Part
 
 LOST = ApiError(500, "InternalError", "dial tcp 10.0.0.7:10250: i/o timeout")
 
@@ -40,20 +41,20 @@ class Kubelets:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def stream(self, path: str, _: Any) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, *_: Any, **__: Any) -> AsyncIterator[list[Part]]:
         self.asked.append(path.split("/")[-2])
         if path.endswith("a-worker-0/log"):
             raise LOST
-        yield b"2026-01-01T00:00:01Z one"
+        yield [Part(b"2026-01-01T00:00:01Z one")]
 
 
-async def read_to_the_error(lines: AsyncIterator[LogLine]) -> list[int]:
+async def read_to_the_error(batches: AsyncIterator[Sequence[LogLine]]) -> list[int]:
     """Who has been read before worker 0 could not be."""
     seen: list[int] = []
 
     async def read() -> None:
         async with asyncio.timeout(PATIENCE):
-            seen.append((await anext(lines)).index)
+            seen.extend(line.index for line in await anext(batches))
 
     with pytest.raises(ApiError, match="i/o timeout"):
         await forever(read)
@@ -89,24 +90,66 @@ async def test_a_reader_that_is_slow_makes_the_pods_wait(monkeypatch: pytest.Mon
     said = 0
 
     class Chatty:
-        async def stream(self, *_: Any) -> AsyncIterator[bytes]:
+        async def stream(self, *_: Any, **__: Any) -> AsyncIterator[list[Part]]:
             nonlocal said
             while True:
                 said += 1
-                yield b"2026-01-01T00:00:01Z more"
+                yield [Part(b"2026-01-01T00:00:01Z " + b"x" * 79)]
                 await asyncio.sleep(0)
 
     async def look() -> View:
         return View([pod(0)], ended=False)
 
-    monkeypatch.setattr(logs, "LINES_AHEAD", 10)
-    lines = Follower(cast("Connection", Chatty()), look).lines()
+    monkeypatch.setattr(logs, "BYTES_AHEAD", 1000)
+    batches = Follower(cast("Connection", Chatty()), look).lines()
     for taken in range(1, 4):
-        await anext(lines)
+        await anext(batches)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert said == 10 + taken + 1
-    await lines.aclose()  # type: ignore[attr-defined] # mypy takes a generator for an iterator
+        # Ten fit, the next waits for room, and what was taken last still counts until the reader comes back.
+        assert said == 10 + taken
+    await batches.aclose()  # type: ignore[attr-defined] # mypy takes a generator for an iterator
+
+
+async def test_what_a_pod_says_between_the_servers_end_and_its_own_is_read() -> None:
+    """A server that goes down ends a stream as the container's end does."""
+    log = [b"2026-01-01T00:00:01.5Z one", b"2026-01-01T00:00:02Z the last"]
+    streams = 0
+
+    class Restarting:
+        async def stream(self, _: str, query: dict[str, str], **__: Any) -> AsyncIterator[list[Part]]:
+            nonlocal streams
+            streams += 1
+            yield [Part(line) for line in log[: 1 if streams == 1 else 2]]
+
+    looks = iter([View([pod(0)], ended=False)])
+
+    async def look() -> View:
+        return next(looks, View([pod(0, ended=True)], ended=True))
+
+    batches = Follower(cast("Connection", Restarting()), look).lines()
+    assert [line.text async for lines in batches for line in lines] == ["one", "the last"]
+
+
+async def test_of_pods_that_are_gone_nothing_is_kept() -> None:
+    class Kubelet:
+        async def stream(self, *_: Any, **__: Any) -> AsyncIterator[list[Part]]:
+            yield [Part(b"2026-01-01T00:00:01Z one")]
+
+    def started(number: int) -> Object:
+        found = pod(0, ended=True)
+        return {**found, "metadata": {**found["metadata"], "uid": f"u-{number}"}}
+
+    looks = iter([View([started(number)], ended=False) for number in range(500)])
+
+    async def look() -> View:
+        # Each has been read before the next is there.
+        await asyncio.sleep(0.001)
+        return next(looks, View([], ended=True))
+
+    follower = Follower(cast("Connection", Kubelet()), look)
+    assert len([line async for lines in follower.lines() for line in lines]) == 500
+    assert len(follower._streams) <= 2
 
 
 def test_pods_that_only_say_that_they_are_the_jobs_are_not_read() -> None:

@@ -193,11 +193,12 @@ class AsyncClient:
             return View(pods, ended or job.finished)
 
         if follow:
-            lines = Follower(self._connection, look, tail).lines()
+            batches = Follower(self._connection, look, tail).lines()
         else:
-            lines = read_logs(self._connection, (await look()).pods, tail)
-        async for line in lines:
-            yield line
+            batches = read_logs(self._connection, (await look()).pods, tail)
+        async for lines in batches:
+            for line in lines:
+                yield line
 
     async def usage(self, name: str, namespace: str | None = None) -> Usage:
         """What each replica uses, and how fast it is."""

@@ -8,28 +8,39 @@ from dataclasses import dataclass, field
 
 from tfgpujob import names
 from tfgpujob.client.errors import MISSING, NOT_STARTED, ApiError, is_passing
+from tfgpujob.client.position import Position
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object, Pod
 from tfgpujob.shell.connection import Connection
+from tfgpujob.shell.lines import Part
 
 _ROLES = frozenset(map(str, names.Role))
 LOOK_SECONDS = 1.0
 """How often new pods are looked for while following, and how long a broken stream rests."""
 READ_TRIES = 5
 """How often the log of an ended pod is asked for where its node gives no answer."""
-LINES_AHEAD = 1000
-"""How many lines are read before somebody takes them: a reader that is slow makes the pods' nodes wait, not memory."""
+BYTES_AHEAD = 8 << 20
+"""How much is read before somebody takes it: a reader that is slow makes the pods' nodes wait, not memory."""
+STREAM_BYTES = 1 << 16
+"""How much of one pod's log is read before it is asked for."""
+LONGEST_LINE = 1 << 20
+"""Bytes. A longer line comes in pieces: progress bars may write for hours without a newline."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of one replica."""
+    """One line of one replica, or a piece of one that is longer than LONGEST_LINE."""
 
     pod: str
     role: str
     index: int
     attempt: int
     text: str
+    ends: bool = True
+    """False: the next of this pod goes on with the same line."""
+
+
+Lines = Sequence[LogLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +65,19 @@ class _Stream:
 
     pod: Pod
     task: asyncio.Task[None] | None = None
-    last: str = ""
-    """Timestamp of the last line that was read, to go on from when the stream breaks."""
+    position: Position = field(default_factory=Position)
+    """Where to go on when the stream breaks."""
     through: bool = False
-    """The last stream came to its end, rather than broke."""
+    """It is read to its end: the last stream was begun when the pod had ended, and came to its own."""
     failures: int = 0
     """How often in a row there was no answer, or one that may be another next time."""
     unread: ApiError | None = None
     """Why it is not read to its end."""
 
 
-async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncIterator[LogLine]:
-    """What these pods have said so far, one after the other. `tail`: only the last lines of each.
+async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncIterator[Lines]:
+    """What these pods have said so far, one after the other, as many lines at a time as there are. `tail`: only the
+    last lines of each.
 
     Raises ApiError; if the node of one does not answer, after the others have been read.
     """
@@ -74,8 +86,8 @@ async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | 
     for pod in pods:
         record = trim_pod(pod)
         try:
-            async for line in connection.stream(_path(pod), {"container": names.CONTAINER, **query}):
-                yield _line(record, line.decode(errors="replace"))
+            async for parts in _stream(connection, pod, query):
+                yield [_line(record, part) for part in parts]
         except ApiError as error:
             if error.code >= 500:
                 unread = error
@@ -83,6 +95,25 @@ async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | 
                 raise
     if unread is not None:
         raise unread
+
+
+class _Room:
+    """For so many bytes. More than that is let in alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+        self._freed = asyncio.Event()
+
+    async def take(self, count: int) -> None:
+        while self._taken and self._taken + count > self._most:
+            self._freed.clear()
+            await self._freed.wait()
+        self._taken += count
+
+    def give(self, count: int) -> None:
+        self._taken -= count
+        self._freed.set()
 
 
 @dataclass(slots=True)
@@ -93,20 +124,24 @@ class Follower:
     look: Callable[[], Awaitable[View]]
     tail: int | None = None
     """Begin with so many lines of each pod that is there already; all if None."""
-    _lines: asyncio.Queue[LogLine | None] = field(default_factory=asyncio.Queue)
-    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LINES_AHEAD))
+    _lines: asyncio.Queue[tuple[Lines, int] | None] = field(default_factory=asyncio.Queue)
+    """And how many bytes they have."""
+    _room: _Room = field(default_factory=lambda: _Room(BYTES_AHEAD))
     _streams: dict[str, _Stream] = field(default_factory=dict)
+    """By the pod's uid. Of one that is gone nothing is kept, but that it could not be read."""
 
-    async def lines(self) -> AsyncIterator[LogLine]:
-        """Raises ApiError when the cluster refuses, or at the end, if a pod could not be read to its own.
+    async def lines(self) -> AsyncIterator[Lines]:
+        """As many lines at a time as there are. Raises ApiError when the cluster refuses, or at the end, if a pod could
+        not be read to its own.
 
         A connection that breaks is made again.
         """
         watching = asyncio.create_task(self._watch())
         try:
-            while (line := await self._lines.get()) is not None:
-                self._room.release()
-                yield line
+            while (found := await self._lines.get()) is not None:
+                lines, size = found
+                yield lines
+                self._room.give(size)
             await watching
             for stream in self._streams.values():
                 if stream.unread is not None:
@@ -141,10 +176,10 @@ class Follower:
             if not _has_begun(pod) or (view.ended and not record.termination):
                 continue
             stream = reading[record.uid] = self._streams.setdefault(record.uid, _Stream(record))
-            over = stream.through and record.termination
-            if stream.task is None or (stream.task.done() and not over):
-                stream.task = group.create_task(self._read(stream, _path(pod), ended=bool(record.termination)))
+            if stream.task is None or (stream.task.done() and not stream.through):
+                stream.task = group.create_task(self._read(stream, pod, ended=bool(record.termination)))
         if not view.ended:
+            self._forget({pod["metadata"]["uid"] for pod in view.pods})
             return False
         for uid, stream in self._streams.items():
             if uid not in reading and stream.task is not None:
@@ -152,23 +187,33 @@ class Follower:
         await asyncio.gather(*(stream.task for stream in reading.values() if stream.task is not None))
         return all(stream.through for stream in reading.values())
 
-    async def _read(self, stream: _Stream, path: str, *, ended: bool) -> None:
+    def _forget(self, there: set[str]) -> None:
+        """Pods of a job that starts again and again are gone when they have been read."""
+        over = [
+            uid
+            for uid, stream in self._streams.items()
+            if uid not in there and stream.unread is None and (stream.task is None or stream.task.done())
+        ]
+        for uid in over:
+            del self._streams[uid]
+
+    async def _read(self, stream: _Stream, pod: Object, *, ended: bool) -> None:
         """Until the container ends or the stream breaks; the next look goes on from there."""
-        resumed = stream.last
-        query = {"container": names.CONTAINER, "follow": "true", "timestamps": "true"}
-        if resumed:
-            query["sinceTime"] = resumed
+        query = {"follow": "true", "timestamps": "true"}
+        if since := stream.position.since():
+            query["sinceTime"] = since
         elif self.tail is not None:
             query["tailLines"] = str(self.tail)
         try:
-            async for raw in self.connection.stream(path, query):
-                stamp, _, text = raw.decode(errors="replace").partition(" ")
+            async for parts in _stream(self.connection, pod, query):
                 stream.failures = 0
-                if not resumed or _comparable(stamp) > _comparable(resumed):
-                    await self._room.acquire()
-                    self._lines.put_nowait(_line(stream.pod, text))
-                    stream.last = stamp
-            stream.through, stream.unread = True, None
+                size = sum(len(part.text) for part in parts)
+                await self._room.take(size)
+                # With no wait in between: what counts as read is in the queue.
+                found = [new for part in parts if (new := stream.position.new(part)) is not None]
+                self._lines.put_nowait(([_line(stream.pod, part) for part in found], size))
+            # A server that goes down ends streams too, and a pod may have ended since: it is read once more from here.
+            stream.through, stream.unread = ended, None
         except ApiError as error:
             if error.code in {NOT_STARTED, MISSING}:
                 # What an ended pod refuses now it will refuse later too.
@@ -181,12 +226,6 @@ class Follower:
             stream.through, stream.unread = ended and stream.failures >= READ_TRIES, error
 
 
-def _comparable(stamp: str) -> str:
-    """RFC 3339 leaves zeros at the end of the fraction out."""
-    seconds, _, fraction = stamp.removesuffix("Z").partition(".")
-    return f"{seconds}.{fraction:0<9}"
-
-
 def _has_begun(pod: Object) -> bool:
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         if container.get("name") == names.CONTAINER:
@@ -195,10 +234,13 @@ def _has_begun(pod: Object) -> bool:
     return False
 
 
-def _line(pod: Pod, text: str) -> LogLine:
-    return LogLine(pod.name, pod.role, pod.index, pod.attempt, text)
+def _line(pod: Pod, part: Part) -> LogLine:
+    text = part.text.decode(errors="replace")
+    return LogLine(pod.name, pod.role, pod.index, pod.attempt, text, part.ends)
 
 
-def _path(pod: Object) -> str:
+def _stream(connection: Connection, pod: Object, query: Mapping[str, str]) -> AsyncIterator[list[Part]]:
     metadata = pod["metadata"]
-    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+    asked = {"container": names.CONTAINER, **query}
+    return connection.stream(path, asked, longest=LONGEST_LINE, ahead=STREAM_BYTES)

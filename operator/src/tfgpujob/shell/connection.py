@@ -1,121 +1,69 @@
-"""A connection to an API server: how it is found, logged in to and talked to. The only file that imports the
-Kubernetes client.
+"""A connection to an API server: one login, and requests and streams that go through it.
 
-Raw dicts in and out: the client's typed models refuse what servers accept (an integer GPU count, a null
-eventTime) and cost more time than the request. What is used of the client is how it finds the cluster,
-logs in and sets up TLS.
+Raw dicts in and out: the Kubernetes client's typed models refuse what servers accept (an integer GPU count, a null
+eventTime) and cost more time than the request.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 import aiohttp
 import orjson
-import yaml
 import yarl
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
 
 from tfgpujob.core.snapshot import Object
 from tfgpujob.shell.ask import start_of
+from tfgpujob.shell.lines import Part, Splitter
+from tfgpujob.shell.login import Login
 from tfgpujob.shell.ports import ApiError, Credentials, WatchEvent
-from tfgpujob.shell.settings import SettingsError
 
 REQUEST_SECONDS: Final = 20.0
 """Longest wait for an answer. Also how long a write may still be under way after its task was cancelled."""
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 64
+"""For requests at the same time. Streams, which last for hours, each have one besides."""
 IDLE_SECONDS: Final = 75.0
 """How long a connection is kept for the next request: a new one costs a TLS handshake. The server's limit is 90."""
 WATCH_SECONDS: Final = 300
 """How long one watch request runs before a new one goes on from where it was."""
 SILENCE_SECONDS: Final = 75.0
 """A watch without any line may be dead, and ends: the API server sends a bookmark every minute."""
+READ_AHEAD: Final = 1 << 21
+"""Bytes of an answer that are read before they are asked for."""
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 Messages = aiohttp.ClientWebSocketResponse
 """A websocket: messages both ways."""
 
-_HOW: Final = "set KUBECONFIG to the file that leads to your cluster, or run in a pod with a token"
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
 
 class Connection:
     """One connection pool; an async context manager that closes it."""
 
-    def __init__(self, configuration: Configuration, namespace: str = "default") -> None:
+    def __init__(self, login: Login) -> None:
         """Inside a running event loop."""
-        self.namespace = namespace
-        """The namespace that the kubeconfig's context names, or that this pod is in."""
-        self._configuration = configuration
-        self._base = str(configuration.host).rstrip("/")
-        tls = RESTClientObject(configuration).ssl_context
-        # Without the first two, every request reads the proxy environment and feeds a cookie jar.
-        self._session = aiohttp.ClientSession(
-            trust_env=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls, keepalive_timeout=IDLE_SECONDS),
-            headers={"Accept": "application/json", "Content-Type": "application/json"},
-            read_bufsize=2**21,
-        )
+        self.namespace = login.namespace
+        self._login = login
+        self._session = _session(CONNECTIONS)
+        self._streams = _session(0)
 
     @classmethod
     async def connect(cls, context: str | None = None) -> Self:
-        """The cluster that $KUBECONFIG names, else the one this pod runs in, else ~/.kube/config.
-
-        `context` is one of the kubeconfig's, in place of its current one. Raises SettingsError when nothing leads
-        anywhere.
-        """
-        configuration = Configuration()
-        file = os.environ.get("KUBECONFIG") or None
-        try:
-            if context is None and _in_cluster():
-                kube_config.load_incluster_config(client_configuration=configuration)
-                return cls(configuration, (_SERVICE_ACCOUNT / "namespace").read_text().strip())
-            with _errors_of_login() as errors:
-                login = await kube_config.load_kube_config(
-                    config_file=file, context=context, client_configuration=configuration, persist_config=False
-                )
-            contexts, current = kube_config.list_kube_config_contexts(config_file=file)
-        except TypeError as error:
-            # The client takes any YAML for its own.
-            raise SettingsError(f"no cluster: {file or '~/.kube/config'} is no kubeconfig; {_HOW}") from error
-        except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
-            raise SettingsError(f"no cluster: {_why(file) or ' '.join(str(error).split())}; {_HOW}") from error
-        if errors and not configuration.api_key and not configuration.cert_file:
-            raise SettingsError(f"no login to the cluster: {'; '.join(errors)}")
-        _keep_fresh(configuration, login)
-        used = next((c for c in contexts if c["name"] == context), current)
-        return cls(configuration, used["context"].get("namespace") or "default")
+        """As `Login.find`."""
+        return cls(await Login.find(context))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._streams.close()
         await self._session.close()
 
     async def credentials(self) -> Credentials:
-        """How to reach the same server with another client; a token is as fresh as it is here."""
-        header = await self._authorization()
-        scheme, _, token = (header or "").partition(" ")
-        found = self._configuration
-        return Credentials(
-            server=self._base,
-            ca_path=found.ssl_ca_cert,
-            insecure=not found.verify_ssl,
-            certificate_path=found.cert_file,
-            private_key_path=found.key_file,
-            scheme=scheme.capitalize() or None,
-            token=token or None,
-        )
+        """As `Login.credentials`."""
+        return await self._login.credentials()
 
     async def watch_at(self, path: str, query: Mapping[str, str]) -> AsyncIterator[WatchEvent]:
         """Changes of a collection, until the stream ends or falls silent, which is no error.
@@ -125,25 +73,41 @@ class Connection:
         """
         following = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS), **query}
         try:
-            async for line in self.stream(path, following, silence_seconds=SILENCE_SECONDS):
-                yield _event(line)
+            async for parts in self.stream(path, following, silence_seconds=SILENCE_SECONDS):
+                for part in parts:
+                    yield _event(part.text)
         except (aiohttp.SocketTimeoutError, ValueError):
             # Old servers send no bookmarks while nothing changes, so silence alone says nothing. And a stream that is
             # cut in the middle of a line has ended.
             return
 
     async def stream(
-        self, path: str, query: Mapping[str, str], *, silence_seconds: float | None = None
-    ) -> AsyncIterator[bytes]:
-        """The lines of an answer as they come, without their ends. Raises ApiError."""
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        silence_seconds: float | None = None,
+        longest: int | None = None,
+        ahead: int = READ_AHEAD,
+    ) -> AsyncIterator[list[Part]]:
+        """The lines of an answer, as many at a time as have come. Raises ApiError.
+
+        `longest`: bytes, after which a line comes in pieces; None: never. `ahead`: bytes that are read before they are
+        asked for.
+        """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds)
+        splitter = Splitter(longest)
         try:
-            answer = await self._request("GET", path, query, None, limits)
+            answer = await self._request(self._streams, "GET", path, query=query, timeout=limits, read_bufsize=ahead)
             async with answer as stream:
                 if stream.status != 200:
                     _decoded(stream.status, stream.headers, await stream.read())
-                async for line in _lines(stream.content):
-                    yield line
+                # aiohttp's own line reader refuses lines as long as an object may be.
+                async for chunk in stream.content.iter_any():
+                    if parts := splitter.feed(chunk):
+                        yield parts
+                if parts := splitter.rest():
+                    yield parts
         except aiohttp.SocketTimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
@@ -152,17 +116,8 @@ class Connection:
     @asynccontextmanager
     async def messages(self, path: str, query: Mapping[str, str], protocol: str) -> AsyncIterator[Messages]:
         """A websocket, closed at the end. Raises ApiError when it is refused."""
-        authorization = await self._authorization()
         try:
-            stream = await self._session.ws_connect(
-                yarl.URL(self._base + path, encoded=True).with_query(query),
-                protocols=[protocol],
-                # A server that is told to answer in JSON refuses: this is none.
-                headers={"Accept": "*/*", **({"authorization": authorization} if authorization else {})},
-                proxy=self._configuration.proxy,
-                proxy_headers=self._configuration.proxy_headers,
-                server_hostname=self._configuration.tls_server_name,
-            )
+            stream = await self._open(path, query, protocol)
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(error.status, "Refused", f"{path}: {error.message}") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -187,7 +142,9 @@ class Connection:
         """
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            response = await self._request(method, path, query, body, limits, content_type=content_type)
+            response = await self._request(
+                self._session, method, path, query=query, body=body, timeout=limits, content_type=content_type
+            )
             payload = await (start_of(response.content, most_bytes) if most_bytes else response.read())
         except TimeoutError as error:
             raise ApiError(0, "Timeout", f"{method} {path}: no answer: {error or f'{seconds:g} s'}") from error
@@ -198,91 +155,89 @@ class Connection:
             raise ApiError(0, "TooLong", f"{method} {path}: the answer is longer than {most_bytes} bytes")
         return _decoded(response.status, response.headers, payload)
 
+    async def _open(self, path: str, query: Mapping[str, str], protocol: str) -> Messages:
+        number = self._login.number
+        try:
+            return await self._connect(path, query, protocol)
+        except aiohttp.WSServerHandshakeError as refused:
+            if refused.status != 401 or not await self._login.renew(number):
+                raise
+        except aiohttp.ClientSSLError:
+            if not await self._login.renew(number):
+                raise
+        return await self._connect(path, query, protocol)
+
+    async def _connect(self, path: str, query: Mapping[str, str], protocol: str) -> Messages:
+        authorization, login = await self._login.authorization(), self._login
+        return await self._streams.ws_connect(
+            yarl.URL(login.server + path, encoded=True).with_query(query),
+            protocols=[protocol],
+            # A server that is told to answer in JSON refuses: this is none.
+            headers={"Accept": "*/*", **({"authorization": authorization} if authorization else {})},
+            proxy=login.proxy,
+            proxy_headers=login.proxy_headers,
+            ssl=login.tls,
+            server_hostname=login.tls_server_name,
+        )
+
     async def _request(
+        self, session: aiohttp.ClientSession, method: str, path: str, **options: Any
+    ) -> aiohttp.ClientResponse:
+        """Once more, when the login was refused and there is another one."""
+        number = self._login.number
+        try:
+            response = await self._request_once(session, method, path, **options)
+        except aiohttp.ClientSSLError:
+            # The server's certificate is by a newer authority, or ours has expired.
+            if not await self._login.renew(number):
+                raise
+            return await self._request_once(session, method, path, **options)
+        if response.status != 401 or not await self._login.renew(number):
+            return response
+        response.release()
+        return await self._request_once(session, method, path, **options)
+
+    async def _request_once(
         self,
+        session: aiohttp.ClientSession,
         method: str,
         path: str,
-        query: Mapping[str, str] | None,
-        body: Object | None,
-        limits: aiohttp.ClientTimeout,
         *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
         content_type: str | None = None,
+        **options: Any,
     ) -> aiohttp.ClientResponse:
-        url = yarl.URL(self._base + path, encoded=True)
-        authorization = await self._authorization()
+        authorization, login = await self._login.authorization(), self._login
+        url = yarl.URL(login.server + path, encoded=True)
         headers = {"authorization": authorization} if authorization else {}
         if content_type is not None:
             headers["content-type"] = content_type
-        return await self._session.request(
+        return await session.request(
             method,
             url.with_query(query) if query else url,
             headers=headers,
             data=None if body is None else orjson.dumps(body),
-            timeout=limits,
             # Through its proxy a pod answers, and must not send us elsewhere with our rights.
             allow_redirects=False,
-            proxy=self._configuration.proxy,
-            proxy_headers=self._configuration.proxy_headers,
-            server_hostname=self._configuration.tls_server_name,
+            proxy=login.proxy,
+            proxy_headers=login.proxy_headers,
+            ssl=login.tls,
+            server_hostname=login.tls_server_name,
+            **options,
         )
 
-    async def _authorization(self) -> str | None:
-        # Also runs the client's hook that reads a rotated ServiceAccount token again.
-        header: str | None = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        return header
 
-
-def _in_cluster() -> bool:
-    return not os.environ.get("KUBECONFIG") and (_SERVICE_ACCOUNT / "token").exists()
-
-
-@contextmanager
-def _errors_of_login() -> Iterator[list[str]]:
-    """What the client only logs: a plugin that can't log in, after which it would ask as nobody."""
-    told: list[str] = []
-    heard = logging.Handler(logging.ERROR)
-    heard.emit = lambda record: told.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
-    logger = logging.getLogger("kubernetes")
-    logger.addHandler(heard)
-    try:
-        yield told
-    finally:
-        logger.removeHandler(heard)
-
-
-def _keep_fresh(configuration: Configuration, login: Any) -> None:
-    """A plugin's token may last for minutes, and whoever follows a job asks for days."""
-    if not hasattr(login, "exec_plugin_expiry"):
-        return
-    turn = asyncio.Lock()
-
-    async def renew(configuration: Configuration) -> None:
-        async with turn:
-            # Runs the plugin only if the token has nearly expired.
-            await login.load_from_exec_plugin()
-        configuration.api_key["BearerToken"] = login.token
-
-    configuration.refresh_api_key_hook = renew
-
-
-def _why(file: str | None) -> str:
-    """Why there is no kubeconfig to read; empty when there is one."""
-    if file is None:
-        return (
-            "" if (Path.home() / ".kube/config").exists() else "KUBECONFIG is not set, and there is no ~/.kube/config"
-        )
-    return "" if any(Path(part).exists() for part in file.split(os.pathsep)) else f"there is no {file}"
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """aiohttp's own line reader refuses lines as long as an object may be."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line
-    if rest:
-        yield rest
+def _session(connections: int) -> aiohttp.ClientSession:
+    """`connections`: so many at the same time at most; 0: any number."""
+    # Without the first two, every request reads the proxy environment and feeds a cookie jar.
+    return aiohttp.ClientSession(
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=IDLE_SECONDS),
+        headers={"Accept": "application/json", "Content-Type": "application/json"},
+        read_bufsize=READ_AHEAD,
+    )
 
 
 def _event(line: bytes) -> WatchEvent:

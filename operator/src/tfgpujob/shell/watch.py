@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import kopf
@@ -20,6 +21,9 @@ from tfgpujob.shell.follow import Handle
 from tfgpujob.shell.ports import Credentials
 from tfgpujob.shell.resync import PAGE
 
+LOGIN_SECONDS: Final = 1.0
+"""Between two logins: whoever is refused again and again asks at his leisure."""
+LOGIN_LASTS: Final = timedelta(hours=1)
 RESOURCE: Final = (names.GROUP, names.VERSION, names.PLURAL)
 
 
@@ -82,6 +86,7 @@ class Watch:
         self._handle = handle
         self._credentials = credentials
         self._namespaces = namespaces
+        self._logged_in_at = float("-inf")
 
     async def run(self, started: Callable[[], None]) -> None:
         """Follow until cancelled. `started` is called when kopf has put its signal handlers in place."""
@@ -112,6 +117,15 @@ class Watch:
         return registry
 
     async def _login(self, **_: Any) -> kopf.ConnectionInfo:
+        """Called at the start, when a login was refused, and when one has expired.
+
+        kopf never takes a login again that was refused once, and gives up when it gets no other. But an API server that
+        restarts refuses good ones for a while. The time makes each another one, and lets kopf read the files of the
+        certificates again.
+        """
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(self._logged_in_at + LOGIN_SECONDS - clock())
+        self._logged_in_at = clock()
         found = await self._credentials()
         return kopf.ConnectionInfo(
             server=found.server,
@@ -121,6 +135,7 @@ class Watch:
             private_key_path=found.private_key_path,
             scheme=found.scheme,
             token=found.token,
+            expiration=datetime.now(UTC) + LOGIN_LASTS,
         )
 
     async def _on_event(self, event: Any, **_: Any) -> None:

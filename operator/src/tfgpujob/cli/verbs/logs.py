@@ -33,12 +33,17 @@ def command(
     no_prefix: bool,
 ) -> None:
     """Print the logs of all replicas, each in its colour."""
-    printed = False
+    printed, unfinished = False, ""
     for line in client.logs(name, follow=follow, tail=tail, role=role, index=index):
         who = f"{line.role}-{line.index}"
         colour = _COLOURS[(list(Role).index(Role(line.role)) + line.index) % len(_COLOURS)]
         printed = True
         text = log_line(line.text) if sys.stdout.isatty() else line.text
-        click.echo(text if no_prefix else f"{coloured(who, colour)} | {text}")
+        # A line that is too long to be held comes in pieces.
+        goes_on = unfinished == line.pod
+        between = "\n" if unfinished and not goes_on else ""
+        start = "" if goes_on or no_prefix else f"{coloured(who, colour)} | "
+        click.echo(f"{between}{start}{text}", nl=line.ends)
+        unfinished = "" if line.ends else line.pod
     if not printed:
         click.echo(f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods", err=True)

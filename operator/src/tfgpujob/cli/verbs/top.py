@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -11,7 +12,8 @@ from tfgpujob.cli.cluster import cluster_verb, job_argument
 from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.output import Format, printable, size, table
 from tfgpujob.cli.rows import show
-from tfgpujob.client import Client, ReplicaUsage, Usage
+from tfgpujob.client import ApiError, Client, Job, ReplicaUsage, Usage
+from tfgpujob.client.errors import is_passing
 from tfgpujob.core.report import Report
 
 _HEADERS = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY", "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY")
@@ -30,20 +32,33 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
     """
     if name is not None and all_namespaces:
         raise CliError("one job and --all-namespaces are given together", "keep one of them")
+    seen = False
     while True:
-        shown = client.usage(name) if name is not None else client.list(all_namespaces=all_namespaces)
-        if sys.stdout.isatty():
-            click.clear()
-        if isinstance(shown, Usage):
-            _show_replicas(shown)
+        try:
+            shown = client.usage(name) if name is not None else client.list(all_namespaces=all_namespaces)
+        except ApiError as error:
+            if not (seen and is_passing(error)):
+                raise
+            # What was seen last stays.
+            click.echo(f"not known now: {printable(' '.join(error.message.split()))}", err=True)
         else:
-            running = [job for job in shown if not job.finished]
-            show(running, Format.WIDE, namespaces=all_namespaces)
-            if not running:
-                click.echo("no job is running; tfgpu list shows those that have finished", err=True)
+            _show(shown, namespaces=all_namespaces)
+            seen = True
         if not sys.stdout.isatty():
             return
         time.sleep(every)
+
+
+def _show(shown: Usage | Sequence[Job], *, namespaces: bool) -> None:
+    if sys.stdout.isatty():
+        click.clear()
+    if isinstance(shown, Usage):
+        _show_replicas(shown)
+        return
+    running = [job for job in shown if not job.finished]
+    show(running, Format.WIDE, namespaces=namespaces)
+    if not running:
+        click.echo("no job is running; tfgpu list shows those that have finished", err=True)
 
 
 def _show_replicas(usage: Usage) -> None:
