@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -184,7 +185,24 @@ class Client:
         index: int | None = None,
     ) -> Iterator[LogLine]:
         """See AsyncClient.logs."""
-        return self._loop.iterate(self._client.logs(name, namespace, follow=follow, tail=tail, role=role, index=index))
+        batches = self.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
+        with contextlib.closing(batches):
+            for lines in batches:
+                yield from lines
+
+    def log_batches(
+        self,
+        name: str,
+        namespace: str | None = None,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        role: str | None = None,
+        index: int | None = None,
+    ) -> Generator[Sequence[LogLine], None, None]:
+        """See AsyncClient.log_batches."""
+        batches = self._client.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
+        return self._loop.iterate(batches)
 
     def usage(self, name: str, namespace: str | None = None) -> Usage:
         """See AsyncClient.usage."""

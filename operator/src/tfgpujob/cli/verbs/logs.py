@@ -8,7 +8,7 @@ import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
 from tfgpujob.cli.output import coloured, log_line
-from tfgpujob.client import Client
+from tfgpujob.client import Client, LogLine
 from tfgpujob.names import Role
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
@@ -33,17 +33,33 @@ def command(
     no_prefix: bool,
 ) -> None:
     """Print the logs of all replicas, each in its colour."""
-    printed, unfinished = False, ""
-    for line in client.logs(name, follow=follow, tail=tail, role=role, index=index):
-        who = f"{line.role}-{line.index}"
-        colour = _COLOURS[(list(Role).index(Role(line.role)) + line.index) % len(_COLOURS)]
-        printed = True
-        text = log_line(line.text) if sys.stdout.isatty() else line.text
-        # A line that is too long to be held comes in pieces.
-        goes_on = unfinished == line.pod
-        between = "\n" if unfinished and not goes_on else ""
-        start = "" if goes_on or no_prefix else f"{coloured(who, colour)} | "
-        click.echo(f"{between}{start}{text}", nl=line.ends)
-        unfinished = "" if line.ends else line.pod
+    printed, text = False, _Text(prefix=not no_prefix)
+    for lines in client.log_batches(name, follow=follow, tail=tail, role=role, index=index):
+        printed = printed or bool(lines)
+        click.echo("".join(map(text.of, lines)), nl=False)
     if not printed:
         click.echo(f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods", err=True)
+
+
+class _Text:
+    """Lines as they are shown. One that is too long to be held comes in pieces."""
+
+    def __init__(self, *, prefix: bool) -> None:
+        self._prefix = prefix
+        self._terminal = sys.stdout.isatty()
+        self._unfinished = ""
+        """The pod whose line has not come to its end."""
+
+    def of(self, line: LogLine) -> str:
+        goes_on = self._unfinished == line.pod
+        between = "\n" if self._unfinished and not goes_on else ""
+        self._unfinished = "" if line.ends else line.pod
+        text = log_line(line.text) if self._terminal else line.text
+        end = "\n" if line.ends else ""
+        start = f"{_who(line)} | " if self._prefix and not goes_on else ""
+        return f"{between}{start}{text}{end}"
+
+
+def _who(line: LogLine) -> str:
+    colour = _COLOURS[(list(Role).index(Role(line.role)) + line.index) % len(_COLOURS)]
+    return coloured(f"{line.role}-{line.index}", colour)
