@@ -24,7 +24,7 @@ LINES_AT_ONCE = 500
 
 @dataclass
 class Torrent:
-    """`lines` of `width` bytes; or, if `endless`, one line of as many bytes. A stream breaks off after `break_after`."""
+    """`lines` of `width` bytes; or, if `endless`, one of as many bytes. A stream breaks off after `break_after`."""
 
     lines: int
     width: int = 1000

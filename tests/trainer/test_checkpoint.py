@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.machine import PATIENCE
+from tests.small_disk import fill, small_disk
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
 from tfgpujob_trainer.checkpoint import COMMIT, Owner, Store
@@ -254,3 +255,37 @@ def test_initial_weights_that_do_not_fit(where, message, earlier):
     start = f"{earlier[0]}/{where}"
     with pytest.raises(ConfigError, match=message):
         train_here(lambda: small(0.5, units=4), DATA, devices=1, epochs=1, batch=16, seed=1, initialWeights=start)
+
+
+def test_a_full_disk_costs_one_save_and_nothing_of_it_stays(tmp_path, said):
+    large = {"model/0000/kernel": np.random.default_rng(0).normal(size=(512, 512))}
+    with small_disk(tmp_path / "disk", "16m") as disk:
+        store = Store(disk, owner(), keep=2, say=said.append)
+        store.take_ownership()
+        store.save(1, large, {"step": 1}, "{}")
+        ballast = fill(disk, leave=1 << 20)
+        for step in (2, 3, 4):
+            with pytest.raises((OSError, tf.errors.OpError), match="No space left on device"):
+                store.save(step, large, {"step": step}, "{}")
+        assert [path.name for path in store.directory.iterdir() if path.name != "OWNER.json"] == ["step-0000000001"]
+        fill(disk)
+        with pytest.raises(OSError, match="No space left on device"):
+            Store(disk, owner(attempt=2), keep=2, say=said.append).take_ownership()
+        assert not [path for path in store.directory.iterdir() if path.name.startswith(".")]
+        saved = store.latest()
+        assert saved is not None
+        assert saved.state == {"step": 1}
+        ballast.unlink()
+        store.save(5, large, {"step": 5}, "{}")
+        saved = store.latest()
+        assert saved is not None
+        assert saved.state == {"step": 5}
+        assert (saved.arrays()["model/0000/kernel"] == large["model/0000/kernel"]).all()
+
+
+def test_what_a_killed_save_left_behind_goes_with_the_next(store):
+    half = store.directory / "step-0000000003"
+    half.mkdir()
+    (half / "data").write_bytes(b"x" * 1000)
+    save(store, 5)
+    assert sorted(p.name for p in store.directory.glob("step-*")) == ["step-0000000005"]

@@ -92,6 +92,25 @@ class Store:
         self._check_owner()
         path = self.directory / f"step-{step:010d}"
         _remove(path)
+        try:
+            self._write(path, step, arrays, state, run)
+        except (OSError, tf.errors.OpError):
+            if self._current_owner() == self._owner:
+                # On a full disk half a checkpoint would take the room of the next one.
+                _remove(path)
+            raise
+        # Newer ones are damaged, or this run would have gone on from them; they don't count.
+        for old in [one for one in self._committed() if _step(one.name) <= step][self._keep :]:
+            _remove(old)
+        for half in [one for one in self.directory.glob("step-*") if _step(one.name) < step]:
+            if not (half / COMMIT).exists():
+                # Whoever was killed while he wrote it is gone: who writes now is alone.
+                _remove(half)
+        return path
+
+    def _write(
+        self, path: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str
+    ) -> None:
         path.mkdir(parents=True)
         names = sorted(arrays)
         with tf.device("/cpu:0"):
@@ -106,10 +125,6 @@ class Store:
         files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(path.iterdir())}
         self._check_owner()
         replace_file(path / COMMIT, json.dumps({"step": step, **self._owner.to_json(), "files": files}, indent=1))
-        # Newer ones are damaged, or this run would have gone on from them; they don't count.
-        for old in [one for one in self._committed() if _step(one.name) <= step][self._keep :]:
-            _remove(old)
-        return path
 
     def forget(self, newer_than: int) -> None:
         """Delete the checkpoints after that step."""

@@ -47,8 +47,12 @@ def replace_file(path: Path, text: str) -> None:
     Process numbers repeat from pod to pod, and a shared volume may hear from a pod that was taken for dead.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
