@@ -16,6 +16,7 @@ class Exit(IntEnum):
     NOT_FOUND = 3, "no such job or file"
     CLUSTER = 4, "the cluster can't be reached, or does not allow it"
     TIMEOUT = 5, "not finished within --timeout; the job goes on"
+    NO_SPACE = 6, "what is asked for can't be written: the disk is full"
     INTERRUPTED = 130, "stopped by ^C"
     TERMINATED = 143, "stopped by SIGTERM"
 

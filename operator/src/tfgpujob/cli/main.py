@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -110,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_usage(error, program), Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         return int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        return _seen_enough()
+    except OSError as error:
+        return _unwritten(error)
     except SystemExit as leaving:
         if leaving.code != 1:
             raise
@@ -124,6 +125,17 @@ def _seen_enough() -> int:
     """The reader, such as `head`, is gone. Python would complain again when it flushes at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return int(Exit.OK)
+
+
+def _unwritten(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        return _seen_enough()
+    if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        raise error
+    if error.filename is None:
+        _seen_enough()
+    where = error.filename or "standard output"
+    return _fail(f"{where}: {error.strerror}; make room, and try again", Exit.NO_SPACE)
 
 
 def _usage(error: click.ClickException, program: str) -> str:

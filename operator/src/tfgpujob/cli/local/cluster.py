@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.cli.local.process import Launch, Process
@@ -14,6 +14,7 @@ from tfgpujob.core.draft import timestamp
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.shell.ports import ApiError
 
+_NO_STORAGE: Final = 507
 _RUNNING = {
     "phase": "Running",
     "containerStatuses": [{"name": names.CONTAINER, "ready": True, "state": {"running": {}}}],
@@ -35,9 +36,10 @@ class LocalCluster:
         gone: Callable[[Kind, Object], None],
         on_line: Callable[[Object, str], None],
         on_event: Callable[[Object], None],
+        on_trouble: Callable[[str], None],
     ) -> None:
         self._launch, self._changed, self._gone = launch, changed, gone
-        self._on_line, self._on_event = on_line, on_event
+        self._on_line, self._on_event, self._on_trouble = on_line, on_event, on_trouble
         self._revision = int(job["metadata"]["resourceVersion"])
         self.job = job
         self._objects: dict[tuple[Kind, str], dict[str, Any]] = {}
@@ -78,7 +80,13 @@ class LocalCluster:
         made = {**body, "metadata": {**metadata, "resourceVersion": self._next()}}
         self._objects[kind, name] = made
         if kind is Kind.POD:
-            await self._start(made)
+            try:
+                await self._start(made)
+            except OSError as error:
+                # A pod without a process would be waited for without end.
+                del self._objects[kind, name]
+                where = f"{error.filename}: " if error.filename else ""
+                raise ApiError(_NO_STORAGE, "InsufficientStorage", f"{where}{error.strerror}") from error
         return self._objects[kind, name]
 
     async def delete(
@@ -122,7 +130,7 @@ class LocalCluster:
 
     async def _start(self, pod: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]
-        process = Process(self._launch(pod), lambda line: self._on_line(pod, line))
+        process = Process(self._launch(pod), lambda line: self._on_line(pod, line), self._on_trouble)
         await process.start()
         self._processes[name] = process
         self._update(name, status=_RUNNING)

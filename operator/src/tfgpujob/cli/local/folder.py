@@ -79,10 +79,14 @@ class Folder:
         return found
 
     def keep(self, job: Object) -> None:
-        """Write the job, so that a run that is killed can go on."""
+        """Write the job, so that a run that is killed can go on. Raises OSError, and what was kept before stays."""
         temporary = self._state.with_suffix(".new")
-        temporary.write_text(json.dumps(job, indent=1))
-        temporary.replace(self._state)
+        try:
+            temporary.write_text(json.dumps(job, indent=1))
+            temporary.replace(self._state)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def last_step(self) -> int | None:
         """The step of the newest checkpoint; None if there is none."""

@@ -7,17 +7,22 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tfgpujob.cli.local.log_file import LogFile
+from tfgpujob.shell.lines import Part, Splitter
 
 _CHILD: Final = Path(__file__).with_name("child.py")
 _CHUNK: Final = 1 << 16
 _LAST_OUTPUT_SECONDS: Final = 5.0
 """How long to wait for output after the end: a grandchild may hold the pipe open for ever."""
 _MESSAGE_BYTES: Final = 4096
+_LONGEST_LINE: Final = 1 << 20
+"""Bytes. A longer one is shown in pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +45,11 @@ class Launch:
 class Process:
     """A started process. `returncode` is the exit code, 128 + n after signal n."""
 
-    def __init__(self, launch: Launch, on_line: Callable[[str], None]) -> None:
+    def __init__(self, launch: Launch, on_line: Callable[[str], None], on_trouble: Callable[[str], None]) -> None:
+        """`on_trouble`: told when its log can't be written, and when it can again."""
         self._launch = launch
         self._on_line = on_line
+        self._on_trouble = on_trouble
         self._last: deque[str] = deque(maxlen=80)
         self._stopping: asyncio.Task[None] | None = None
 
@@ -104,18 +111,20 @@ class Process:
 
     async def _pump(self) -> None:
         assert self._process.stdout is not None
-        with self._launch.log.open("ab", buffering=0) as log:
+        lines = Splitter(_LONGEST_LINE)
+        with LogFile(self._launch.log, self._on_trouble) as log:
             log.write(f"{self._launch.heading}\n".encode())
-            rest = b""
+            # Whatever becomes of the log: a process whose output nobody reads stands still.
             while chunk := await self._process.stdout.read(_CHUNK):
                 log.write(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    self._line(line)
-            if rest:
-                self._line(rest)
+                self._lines(lines.feed(chunk))
+            self._lines(lines.rest())
+
+    def _lines(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            self._line(part.text)
 
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
-        self._last.append(text)
+        self._last.append(text[-_MESSAGE_BYTES:])
         self._on_line(text)

@@ -55,8 +55,9 @@ class Screen:
 
     def _write(self, line: str) -> None:
         self._progress.clear()
-        # Whoever reads, such as `head`, may have seen enough: the job goes on, and the logs have it all.
-        with suppress(BrokenPipeError):
+        # Whoever reads, such as `head`, may have seen enough, or a file's disk is full: the job goes on, and the logs have
+        # it all.
+        with suppress(OSError):
             click.echo(line)
         if self._line:
             self._progress.show(self._line)

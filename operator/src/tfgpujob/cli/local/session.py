@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
@@ -79,7 +80,10 @@ class Session:
             gone=self._gone,
             on_line=lambda pod, line: screen.said(replica_of(pod), line),
             on_event=self._on_event,
+            on_trouble=lambda text: screen.say(text, "yellow"),
         )
+        self._unkept = False
+        """The job could not be written to the folder when it changed last."""
 
     async def run(self) -> Exit:
         """To the end of the job, or until it is stopped and has saved. Raises CliError if it fails."""
@@ -137,9 +141,21 @@ class Session:
 
     def _changed(self, kind: Kind, obj: Object) -> None:
         if kind is Kind.JOB:
-            self._folder.keep(obj)
+            self._keep(obj)
         self._store.put(kind, obj)
         self._wake()
+
+    def _keep(self, job: Object) -> None:
+        """A disk that is full ends nothing: the job goes on from memory, and is kept with its next change."""
+        try:
+            self._folder.keep(job)
+        except OSError as error:
+            if not self._unkept:
+                what = "what the run has come to is not written down, so --resume would go on from before"
+                self._screen.say(f"{self._folder.shown()}: {error.strerror}; {what}", "yellow")
+            self._unkept = True
+        else:
+            self._unkept = False
 
     def _on_event(self, event: Object) -> None:
         """What the operator would tell as an event, if something is wrong; and when it starts again."""
@@ -158,7 +174,7 @@ class Session:
     def _log_to_file(self) -> None:
         """What the worker does goes to logs/tfgpu.log; what goes wrong in it also to the screen."""
         path = self._folder.logs / "tfgpu.log"
-        to_file, to_screen = logging.FileHandler(path), logging.StreamHandler()
+        to_file, to_screen = _PatientHandler(path), logging.StreamHandler()
         to_file.setFormatter(TextFormatter())
         to_screen.setLevel(logging.WARNING)
         to_screen.setFormatter(logging.Formatter(f"tfgpu: %(message)s; see {path}"))
@@ -195,6 +211,16 @@ class Session:
         same = len(digests) > 1 and all(digests) and len({*digests}) == 1
         equal = f", all {len(digests)} replicas have equal weights" if same else ""
         return f"{equal}; results: {shown(self._folder.output)}"
+
+
+class _PatientHandler(logging.FileHandler):
+    """What a full disk does not take is left out; who is told is the person, by what matters more."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, delay=True)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
+        del record
 
 
 def what_was_said(text: str, *, bundled: bool) -> str:
