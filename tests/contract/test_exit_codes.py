@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.contract.sides import CONFIG, job, trainer
 
+from tfgpujob.core import limits
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.core.records import trim_pod, trim_service
 from tfgpujob.core.snapshot import Kind, Pod, Snapshot
@@ -18,9 +19,11 @@ AGREED = {
     "BAD_CONFIG": (2, "Failed"),
     "OUT_OF_MEMORY": (70, "Failed"),
     "FENCED": (71, "Failed"),
+    "LIMIT_AT_START": (72, "Failed"),
     "STOPPED": (143, "Restarting"),
     "PEER_FAILURE": (160, "Restarting"),
     "WATCHDOG": (161, "Restarting"),
+    "LIMIT_REACHED": (162, "Restarting"),
 }
 """The table of the contract: the code, and the phase of a job whose worker 1 has ended with it while worker 0 runs."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,6 +55,10 @@ def _known(body: Any) -> dict[str, Any]:
 
 def test_the_trainer_has_the_codes_of_the_table() -> None:
     assert trainer("facts")["exitCodes"] == {name: code for name, (code, _) in AGREED.items()}
+
+
+def test_both_sides_know_a_limit_by_the_same_words() -> None:
+    assert trainer("facts")["limits"] == limits.TEXTS
 
 
 @pytest.mark.parametrize("name", AGREED)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import asked, config, environment, exits, fields
+from tfgpujob_trainer import asked, config, environment, exits, fields, limits
 from tfgpujob_trainer.scoreboard import Scoreboard
 
 
@@ -34,7 +34,7 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts() -> dict[str, Any]:
-    """The trainer's fields with their defaults, and its exit codes."""
+    """The trainer's fields with their defaults, its exit codes, and the words of limits."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -50,6 +50,7 @@ def facts() -> dict[str, Any]:
         "ofTraining": config.OF_TRAINING,
         "volume": fullest.to_json()["code"]["volume"],
         "configMap": [fields.camel(field.name) for field in dataclasses.fields(mapped)],
+        "limits": limits.TEXTS,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 

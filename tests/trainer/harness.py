@@ -119,8 +119,9 @@ class Launcher:
         *,
         env: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
+        prefix: Sequence[str] = (),
     ) -> Task:
-        """Start one task with `config` as its trainer.json."""
+        """Start one task with `config` as its trainer.json; `prefix` is a command that runs another."""
         self._count += 1
         base = self.directory / f"task{self._count}"
         base.with_suffix(".json").write_text(json.dumps(config))
@@ -133,7 +134,7 @@ class Launcher:
             "TF_NUM_INTEROP_THREADS": "2",
             **(env or {}),
         }
-        command = [sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(base.with_suffix(".json"))]
+        command = [*prefix, sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(base.with_suffix(".json"))]
         with base.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory

@@ -12,7 +12,7 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.api import JobStatus
-from tfgpujob.core import diagnosis
+from tfgpujob.core import diagnosis, limits
 from tfgpujob.core.diagnosis import ACTIONS, Diagnosis, advice, diagnose
 from tfgpujob.core.snapshot import Kind
 
@@ -36,6 +36,8 @@ def word(**record: Any) -> str:
         ("OOMKilled", 137, "", "HostOutOfMemory"),
         ("OOMKilled", 1, word(cause="PeerFailure"), "HostOutOfMemory"),
         ("Error", 71, "", "Fenced"),
+        ("Error", 72, "", "LimitReached"),
+        ("Error", 162, word(cause="LimitReached"), "LimitReached"),
         ("Error", 143, "", "Stopped"),
         ("Error", 160, "", "PeerFailure"),
         ("Error", 161, "", "Hang"),
@@ -59,6 +61,55 @@ def test_the_most_specific_source_names_the_cause(reason: str, code: int | None,
     found = diagnose(reason, code, said, 20)
     assert found.cause == cause
     assert found.action == ACTIONS[Diagnosis(cause)]
+
+
+ENDS = [
+    ("threads", 1, "RuntimeError: can't start new thread"),
+    ("threads", 134, "what():  Resource temporarily unavailable\n" + "  @ 0x7f stack\n" * 30),
+    ("descriptors", 1, "OSError: [Errno 24] Too many open files: '/dev/null'"),
+    ("shared memory", 135, "bash: line 1: 12 Bus error  (core dumped) python train.py"),
+    ("shared memory", 1, "Error while creating shared memory segment /dev/shm/nccl-Xb (size 9637888)"),
+    ("locked memory", 1, "Call to ibv_reg_mr failed with error Cannot allocate memory"),
+    ("file size", 1, "OSError: [Errno 27] File too large"),
+    ("inotify", 1, "OSError: [Errno 28] inotify watch limit reached"),
+]
+
+
+@pytest.mark.parametrize(("limit", "code", "log"), ENDS)
+def test_the_last_lines_of_any_program_name_the_limit_that_ended_it(limit: str, code: int, log: str) -> None:
+    found = diagnose("Error", code, f"epoch 1\n{log}", 20)
+    assert (found.cause, found.action) == ("LimitReached", limits.ACTIONS[limit])
+    assert found.message.startswith("epoch 1") or len(log) > 100
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said", "cause"),
+    [
+        ("Evicted", 137, "Too many open files", "Evicted"),
+        ("OOMKilled", 137, "can't start new thread", "HostOutOfMemory"),
+        ("Error", 160, "Too many open files", "PeerFailure"),
+        ("Error", 1, "Too many open files\n" + "x\n" * 60, "Exception"),
+        ("Error", 1, word(cause="BadConfig", lastLines=["Too many open files"]), "BadConfig"),
+    ],
+)
+def test_a_word_about_a_limit_is_not_the_cause_where_another_is_known(
+    reason: str, code: int, said: str, cause: str
+) -> None:
+    assert diagnose(reason, code, said, 20).cause == cause
+
+
+def test_a_bus_error_asks_to_look_at_shared_memory() -> None:
+    found = diagnose("Error", 135, "", 20)
+    assert found.cause == "Crash"
+    assert "Look whether /dev/shm is full" in found.action
+
+
+def test_every_limit_has_one_sentence_to_act_on() -> None:
+    assert set(limits.ACTIONS) == set(limits.TEXTS)
+    for action in limits.ACTIONS.values():
+        assert action.endswith(".")
+        assert ". " not in action
+        assert len(action) <= 500
 
 
 def test_every_cause_has_one_sentence_to_act_on() -> None:

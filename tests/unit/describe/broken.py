@@ -1,4 +1,4 @@
-"""Ten jobs that don't do what their authors wanted, told to a real operator on the cluster in memory."""
+"""Eleven jobs that don't do what their authors wanted, told to a real operator on the cluster in memory."""
 
 from __future__ import annotations
 
@@ -138,6 +138,21 @@ async def _memory(world: World) -> None:
     await _phase(world, "Failed")
 
 
+async def _threads(world: World) -> None:
+    text = (
+        "out of threads: pids.max of the container's cgroup is 4,096, 4,071 are in use, 4,049 of them threads of the "
+        "training process (4,023 python, 12 tf_Compute, 4 event_engine): F0000 00:00:00 env.cc:84] Check failed: ret == 0 (11 "
+        "vs. 0) Thread tf_data_iterator_resource creation via pthread_create() failed. (figures of 1.2 s before the "
+        "end)"
+    )
+    fix = (
+        "raise the limit of the pod (podPidsLimit in the kubelet's configuration) or of the container runtime, or "
+        "start fewer: trainer.data.parallelReads, and the threads and processes of your own module"
+    )
+    await _ends(world, 162, cause="LimitReached", message=text, fix=fix)
+    await _phase(world, "Restarting")
+
+
 async def _hang(world: World) -> None:
     text = "no step has ended for 300 s (trainer.watchdog.stepSeconds)"
     stack = ['File "/code/train.py", line 12, in read', "  return queue.get()"]
@@ -185,6 +200,7 @@ BROKEN = (
     Broken("The quota is full", "exceeded quota", "have the namespace's ResourceQuota raised", _quota),
     Broken("The program raises an exception", "ValueError: cannot reshape", "correct the program", _exception),
     Broken("The GPU's memory is full", "out of memory", "lower trainer.globalBatchSize", _memory),
+    Broken("The pod's threads are used up", "pids.max of the container's cgroup is 4,096", "raise the limit", _threads),
     Broken("The program hangs", "no step has ended for 300 s", "Look at the stacks", _hang),
     Broken("A node is lost", "NodeLost", "have this one looked at", _node),
     Broken(

@@ -6,15 +6,21 @@ TensorFlow itself exits with 1 for nearly everything, so the mapping from except
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sysconfig
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+from tfgpujob_trainer.limits import SHARED_MEMORY_FIX, Limit, address_space, explain, in_bytes, recognise
+from tfgpujob_trainer.usage import Usage, measure, shared_memory
 
 TERMINATION_LOG_BYTES = 4096
 """Kubernetes keeps this much of a container's termination message."""
@@ -28,9 +34,11 @@ class ExitCode(IntEnum):
     BAD_CONFIG = 2
     OUT_OF_MEMORY = 70
     FENCED = 71
+    LIMIT_AT_START = 72
     STOPPED = 143
     PEER_FAILURE = 160
     WATCHDOG = 161
+    LIMIT_REACHED = 162
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,8 +115,11 @@ _MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
 _IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py", " in _read_ahead")
 """Where a thread without work is."""
 _MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
-_DISK = "No space left on device"
+_DISK = ("No space left on device", "Disk quota exceeded")
 _DISK_FIX = "ask for a larger volume, or keep fewer checkpoints with trainer.checkpoint.keep"
+_TEMPORARY_FIX = "ask for more ephemeral-storage, or mount a volume there; checkpoints are written elsewhere"
+_FULL = 0.99
+_REMOTE = "from remote target"
 _PACKAGE_FIX = "install it where the job runs, as in spec.image, or put it beside the module in trainer.code"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
@@ -131,12 +142,15 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
         return error.outcome()
     names = {cls.__name__ for cls in type(error).__mro__}
     text = first_line(str(error)) or type(error).__name__
-    if _DISK in str(error):
-        return Outcome(code=ExitCode.FAILED, cause="DiskFull", message=f"the disk is full: {text}", fix=_DISK_FIX)
-    if names & _MEMORY_ERRORS:
-        return Outcome(
-            code=ExitCode.OUT_OF_MEMORY, cause="OutOfMemory", message=f"out of memory: {text}", fix=_MEMORY_FIX
-        )
+    limit = _limit(error)
+    if limit is not None:
+        # An error that comes from another task is about what that one uses.
+        usage = Usage() if _REMOTE in str(error) else measure(os.getpid())
+        return limit_reached(limit, f"{type(error).__name__}: {text}{users_place(error)}", usage)
+    if any(words in str(error) for words in _DISK):
+        return Outcome(code=ExitCode.FAILED, cause="DiskFull", message=f"the disk is full: {text}", fix=_disk_fix(text))
+    if names & _MEMORY_ERRORS or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return out_of_memory(text, measure(os.getpid()))
     if has_peers and "OpError" in names and (names & _PEER_ERRORS or any(w in str(error) for w in _PEER_WORDS)):
         return Outcome(
             code=ExitCode.PEER_FAILURE,
@@ -147,6 +161,62 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
     fix = _PACKAGE_FIX if "ModuleNotFoundError" in names else "; ".join(getattr(error, "__notes__", ()))
     message = f"{type(error).__name__}: {text}{users_place(error)}"
     return Outcome(code=ExitCode.FAILED, cause="Exception", message=message, fix=fix)
+
+
+def limit_reached(limit: Limit, text: str, usage: Usage, *, refused: bool = False, seconds_ago: float = 0.0) -> Outcome:
+    """The end of a process that reached a limit of the machine: permanent, for a start would reach it again.
+
+    The supervisor knows whether the process had got further, and then makes it one that is retried.
+    `usage` was measured `seconds_ago`; `refused`: the pids controller has counted a refusal since the start.
+    """
+    found = explain(limit, text, usage, refused=refused)
+    # A file that is too large once is too large after every restart.
+    permanent = ExitCode.FAILED if limit is Limit.FILE_SIZE else ExitCode.LIMIT_AT_START
+    when = f" (figures of {seconds_ago:.1f} s before the end)" if seconds_ago >= 0.1 else ""
+    return Outcome(
+        code=ExitCode.LIMIT_REACHED if found.shared else permanent,
+        cause="LimitReached",
+        message=found.message + when,
+        fix=found.fix,
+    )
+
+
+def out_of_memory(text: str, usage: Usage) -> Outcome:
+    """The end of a process that was refused memory, by a GPU or by the machine."""
+    found = address_space(usage) if "GPU" not in text else None
+    return Outcome(
+        code=ExitCode.OUT_OF_MEMORY,
+        cause="OutOfMemory",
+        message=f"out of memory: {f'{found.message}: ' if found else ''}{text}",
+        fix=found.fix if found else _MEMORY_FIX,
+    )
+
+
+def _disk_fix(text: str) -> str:
+    if f"{tempfile.gettempdir()}/" in text:
+        return _TEMPORARY_FIX
+    shared = shared_memory()
+    if "/" in text or shared is None:
+        return _DISK_FIX
+    return f"{_DISK_FIX}; if it was /dev/shm, which is {in_bytes(shared.limit)}, {SHARED_MEMORY_FIX}"
+
+
+def _limit(error: BaseException) -> Limit | None:
+    """The limit of the machine that an exception speaks of."""
+    text, names = str(error), {cls.__name__ for cls in type(error).__mro__}
+    if not names & {"OSError", "OpError", "RuntimeError"}:
+        return None
+    if isinstance(error, BlockingIOError):
+        # Sockets raise it too: which call it was stands in the traceback only.
+        text = "".join(traceback.format_exception(error))
+    limit = recognise(text)
+    if limit is Limit.FILE_SIZE and "OpError" not in names and getattr(error, "errno", None) != errno.EFBIG:
+        return None  # a server's answer, say
+    if limit is None and _DISK[0] in text and "/" not in text:
+        # Semaphores and shared arrays name no file.
+        shared = shared_memory()
+        return Limit.SHARED_MEMORY if shared is not None and shared.share > _FULL else None
+    return limit
 
 
 def first_line(text: str) -> str:

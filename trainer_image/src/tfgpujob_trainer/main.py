@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfgpujob_trainer import asked, config, entrypoint, environment
 from tfgpujob_trainer.completed import Mark
-from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
+from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, classify
 from tfgpujob_trainer.launcher import run, shared_gpu
 from tfgpujob_trainer.rollcall import call_the_roll
 from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
@@ -49,8 +49,14 @@ def train(arguments: Sequence[str]) -> int:
             return _end(outcome, ())
         if env.processes_per_gpu > 1:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
-        call_the_roll(env, say)
-        outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
+        try:
+            call_the_roll(env, say)
+            outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
+        except (OSError, RuntimeError) as error:
+            # This process may be refused a thread or a process, too.
+            outcome = classify(error, has_peers=False)
+            if outcome.cause != "LimitReached":
+                raise
     return _end(outcome, last_lines)
 
 

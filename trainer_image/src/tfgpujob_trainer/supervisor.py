@@ -7,6 +7,7 @@ or thread inside it can say why. Its output passes through here, so that the las
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -19,13 +20,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from tfgpujob_trainer import heartbeat
+from tfgpujob_trainer import heartbeat, limits
 from tfgpujob_trainer.config import TrainerConfig
 from tfgpujob_trainer.environment import read
-from tfgpujob_trainer.exits import ExitCode, Outcome, termination_log
+from tfgpujob_trainer.exits import ExitCode, Outcome, limit_reached, out_of_memory, termination_log
+from tfgpujob_trainer.limits import Limit
+from tfgpujob_trainer.usage import oom_kills, shared_memory
+from tfgpujob_trainer.usage_log import UsageLog
 from tfgpujob_trainer.watchdog import Watchdog
 
-_MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 _NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
 """What TensorFlow prints at every start, and nobody can act on."""
 KEEP_MEMORY = {
@@ -34,6 +37,11 @@ KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(64 << 20),
 }
 """For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
+_VAGUE = ("cannot listen on the port", "ncclSystemError", "unhandled system error")
+"""Behind these words may be a limit of the machine, of which only the log speaks."""
+_NEARLY_FULL = 0.9
+_HELD = "leaked shared_memory objects"
+"""What Python says of a process that died with shared memory, which it has removed by then."""
 _FAREWELL_SECONDS = 10.0
 _STACKS_SECONDS = 1.0
 
@@ -53,7 +61,9 @@ class Supervisor:
         self._outcome: Outcome | None = None
         self._ended = 0.0
         self._signals = 0
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
+        self._trains = False
+        """It has got through its start."""
 
     def start(self) -> None:
         """Start the process."""
@@ -80,6 +90,7 @@ class Supervisor:
             errors="replace",
         )
         os.close(write_fd)
+        self._usage = UsageLog(self._child.pid, self._warn)
         self._readers = [
             threading.Thread(target=self._pass_on, args=(self._child.stdout, sys.stdout), daemon=True),
             threading.Thread(target=self._pass_on, args=(self._child.stderr, sys.stderr), daemon=True),
@@ -97,6 +108,7 @@ class Supervisor:
         """How the process ended; None while it runs. Ends it where it has to be."""
         verdict = None
         if self._child.poll() is None:
+            self._usage.look(time.monotonic())
             verdict = self._verdict()
             if verdict is None:
                 return None
@@ -104,7 +116,7 @@ class Supervisor:
             self._child.wait()
         for reader in self._readers:
             reader.join(timeout=5)
-        return verdict or self._outcome or self._unexplained(self._child.returncode)
+        return self._by_phase(verdict or self._explained() or self._unexplained(self._child.returncode))
 
     def _verdict(self) -> Outcome | None:
         """Why a process that runs must be ended, if it must."""
@@ -148,6 +160,7 @@ class Supervisor:
         for line in stream:
             record: dict[str, Any] = json.loads(line)
             if "phase" in record:
+                self._trains |= record["phase"] not in (heartbeat.STARTING, heartbeat.CACHING)
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
             if "stoppable" in record:
                 self._stoppable = True
@@ -157,9 +170,46 @@ class Supervisor:
                 self._outcome = Outcome(**record["outcome"])
                 self._ended = time.monotonic()
 
+    def _warn(self, text: str) -> None:
+        print(f"{self.mark}tfgpu-train: warning: {text}", file=sys.stderr, flush=True)
+
+    def _by_phase(self, outcome: Outcome) -> Outcome:
+        """A limit that was reached only after the start is worth a restart: the checkpoint brings it further."""
+        if outcome.code == ExitCode.LIMIT_AT_START and self._trains:
+            return dataclasses.replace(outcome, code=ExitCode.LIMIT_REACHED)
+        return outcome
+
+    def _explained(self) -> Outcome | None:
+        """What the process said of its end, unless the log before it knows better."""
+        if self._outcome is not None and any(words in self._outcome.message for words in _VAGUE):
+            return self._limit() or self._outcome
+        return self._outcome
+
+    def _limit(self) -> Outcome | None:
+        """The limit of the machine that the last lines speak of, as the end of the process."""
+        limit, line = limits.recognise_lines(self.last_lines)
+        return None if limit is None else self._reached(limit, line)
+
+    def _reached(self, limit: Limit, line: str) -> Outcome:
+        ago, refused = self._usage.seconds_ago(time.monotonic()), self._usage.refused()
+        return limit_reached(limit, line, self._usage.last, refused=refused, seconds_ago=ago)
+
+    def _at_a_limit(self, returncode: int) -> Outcome | None:
+        """The limit of the machine that ended the process, if one did."""
+        if returncode == -signal.SIGXFSZ:
+            return self._reached(Limit.FILE_SIZE, "ended by SIGXFSZ")
+        if returncode in (-signal.SIGABRT, -signal.SIGBUS) or returncode > 0:
+            if (reached := self._limit()) is not None:
+                return reached
+            if line := limits.no_memory(self.last_lines):
+                return out_of_memory(line, self._usage.last)
+        return self._bus_error() if returncode == -signal.SIGBUS else None
+
     def _unexplained(self, returncode: int) -> Outcome:
         """The end of a process that said nothing: by its exit status, and who else could be the cause."""
-        if returncode == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+        if (reached := self._at_a_limit(returncode)) is not None:
+            return reached
+        if returncode == -signal.SIGKILL and oom_kills() > self._oom_kills:
             return Outcome(
                 code=ExitCode.OUT_OF_MEMORY,
                 cause="OutOfMemory",
@@ -183,6 +233,24 @@ class Supervisor:
             code=ExitCode.FAILED, cause="Exception", message=f"the training process exited with code {returncode}"
         )
 
+    def _bus_error(self) -> Outcome:
+        """SIGBUS: a page of a file mapped into memory could not be filled, which is nearly always /dev/shm's."""
+        seen = [self._usage.last.shared_memory, shared_memory()]
+        fullest = max((bound for bound in seen if bound is not None), key=lambda bound: bound.share, default=None)
+        held = any(_HELD in line for line in self.last_lines)
+        if held or (fullest is not None and fullest.share > _NEARLY_FULL):
+            return self._reached(Limit.SHARED_MEMORY, "ended by SIGBUS")
+        room = limits.explain(Limit.SHARED_MEMORY, "", self._usage.last)
+        return Outcome(
+            code=128 + signal.SIGBUS,
+            cause="Killed",
+            message=(
+                "the training process was ended by SIGBUS, as when a file that is mapped into memory is cut short or "
+                f"finds no room; {room.message.removeprefix('out of shared memory: ')}"
+            ),
+            fix=f"if it shares memory: {room.fix}",
+        )
+
 
 def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
     """Leave the explanation where Kubernetes reads it; elsewhere that file does not exist, and nothing is written."""
@@ -193,11 +261,3 @@ def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
         path.write_text(termination_log(outcome, last_lines))
     except OSError as error:
         print(f"tfgpu-train: cannot write {path}: {error.strerror}", file=sys.stderr)
-
-
-def _oom_kills() -> int:
-    try:
-        lines = _MEMORY_EVENTS.read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

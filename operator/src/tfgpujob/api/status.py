@@ -165,8 +165,8 @@ class FailureStatus(StatusModel):
     """What Kubernetes called it: Error, OOMKilled, Evicted, …"""
     cause: Annotated[str, Field(max_length=64)] | None = None
     """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
-    HostOutOfMemory, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Evicted, Preempted, NodeLost, NodeRefused,
-    Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
+    HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Evicted, Preempted, NodeLost,
+    NodeRefused, Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
     action: Annotated[str, Field(max_length=500)] | None = None
     """What to do about it, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None

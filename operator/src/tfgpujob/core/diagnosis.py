@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tfgpujob import names
+from tfgpujob.core import limits
 from tfgpujob.names import Condition, Reason
 
 MAX_BYTES = 4096
@@ -26,6 +28,7 @@ class Diagnosis(StrEnum):
     DISK_FULL = "DiskFull"
     OUT_OF_MEMORY = "OutOfMemory"
     HOST_OUT_OF_MEMORY = "HostOutOfMemory"
+    LIMIT_REACHED = "LimitReached"
     FENCED = "Fenced"
     STOPPED = "Stopped"
     PEER_FAILURE = "PeerFailure"
@@ -51,6 +54,7 @@ ACTIONS = {
     Diagnosis.DISK_FULL: "Ask for a larger volume, or keep fewer checkpoints with spec.trainer.checkpoint.keep.",
     Diagnosis.OUT_OF_MEMORY: "Lower spec.trainer.globalBatchSize, or ask for more memory or larger GPUs.",
     Diagnosis.HOST_OUT_OF_MEMORY: "Raise resources.limits.memory in the role's template, or cache and batch less.",
+    Diagnosis.LIMIT_REACHED: "Raise the limit that the message names, or use less of what it limits.",
     Diagnosis.FENCED: "A newer start owns the checkpoint directory: give each job an output directory of its own.",
     Diagnosis.STOPPED: "Nothing: it stopped on request and resumes from its last checkpoint.",
     Diagnosis.PEER_FAILURE: "Look at how the other replicas ended; if none failed, check the network.",
@@ -103,6 +107,7 @@ _BY_TRAINER = {
     "LossNotFinite": Diagnosis.LOSS_NOT_FINITE,
     "DiskFull": Diagnosis.DISK_FULL,
     "OutOfMemory": Diagnosis.OUT_OF_MEMORY,
+    "LimitReached": Diagnosis.LIMIT_REACHED,
     "Fenced": Diagnosis.FENCED,
     "Stopped": Diagnosis.STOPPED,
     "PeerFailure": Diagnosis.PEER_FAILURE,
@@ -113,6 +118,7 @@ _BY_TRAINER = {
 _BY_CODE = {
     70: Diagnosis.OUT_OF_MEMORY,
     71: Diagnosis.FENCED,
+    72: Diagnosis.LIMIT_REACHED,
     132: Diagnosis.CRASH,
     134: Diagnosis.CRASH,
     135: Diagnosis.CRASH,
@@ -122,7 +128,12 @@ _BY_CODE = {
     143: Diagnosis.STOPPED,
     160: Diagnosis.PEER_FAILURE,
     161: Diagnosis.HANG,
+    162: Diagnosis.LIMIT_REACHED,
 }
+_BUS_ERROR = 135
+_OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
+_BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
+"""What may turn out to be a limit of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +151,14 @@ class Finding:
 def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Finding:
     """`reason`: Kubernetes' or our own word. `said`: the termination message. `lines`: runPolicy.failureLogLines."""
     trainer = _trainer_record(said)
-    cause = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause"))) or _by_code(exit_code)
+    known = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause")))
+    cause = known or _by_code(exit_code)
     fix = trainer.get("fix") if reason not in _BY_REASON else None
+    if known is None and cause in _BY_CODE_ALONE:
+        if fix := limits.action(said):
+            cause = Diagnosis.LIMIT_REACHED
+        elif exit_code == _BUS_ERROR:
+            fix = _OF_A_BUS_ERROR
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
     return Finding(cause, action, _message(trainer, said, lines))
 

@@ -18,6 +18,7 @@ _LOG_CAUSES: Final = frozenset(
         Diagnosis.LOSS_NOT_FINITE,
         Diagnosis.DISK_FULL,
         Diagnosis.OUT_OF_MEMORY,
+        Diagnosis.LIMIT_REACHED,
         Diagnosis.HANG,
         Diagnosis.CRASH,
         Diagnosis.PEER_FAILURE,

@@ -1,0 +1,57 @@
+"""Limits of a machine that end programs other than the bundled trainer, by what they print last.
+
+The bundled trainer says more: it knows the limit's value and what used it (tfgpujob_trainer/limits.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+from tfgpujob import names
+
+LAST = 40
+"""So many of the last lines may explain an end: TensorFlow prints a stack after its reason."""
+
+TEXTS = {
+    "inotify": r"inotify[^\n]*(Too many open files|No space left on device|limit reached)",
+    "threads": (
+        r"can't start new thread"
+        r"|pthread_create\b[^\n]*failed"
+        r"|(what\(\)|system_error|[Tt]hread creation failed)[^\n]*Resource temporarily unavailable"
+        r"|fork(:| failed)[^\n]*Resource temporarily unavailable"
+        r"|Cannot fork"
+        r"|(fork_exec|os\.fork)\([^\n]*\n([ ^~]*\n)?BlockingIOError"
+    ),
+    "descriptors": r"Too many open files",
+    "locked memory": r"(mlock\w*|ibv_(reg_mr|create_)\w*)[^\n]*Cannot allocate memory",
+    "file size": r"File too large|File size limit exceeded",
+    "shared memory": (
+        rf"{names.SHM_DIR}[^\n]*No space left on device"
+        rf"|No space left on device[^\n]*{names.SHM_DIR}"
+        r"|creating shared memory segment"
+        r"|(^|: |\n)[ \d]*Bus error"
+    ),
+}
+"""The first that is found counts. A contract test holds them to be the trainer's."""
+
+ACTIONS = {
+    "inotify": "Have fs.inotify.max_user_watches and max_user_instances raised by sysctl on the node.",
+    "threads": "It was refused a thread or process: have the pod's limit raised (podPidsLimit of the kubelet, pids of "
+    "the container runtime, ulimit -u), or start fewer.",
+    "descriptors": "It has too many files or connections open: close those no longer read, or raise ulimit -n in the "
+    "container's command.",
+    "locked memory": "Raise the limit of locked memory in the container runtime (LimitMEMLOCK), or give the container "
+    "the capability IPC_LOCK.",
+    "file size": "Raise ulimit -f in the container's command, or write smaller files.",
+    "shared memory": f"Mount a larger emptyDir with medium Memory at {names.SHM_DIR} in the role's template, and raise "
+    "the memory limit, which it counts towards.",
+}
+"""One sentence each. They are shown as they are."""
+
+_PATTERNS = {limit: re.compile(text) for limit, text in TEXTS.items()}
+
+
+def action(said: str) -> str:
+    """What to do about the limit that the end of a log speaks of; empty if it speaks of none."""
+    end = "\n".join(said.splitlines()[-LAST:])
+    return next((ACTIONS[limit] for limit, pattern in _PATTERNS.items() if pattern.search(end)), "")
