@@ -141,9 +141,9 @@ async def _memory(world: World) -> None:
 async def _threads(world: World) -> None:
     text = (
         "out of threads: pids.max of the container's cgroup is 4,096, 4,071 are in use, 4,049 of them threads of the "
-        "training process (4,023 python, 12 tf_Compute, 4 event_engine): F0000 00:00:00 env.cc:84] Check failed: ret == 0 (11 "
-        "vs. 0) Thread tf_data_iterator_resource creation via pthread_create() failed. (figures of 1.2 s before the "
-        "end)"
+        "training process (4,023 python, 12 tf_Compute, 4 event_engine): F0000 00:00:00 env.cc:84] Check failed: "
+        "ret == 0 (11 vs. 0) Thread tf_data_iterator_resource creation via pthread_create() failed. (figures of 1.2 s "
+        "before the end)"
     )
     fix = (
         "raise the limit of the pod (podPidsLimit in the kubelet's configuration) or of the container runtime, or "

@@ -2,8 +2,8 @@
 
 Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer
 documents as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine).
-A pod that failed without an exit code was evicted or lost, which is retryable. A peer's failure (160) only echoes another
-one: it is blamed last.
+A pod that failed without an exit code was evicted or lost, which is retryable. A peer's failure (160) only echoes
+another one: it is blamed last.
 """
 
 from __future__ import annotations

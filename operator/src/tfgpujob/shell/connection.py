@@ -6,7 +6,7 @@ eventTime) and cost more time than the request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
@@ -89,7 +89,7 @@ class Connection:
         silence_seconds: float | None = None,
         longest: int | None = None,
         ahead: int = READ_AHEAD,
-    ) -> AsyncIterator[list[Part]]:
+    ) -> AsyncGenerator[list[Part], None]:
         """The lines of an answer, as many at a time as have come. Raises ApiError.
 
         `longest`: bytes, after which a line comes in pieces; None: never. `ahead`: bytes that are read before they are

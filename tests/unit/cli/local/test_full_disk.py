@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.machine import PATIENCE
 from tests.small_disk import fill, small_disk
-from tests.unit.cli.local.test_run import DEADLINE_SECONDS, until, write_job
+from tests.unit.cli.local.test_run import until, write_job
 
 from tfgpujob.cli.exits import Exit
 from tfgpujob.cli.local.cluster import LocalCluster
@@ -51,7 +52,7 @@ class Started:
         return self._words.read_text()
 
     def end(self) -> int:
-        return self.process.wait(DEADLINE_SECONDS)
+        return self.process.wait(PATIENCE)
 
 
 def log(disk: Path, replica: str = "worker-0") -> str:
@@ -94,7 +95,7 @@ def test_a_run_is_stopped_while_its_disk_is_full(disk: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEADLINE_SECONDS,
+        timeout=PATIENCE,
     )
     assert again.returncode == Exit.OK, again.stderr
 
@@ -130,7 +131,7 @@ async def test_a_replica_that_no_file_can_be_written_for_is_refused_and_tried_ag
         await cluster.create(Kind.POD, "d", pod)
     full.filename = None
     await cluster.create(Kind.POD, "d", pod)
-    await asyncio.wait_for(ended.wait(), DEADLINE_SECONDS)
+    await asyncio.wait_for(ended.wait(), PATIENCE)
 
 
 def test_output_that_cannot_be_written_is_one_line(disk: Path) -> None:

@@ -55,8 +55,8 @@ class Screen:
 
     def _write(self, line: str) -> None:
         self._progress.clear()
-        # Whoever reads, such as `head`, may have seen enough, or a file's disk is full: the job goes on, and the logs have
-        # it all.
+        # Whoever reads, such as `head`, may have seen enough, or a file's disk is full: the job goes on, and its logs
+        # have it all.
         with suppress(OSError):
             click.echo(line)
         if self._line:
