@@ -21,7 +21,7 @@ from tests.bench.load import Load
 from tests.bench.measure import DIRECT, FULL, KUBE, OPERATOR, QUICK, Bench, Figures, Size
 from tests.bench.stage import Stage, check_limits, stage
 
-from tfgpujob.shell.kube import KubeCluster
+from tfgpujob.kube.cluster import KubeCluster
 
 
 async def measure(on: Stage, size: Size) -> Figures:

@@ -17,9 +17,9 @@ import yarl
 from tfgpujob import names
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.core.snapshot import Config, Kind, Object, Snapshot
-from tfgpujob.shell.carry import at_once
-from tfgpujob.shell.kube import KubeCluster
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.concurrency import gather_bounded
+from tfgpujob.kube.errors import ApiError
 
 JOBS_AT_ONCE = 16
 """Jobs under way at the same time in the hands of the direct client: as many as the operator has workers."""
@@ -72,7 +72,7 @@ class Load:
             made = await self._cluster.send("POST", f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", body=job)
             for _, body in objects:
                 body["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"]
-            await at_once(self._cluster.create(kind, self.namespace, body) for kind, body in objects)
+            await gather_bounded(self._cluster.create(kind, self.namespace, body) for kind, body in objects)
 
         await self._each([one(job, objects) for job, objects in jobs])
 

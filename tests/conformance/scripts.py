@@ -11,7 +11,7 @@ from tests.harness.resources import GPU, Object, with_meta
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 Script = Callable[[Side, Transcript, str], Awaitable[None]]
 SCRIPTS: dict[str, Script] = {}

@@ -30,8 +30,9 @@ from tests.machine import PATIENCE
 
 from tfgpujob import names
 from tfgpujob.api.crd import build, root_schema
-from tfgpujob.shell.kube import KubeCluster
-from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import Cluster
 
 OF_THE_CHART = {
     "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -40,7 +41,7 @@ OF_THE_CHART = {
 
 
 class Side(Protocol):
-    """What the scripts need beyond ports.Cluster: everybody else's requests, in raw dicts. Raises ApiError."""
+    """What the scripts need beyond kube.interface.Cluster: everybody else's requests, in raw dicts. Raises ApiError."""
 
     cluster: Cluster
 
@@ -107,7 +108,7 @@ def _check_name(obj: Object) -> Object:
 
 
 class RealSide:
-    """Plain HTTP for everybody else's requests, shell/kube.py for the operator's."""
+    """Plain HTTP for everybody else's requests, kube/cluster.py for the operator's."""
 
     def __init__(self, cluster: KubeCluster, kubeconfig: Path) -> None:
         self.cluster: Cluster = cluster

@@ -19,8 +19,8 @@ from tests.conformance.sides import MemorySide, RealSide, Side
 from tests.conformance.transcript import Transcript
 from tests.harness import vtime
 
-from tfgpujob.shell.kube import KubeCluster
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.errors import ApiError
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 _META = ("name", "labels", "annotations", "finalizers", "generation", "deletionGracePeriodSeconds")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

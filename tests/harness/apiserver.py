@@ -36,7 +36,7 @@ from tests.harness.resources import (
     with_meta,
 )
 
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 Key = tuple[str, str, str]
 """(kind, namespace, name); the namespace is empty for what has none."""

@@ -14,7 +14,7 @@ from tests.harness.resources import NotModelledError
 from tests.harness.scenario import Scenario
 from tests.harness.world import Complaints, World
 
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 STABLE = 100.0
 """Virtual seconds without a change after which a fault-free run has ended: longer than two resyncs."""

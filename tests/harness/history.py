@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.harness.refusals import bad_request
 from tests.harness.resources import Object
 
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)

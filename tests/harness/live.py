@@ -26,8 +26,8 @@ from tests.harness.process import SYSTEM_NAMESPACE, settings
 from tests.harness.resources import RESOURCES, Object, Resource, merged
 from tests.machine import PATIENCE
 
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.main import Operator
-from tfgpujob.shell.ports import ApiError
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""ports.Cluster on the server in memory, as one operator process sees it: with latency, faults and death."""
+"""kube.interface.Cluster on the server in memory, as one operator process sees it: with latency, faults and death."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.harness.faults import Fault, Injector, Write
 from tests.harness.resources import matches
 
 from tfgpujob.core.snapshot import Kind, Object
-from tfgpujob.shell.ports import ApiError, ListPage
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import ListPage
 
 T = TypeVar("T")
 TRAVEL = 0.002

@@ -22,8 +22,8 @@ from tests.harness.scenarios import SCENARIOS
 from tfgpujob.core import attempt, case, complete, draft, finished, force, pods, reconcile, records, stall, start, view
 from tfgpujob.core.draft import moment
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell import leader, main, poll, worker
-from tfgpujob.shell.ports import ApiError
 
 Wrap = Callable[[Any], Any]
 """The real function in, the broken one out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.harness.resources import Resource
 
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 
 def invalid(resource: Resource, name: str, problems: list[str]) -> ApiError:

@@ -21,7 +21,7 @@ from tests.harness.world import Complaints, World
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 PATIENCE = 3000.0
 CALM = 50.0

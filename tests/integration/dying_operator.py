@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from tfgpujob.shell.connection import Connection
+from tfgpujob.kube.connection import Connection
 from tfgpujob.shell.main import main
 
 

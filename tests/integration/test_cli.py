@@ -10,7 +10,7 @@ from tests.integration.tool import Tool
 from tests.integration.workspace import RUN_ON
 from tests.pages import ROOT, TUTORIAL, files, typed_by
 
-from tfgpujob.cli.exits import Exit
+from tfgpujob.exits import Exit
 
 SPEAK_AND_RUN_ON = f"print('I speak', flush=True); {RUN_ON}"
 

@@ -11,7 +11,7 @@ from tests.integration.workspace import Workspace
 
 from tfgpujob import names
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.exits import Exit
+from tfgpujob.exits import Exit
 
 HERE = Path(__file__).parent
 TFJOBS = HERE.parent / "cases/tfjobs"

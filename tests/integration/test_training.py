@@ -12,7 +12,7 @@ import yaml
 from tests.integration.kube import Object
 from tests.integration.tool import Tool
 
-from tfgpujob.cli.exits import Exit
+from tfgpujob.exits import Exit
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/digits-checkpointed.yaml"
 

@@ -9,7 +9,7 @@ import yaml
 from tests.integration.workspace import Workspace
 from tests.pages import shell
 
-from tfgpujob.cli.exits import Exit
+from tfgpujob.exits import Exit
 
 
 class Tool:

@@ -42,6 +42,8 @@ GATE_GAVE_UP: Final = 3
 """Exit code of the peer gate when its peers did not come in time."""
 PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
+PROGRESS_PORT: Final = 8080
+"""Where the chief, and every other replica of the bundled trainer, answers GET /progress."""
 MAX_NAME_LENGTH: Final = 48
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 CONFIG_VOLUME: Final = "tfgpu-config"

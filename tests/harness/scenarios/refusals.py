@@ -30,7 +30,7 @@ from tests.harness.scenarios.common import FAILED, MWM, PENDING, STATUS, SUCCEED
 from tests.harness.world import World
 
 from tfgpujob import names
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 
 def refuse_pod(pod: str, error: ApiError) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:

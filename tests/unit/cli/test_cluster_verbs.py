@@ -16,7 +16,7 @@ from tests.harness.scenario import job
 from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.exits import Exit
+from tfgpujob.exits import Exit
 
 Output = pytest.CaptureFixture[str]
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/digits-multiworker.yaml"

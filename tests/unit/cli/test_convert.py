@@ -12,7 +12,7 @@ from tests.pages import ROOT, typed_by
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.exits import Exit
+from tfgpujob.exits import Exit
 
 
 def tfjob(name: str, **roles: int) -> dict[str, Any]:

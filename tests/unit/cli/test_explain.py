@@ -11,13 +11,13 @@ import yaml
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as cli
-from tfgpujob.cli import offline
 from tfgpujob.cli.behaviour import batch, sentences, strategy_advice
-from tfgpujob.cli.exits import Exit
 from tfgpujob.core.draft import moment
 from tfgpujob.core.plan import resolve
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.core.snapshot import Snapshot
+from tfgpujob.exits import Exit
+from tfgpujob.local import offline
 from tfgpujob.names import Condition
 
 ROOT = Path(__file__).resolve().parents[3]

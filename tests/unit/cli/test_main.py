@@ -11,8 +11,8 @@ import click
 import pytest
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.exits import Exit
 from tfgpujob.cli.output import Format, Progress, coloured, data, sentences_table, size, table
+from tfgpujob.exits import Exit
 from tfgpujob.units import counted, duration, hours
 
 

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.output import Progress, log_line, printable, table
+from tfgpujob.exits import CliError, Exit
 
 RED, PLAIN, TITLE, UP = "\x1b[31m", "\x1b[0m", "\x1b]0;owned\x07", "\x1b[1A"
 

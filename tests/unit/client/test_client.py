@@ -20,10 +20,10 @@ from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code
 from tfgpujob.client.logs import Follower, View
 from tfgpujob.client.synchronous import _Loop
 from tfgpujob.core.snapshot import Object
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.interface import WatchEvent
+from tfgpujob.kube.lines import Part
 from tfgpujob.names import Condition, Phase, Strategy
-from tfgpujob.shell.connection import Connection
-from tfgpujob.shell.lines import Part
-from tfgpujob.shell.ports import WatchEvent
 
 
 def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:

@@ -13,8 +13,8 @@ from tfgpujob import names
 from tfgpujob.client import ApiError, logs
 from tfgpujob.client.logs import READ_TRIES, Follower, LogLine, View, read_logs, replicas_of
 from tfgpujob.core.snapshot import Object
-from tfgpujob.shell.connection import Connection
-from tfgpujob.shell.lines import Part
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.lines import Part
 
 LOST = ApiError(500, "InternalError", "dial tcp 10.0.0.7:10250: i/o timeout")
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tfgpujob.client.position import MARGIN, Position, _comparable
-from tfgpujob.shell.lines import Part, Splitter
+from tfgpujob.kube.lines import Part, Splitter
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from tfgpujob.client import ApiError, AsyncClient, Client, InvalidNameError, Job
 from tfgpujob.client.server import BUSY_TRIES, Server
 from tfgpujob.client.successor import Successor
 from tfgpujob.core.snapshot import Object
-from tfgpujob.shell.connection import Connection
-from tfgpujob.shell.ports import WatchEvent
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.interface import WatchEvent
 
 BUSY = ApiError(429, "TooManyRequests", "later", 7.0)
 
@@ -56,7 +56,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         told.append(round(seconds))
         await yields(0)
 
-    monkeypatch.setattr("tfgpujob.client.server.asyncio.sleep", sleep)
+    monkeypatch.setattr("asyncio.sleep", sleep)
     return told
 
 
@@ -112,7 +112,7 @@ async def test_a_watch_waits_as_long_as_a_busy_server_asks(slept: list[float]) -
     newer: Object = {"metadata": {"uid": "u", "resourceVersion": "2"}}
     listed: Object = {"items": [seen], "metadata": {"resourceVersion": "1"}}
     expired = ApiError(410, "Expired", "too old resource version")
-    events = Server(connected(Scripted(listed, BUSY, listed, expired, listed, newer))).changes("/p", "a")
+    events = Server(connected(Scripted(listed, BUSY, expired, listed, newer))).changes("/p", "a")
     assert [(await anext(events)).type for _ in range(2)] == ["ADDED", "MODIFIED"]
     assert slept == [7, 1]
 

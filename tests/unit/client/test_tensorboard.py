@@ -24,12 +24,12 @@ from tests.harness.scenario import job
 from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.exits import Exit
 from tfgpujob.client import Client, TensorBoardError, tensorboard
 from tfgpujob.client.forward import answers
 from tfgpujob.client.viewer import PORT
 from tfgpujob.core.snapshot import Object
-from tfgpujob.shell.connection import Connection
+from tfgpujob.exits import Exit
+from tfgpujob.kube.connection import Connection
 
 PAGE = b"TensorBoard's page " * 100_000
 

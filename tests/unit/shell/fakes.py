@@ -8,8 +8,9 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import ListPage
 from tfgpujob.shell.events import Herald
-from tfgpujob.shell.ports import ApiError, ListPage
 
 
 def job(name: str = "train", version: int = 1, uid: str = "job-uid", **metadata: Any) -> dict[str, Any]:

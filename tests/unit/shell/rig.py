@@ -18,9 +18,9 @@ from tfgpujob.core.snapshot import (
     Refusal,
     Snapshot,
 )
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.ports import ApiError
 from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.worker import Core, Worker

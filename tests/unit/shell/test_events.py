@@ -10,9 +10,9 @@ from tests.harness.vtime import run
 from tests.unit.shell.fakes import FakeCluster, job, told
 
 from tfgpujob.core.snapshot import Event, Object
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell import events
 from tfgpujob.shell.events import Herald
-from tfgpujob.shell.ports import ApiError
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CREATED, RUNNING = Event("Normal", "Created", "4 pods"), Event("Normal", "Running", "all")

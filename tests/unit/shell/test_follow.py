@@ -5,8 +5,9 @@ from tests.harness.vtime import run
 from tests.unit.shell.fakes import FakeCluster, job, pod
 
 from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import WatchEvent
 from tfgpujob.shell.follow import RETRY_SECONDS, Follow
-from tfgpujob.shell.ports import ApiError, WatchEvent
 from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.store import Store
 

@@ -9,8 +9,8 @@ from tests.harness.vtime import run
 from tests.unit.shell.fakes import FakeCluster
 
 from tfgpujob.core.snapshot import Object
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.leader import LEASE_SECONDS, RENEW_DEADLINE, RETRY_SECONDS, Elector
-from tfgpujob.shell.ports import ApiError
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

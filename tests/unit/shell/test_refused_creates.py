@@ -15,7 +15,7 @@ from tfgpujob.core.snapshot import (
     Object,
     Outcome,
 )
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 
 
 @pytest.mark.parametrize(("hangs", "announced"), [(0.4, []), (0.6, ["train-worker-1"]), (40, ["train-worker-1"])])

@@ -4,7 +4,7 @@ from tests.harness.vtime import run
 from tests.unit.shell.fakes import FakeCluster, job, pod
 
 from tfgpujob.core.snapshot import Kind
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.resync import PAGE, Resync
 from tfgpujob.shell.store import Key, Store
 

@@ -6,10 +6,10 @@ import socket
 
 import aiohttp
 
+from tfgpujob.kube.interface import Credentials
 from tfgpujob.shell import logs
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.ports import Credentials
 from tfgpujob.shell.watch import Watch, _settings
 
 

@@ -22,7 +22,7 @@ from tfgpujob.core.snapshot import (
     Refusal,
     Snapshot,
 )
-from tfgpujob.shell.ports import ApiError
+from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.worker import Core
 
 

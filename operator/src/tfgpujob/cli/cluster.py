@@ -12,8 +12,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfgpujob import names
-from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError, paths
+from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.kube import paths
 
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
 

@@ -14,8 +14,8 @@ from typing import Final
 import click
 
 from tfgpujob import __version__
-from tfgpujob.cli.exits import CliError, Exit
 from tfgpujob.cli.output import coloured, printable
+from tfgpujob.exits import CliError, Exit
 
 VERBS: Final = {
     "Without a cluster": ("run", "explain"),

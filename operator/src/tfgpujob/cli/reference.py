@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.exits import Exit
 from tfgpujob.cli.main import VERBS, tfgpu
+from tfgpujob.exits import Exit
 
 PAGE: Final = Path("docs/reference/cli.md")
 _HEAD: Final = """# The command line

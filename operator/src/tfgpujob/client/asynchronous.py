@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from tfgpujob import names
 from tfgpujob.api.status import ProgressStatus
-from tfgpujob.client import paths
-from tfgpujob.client.errors import FORBIDDEN, MISSING, ApiError
 from tfgpujob.client.job import Job, check
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs, replicas_of
 from tfgpujob.client.server import Server, missing
@@ -19,8 +17,10 @@ from tfgpujob.client.tensorboard import TensorBoard, look_at
 from tfgpujob.client.usage import Usage, usage
 from tfgpujob.client.viewer import PORT, viewer_pod
 from tfgpujob.core.snapshot import Object
+from tfgpujob.kube import paths
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.errors import FORBIDDEN, MISSING, ApiError
 from tfgpujob.names import Condition
-from tfgpujob.shell.connection import Connection
 
 
 class AsyncClient:

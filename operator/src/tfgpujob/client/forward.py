@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from tfgpujob.client.errors import ApiError
-from tfgpujob.shell.connection import Connection, Messages
+from tfgpujob.kube.connection import Connection, Messages
+from tfgpujob.kube.errors import ApiError
 
 PROTOCOL: Final = "v4.channel.k8s.io"
 _DATA: Final = b"\0"

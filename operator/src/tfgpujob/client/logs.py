@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from tfgpujob import names
-from tfgpujob.client.errors import MISSING, NOT_STARTED, ApiError, is_passing
 from tfgpujob.client.position import Position
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object, Pod
-from tfgpujob.shell.connection import Connection
-from tfgpujob.shell.lines import Part
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.errors import MISSING, NOT_STARTED, ApiError, is_transient
+from tfgpujob.kube.lines import Part
 
 _ROLES = frozenset(map(str, names.Role))
 LOOK_SECONDS = 1.0
@@ -166,7 +166,7 @@ class Follower:
         try:
             view = await self.look()
         except ApiError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
             return False
         reading = {}
@@ -219,7 +219,7 @@ class Follower:
                 # What an ended pod refuses now it will refuse later too.
                 stream.through = ended
                 return
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
             stream.failures += 1
             # Its node may be lost for good, and with it what the pod has said.

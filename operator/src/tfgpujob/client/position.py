@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tfgpujob.shell.lines import Part
+from tfgpujob.kube.lines import Part
 
 MARGIN: Final = timedelta(seconds=10)
 """So much is read again: a clock that is set back by less than this loses nothing."""

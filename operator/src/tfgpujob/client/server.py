@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.client.errors import CONFLICT, EXPIRED, MISSING, ApiError, is_passing
 from tfgpujob.core.snapshot import Object
-from tfgpujob.shell.connection import MERGE_PATCH, Connection
-from tfgpujob.shell.ports import WatchEvent
+from tfgpujob.kube.connection import MERGE_PATCH, Connection
+from tfgpujob.kube.errors import CONFLICT, EXPIRED, MISSING, ApiError, is_transient
+from tfgpujob.kube.interface import ListPage, WatchEvent
+from tfgpujob.kube.list_watch import Listed, list_watch, pages
 
 PAGE: Final = "500"
 RECONNECT_SECONDS: Final = 1.0
@@ -67,30 +68,33 @@ class Server:
         """
         query = {"fieldSelector": f"metadata.name={name}"}
         known: dict[str, Object] = {}
-        clock = asyncio.get_running_loop().time
-        while True:
-            items, version = await self._list_at_last(path, query) if known else await self._list(path, query)
+
+        async def list_all() -> Listed:
+            items, version = await self._list(path, query)
             now = {item["metadata"]["uid"]: item for item in items}
-            for uid in [uid for uid in known if uid not in now]:
-                yield WatchEvent("DELETED", known.pop(uid))
-            if not items and not known:
+            gone = [WatchEvent("DELETED", known.pop(uid)) for uid in [*known] if uid not in now]
+            if not items and not gone:
                 raise missing(name)
-            for uid, item in now.items():
-                if known.get(uid, {}).get("metadata") != item["metadata"]:
-                    yield WatchEvent("ADDED", item)
-            known = now
-            again = clock() + RECONNECT_SECONDS
-            try:
-                async for event in self.connection.watch_at(path, {**query, "resourceVersion": version}):
-                    if event.type != "BOOKMARK":
-                        known[event.object["metadata"]["uid"]] = event.object
-                        yield event
-            except ApiError as error:
-                if error.code != EXPIRED and not is_passing(error):
-                    raise
-                again = max(again, clock() + min(error.retry_after or 0.0, BUSY_SECONDS))
-            # One that ends at once is not begun again at once.
-            await asyncio.sleep(max(0.0, again - clock()))
+            added = [
+                WatchEvent("ADDED", item)
+                for uid, item in now.items()
+                if known.get(uid, {}).get("metadata") != item["metadata"]
+            ]
+            known.update(now)
+            return [*gone, *added], version
+
+        def backoff(error: ApiError) -> float:
+            if not known or not (error.code == EXPIRED or is_transient(error)):
+                raise error
+            return min(error.retry_after or 0.0, BUSY_SECONDS)
+
+        def watch(version: str) -> AsyncIterator[WatchEvent]:
+            return self.connection.watch_at(path, {**query, "resourceVersion": version})
+
+        async for event in list_watch(list_all, watch, between_streams=RECONNECT_SECONDS, backoff=backoff):
+            if event.type != "BOOKMARK":
+                known[event.object["metadata"]["uid"]] = event.object
+                yield event
 
     async def collection(self, api_version: str, kind: str, namespace: str) -> str:
         """Where objects of this kind are created: the API server knows its own plurals."""
@@ -104,31 +108,23 @@ class Server:
     async def _list(self, path: str, query: Mapping[str, str]) -> tuple[Sequence[Object], str]:
         """All pages, and the version that they are of."""
         found: list[Object] = []
-        asked = {**query, "limit": PAGE}
-        while True:
-            try:
-                page = await self.send("GET", path, query=asked)
-            except ApiError as error:
-                if error.code != EXPIRED or "continue" not in asked:
-                    raise
-                # The server has forgotten where we were: all at once takes it more, and can't be forgotten.
-                found, asked = [], {**query}
-                continue
-            found += page.get("items") or ()
-            metadata = page.get("metadata") or {}
-            if not metadata.get("continue"):
-                return tuple(found), metadata.get("resourceVersion", "")
-            asked["continue"] = metadata["continue"]
+        page: ListPage | None = None
 
-    async def _list_at_last(self, path: str, query: Mapping[str, str]) -> tuple[Sequence[Object], str]:
-        """`_list`, asked for until the server answers."""
-        while True:
-            try:
-                return await self._list(path, query)
-            except ApiError as error:
-                if not is_passing(error):
-                    raise
-                await asyncio.sleep(max(RECONNECT_SECONDS, min(error.retry_after or 0.0, BUSY_SECONDS)))
+        async def fetch(token: str) -> ListPage:
+            following = {"continue": token} if token else {}
+            return ListPage.of(await self.send("GET", path, query={**query, "limit": PAGE, **following}))
+
+        try:
+            async for page in pages(fetch):
+                found += page.items
+        except ApiError as error:
+            if error.code != EXPIRED or page is None:
+                raise
+            # The server has forgotten where we were: all at once takes it more, and can't be forgotten.
+            page = ListPage.of(await self.send("GET", path, query={**query}))
+            found = [*page.items]
+        assert page is not None
+        return tuple(found), page.resource_version
 
 
 def missing(job_name: str) -> ApiError:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from tfgpujob.client import paths
-from tfgpujob.client.errors import CONFLICT, MISSING, ApiError, is_passing
 from tfgpujob.client.job import Job, check
 from tfgpujob.client.server import Server
 from tfgpujob.core.snapshot import Object
+from tfgpujob.kube import paths
+from tfgpujob.kube.errors import CONFLICT, MISSING, ApiError, is_transient
 
 RETRY_SECONDS: Final = 1.0
 _KEPT: Final = ("labels", "annotations")
@@ -56,7 +56,7 @@ class Successor:
                 if error.code == CONFLICT and lost:
                     made = await self._made_unheard(error)
                     break
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 lost = True
             await asyncio.sleep(RETRY_SECONDS)

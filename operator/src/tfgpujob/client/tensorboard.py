@@ -9,12 +9,13 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tfgpujob.client.errors import ApiError, TensorBoardError, is_passing
+from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.forward import answers, forwarded
 from tfgpujob.client.viewer import PORT
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object
-from tfgpujob.shell.connection import Connection
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.errors import ApiError, is_transient
 
 LOOK_SECONDS: Final = 1.0
 CALM_SECONDS: Final = 5.0
@@ -64,7 +65,7 @@ async def look_at(connection: Connection, viewer: Object, local: int) -> AsyncGe
             except ApiError as error:
                 if error.code == _GONE:
                     return
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
             await asyncio.sleep(CALM_SECONDS if said.url else LOOK_SECONDS)
 

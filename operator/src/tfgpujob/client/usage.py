@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.client.errors import ApiError
 from tfgpujob.client.job import Job
 from tfgpujob.core import report
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.report import Report
 from tfgpujob.core.snapshot import Object, Pod
 from tfgpujob.core.view import has_ended
-from tfgpujob.shell.ask import PORT
-from tfgpujob.shell.carry import at_once
-from tfgpujob.shell.connection import Connection
+from tfgpujob.kube.concurrency import gather_bounded
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.errors import ApiError
 
 _METRICS: Final = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _ASK_SECONDS: Final = 3.0
@@ -85,7 +84,7 @@ async def _told(connection: Connection, job: Job, pods: Sequence[Pod]) -> tuple[
     if job.spec.trainer is None:
         return {}, "step and GPU memory: only the bundled trainer (spec.trainer) tells them"
     running = [pod for pod in pods if pod.phase == "Running" and not has_ended(pod) and pod.role != names.Role.PS]
-    answers = await at_once(_ask(connection, job.namespace, pod) for pod in running)
+    answers = await gather_bounded(_ask(connection, job.namespace, pod) for pod in running)
     told = {pod.uid: found for pod, found in zip(running, answers, strict=True) if isinstance(found, Report)}
     if 403 in answers:
         return told, "step and GPU memory: you may not get pods/proxy here; the role edit allows it"
@@ -97,7 +96,7 @@ async def _told(connection: Connection, job: Job, pods: Sequence[Pod]) -> tuple[
 
 async def _ask(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
     """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{PORT}/proxy/progress"
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
     try:
         answer = await connection.send("GET", path, seconds=_ASK_SECONDS, most_bytes=report.MAX_BYTES)
     except ApiError as error:

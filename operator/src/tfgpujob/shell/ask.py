@@ -8,8 +8,9 @@ from typing import Final, Protocol, Self
 import aiohttp
 
 from tfgpujob.core.report import MAX_BYTES
+from tfgpujob.kube.http import read_at_most
+from tfgpujob.names import PROGRESS_PORT
 
-PORT: Final = 8080
 SECONDS: Final = 1.0
 """For the whole of an answer."""
 
@@ -23,7 +24,7 @@ class Ask(Protocol):
 class HttpAsk:
     """Over HTTP: no proxy, no cookie, no redirect, no compression, and no connection kept."""
 
-    def __init__(self, port: int = PORT) -> None:
+    def __init__(self, port: int = PROGRESS_PORT) -> None:
         """Inside a running event loop."""
         self._port = port
         self._session = aiohttp.ClientSession(
@@ -46,16 +47,6 @@ class HttpAsk:
             host = f"[{ip}]" if isinstance(ip_address(ip), IPv6Address) else ip
             url = f"http://{host}:{self._port}/progress"
             async with self._session.get(url, allow_redirects=False) as answer:
-                return await start_of(answer.content, MAX_BYTES) if answer.status == 200 else None
+                return await read_at_most(answer.content, MAX_BYTES) if answer.status == 200 else None
         except (aiohttp.ClientError, OSError, ValueError):
             return None
-
-
-async def start_of(content: aiohttp.StreamReader, most_bytes: int) -> bytes:
-    """All of a short answer; of a long one enough to see that it is too long."""
-    payload = b""
-    async for chunk in content.iter_any():
-        payload += chunk
-        if len(payload) > most_bytes:
-            break
-    return payload

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from tfgpujob import names
 from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.pruned import pruned_fields
 from tfgpujob.core.records import trim_pod, trim_service
 from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Outcome, Pod, Refusal, Service
-from tfgpujob.shell.ports import ApiError, Objects
+from tfgpujob.kube.concurrency import gather_bounded
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import Objects
 from tfgpujob.shell.store import Key, Store
 
-T = TypeVar("T")
 Show = Callable[[tuple[Refusal, ...]], Awaitable[None]]
 _Answer = Refusal | ApiError | Ownership | None
 """To a create. None: created. OURS: it was there already."""
-AT_ONCE: Final = 16
-"""Creates or deletes of one job under way at the same time."""
 PATIENCE: Final = 0.5
 """Seconds for which a refusal waits for the answers to the other creates before it is shown without them."""
 PASSING_TRIES: Final = 2
@@ -48,7 +47,7 @@ class Hands:
 
     async def delete(self, key: Key, deletes: Sequence[Delete]) -> None:
         """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
-        await at_once(self._delete(key, delete) for delete in deletes)
+        await gather_bounded(self._delete(key, delete) for delete in deletes)
 
     async def create(self, key: Key, job: Object, outcome: Outcome, tries: int, show: Show) -> Answers:
         """Every create is answered or has failed; none of that is raised.
@@ -84,7 +83,7 @@ class Hands:
 
         showing = asyncio.create_task(show_in_time())
         try:
-            answers = await at_once(one(create) for create in creates)
+            answers = await gather_bounded(one(create) for create in creates)
             async with writing:
                 # What is being written is written to its end: the next write goes on from its version.
                 showing.cancel()
@@ -191,17 +190,6 @@ class Hands:
 def may_pass(error: ApiError) -> bool:
     """Whether the same request may succeed in a moment: no answer, too busy, a conflict inside the server."""
     return error.code in {0, 409, 429} or error.code >= 500
-
-
-async def at_once(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results in order, at most AT_ONCE at the same time."""
-    turn = asyncio.Semaphore(AT_ONCE)
-
-    async def one(item: Awaitable[T]) -> T:
-        async with turn:
-            return await item
-
-    return list(await asyncio.gather(*(one(item) for item in work)))
 
 
 def _summed(results: Sequence[_Answer], creates: Sequence[Create], tries: int) -> Answers:

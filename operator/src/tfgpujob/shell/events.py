@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Event, Object
-from tfgpujob.shell.ports import ApiError, Objects
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import Objects
 
 logger = logging.getLogger(__name__)
 

@@ -7,20 +7,21 @@ watch from there, go on where a stream ended, list again when that is too long a
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from tfgpujob.core.snapshot import Kind, Object
-from tfgpujob.shell.ports import ApiError, Watchable
+from tfgpujob.kube.errors import EXPIRED, ApiError
+from tfgpujob.kube.interface import Watchable, WatchEvent
+from tfgpujob.kube.list_watch import Listed, list_watch
 from tfgpujob.shell.resync import SELECTORS, Resync
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.1
-"""Between two streams: something in between that ends each at once must not make this spin."""
+"""Between the beginnings of two streams."""
 Handle = Callable[[Kind, str | None, Object], None]
 """Called with the kind, the event's type (None for an object that was listed) and the object."""
 
@@ -36,32 +37,33 @@ class Follow:
         self._handle = handle
         self._kind = kind
         self._namespace = namespace
-        self._version = ""
 
     async def run(self, beat: Callable[[], None]) -> None:
         """Follow until cancelled, from the version of the last list on."""
-        self._version = self._resync.versions.get((self._kind, self._namespace), "")
-        while True:
-            beat()
-            try:
-                if not self._version:
-                    await self._resync.list(self._kind, self._namespace)
-                    self._version = self._resync.versions[self._kind, self._namespace]
-                await self._stream(beat)
-                await asyncio.sleep(PAUSE_SECONDS)
-            except ApiError as error:
-                if error.code == 410:
-                    self._version = ""
-                else:
-                    logger.warning("the watch broke off", extra={"kind": self._kind, "error": str(error)})
-                await asyncio.sleep(RETRY_SECONDS)
+        where = self._kind, self._namespace
 
-    async def _stream(self, beat: Callable[[], None]) -> None:
-        events = self._cluster.watch(
-            self._kind, self._namespace, selector=SELECTORS[self._kind], resource_version=self._version
+        async def list_all() -> Listed:
+            beat()
+            await self._resync.list(*where)
+            return (), self._resync.versions[where]
+
+        def watch(version: str) -> AsyncIterator[WatchEvent]:
+            beat()
+            return self._cluster.watch(*where, selector=SELECTORS[self._kind], resource_version=version)
+
+        events = list_watch(
+            list_all,
+            watch,
+            version=self._resync.versions.get(where, ""),
+            between_streams=PAUSE_SECONDS,
+            backoff=self._backoff,
         )
         async for event in events:
             beat()
             if event.type != "BOOKMARK":
                 self._handle(self._kind, event.type, event.object)
-            self._version = event.object["metadata"]["resourceVersion"]
+
+    def _backoff(self, error: ApiError) -> float:
+        if error.code != EXPIRED:
+            logger.warning("the watch broke off", extra={"kind": self._kind, "error": str(error)})
+        return RETRY_SECONDS

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from tfgpujob.core.snapshot import Object
-from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import Cluster
 
 logger = logging.getLogger(__name__)
 

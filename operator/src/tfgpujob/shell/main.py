@@ -17,17 +17,18 @@ import uvloop
 
 from tfgpujob.core.reconcile import announce, conclude, reconcile
 from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.errors import NoClusterError
+from tfgpujob.kube.interface import Cluster
 from tfgpujob.names import Condition
 from tfgpujob.shell import logs
 from tfgpujob.shell.ask import Ask, HttpAsk
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.follow import Follow
 from tfgpujob.shell.health import serving
-from tfgpujob.shell.kube import KubeCluster
 from tfgpujob.shell.leader import Elector
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.poll import Poll
-from tfgpujob.shell.ports import Cluster
 from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.settings import Settings, SettingsError, from_environment
@@ -218,7 +219,7 @@ def main() -> None:
         # takes a twentieth of the CPU time.
         gc.set_threshold(20_000)
         uvloop.run(operate(settings))
-    except SettingsError as error:
+    except (SettingsError, NoClusterError) as error:
         print(f"tfgpu-operator: {error}", file=sys.stderr)
         sys.exit(2)
     except TaskDiedError as error:

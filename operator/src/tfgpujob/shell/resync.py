@@ -9,7 +9,9 @@ from typing import Final
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
-from tfgpujob.shell.ports import ApiError, Cluster
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import Cluster, ListPage
+from tfgpujob.kube.list_watch import pages
 from tfgpujob.shell.store import Key, Known, Store
 
 logger = logging.getLogger(__name__)
@@ -84,18 +86,17 @@ class Resync:
         """Make the store true for one kind in one namespace (None: all). Raises ApiError."""
         before = {known.uid: known for known in self._store.known(kind, namespace)}
         nodes_before, nodes = self._store.nodes.known(), list[Object]()
-        token = ""
-        while True:
-            page = await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
+
+        async def fetch(token: str) -> ListPage:
+            return await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
+
+        async for page in pages(fetch):
             for obj in page.items:
                 before.pop(obj["metadata"]["uid"], None)
                 if kind is Kind.NODE:
                     nodes.append(obj)
                 else:
                     self._put(kind, obj)
-            token = page.token
-            if not token:
-                break
         self._drop(before)
         if kind is Kind.NODE:
             for key in self._store.jobs_on(self._store.nodes.listed(nodes, nodes_before, self._store.nodes_named())):

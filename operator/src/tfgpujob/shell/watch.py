@@ -17,8 +17,8 @@ import kopf
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind
+from tfgpujob.kube.interface import Credentials
 from tfgpujob.shell.follow import Handle
-from tfgpujob.shell.ports import Credentials
 from tfgpujob.shell.resync import PAGE
 
 LOGIN_SECONDS: Final = 1.0

@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol
 from tfgpujob import names
 from tfgpujob.core.records import trim_job, trim_pod
 from tfgpujob.core.snapshot import Conclusion, Config, Event, Kind, Object, Outcome, Refusal, Snapshot
-from tfgpujob.shell.carry import Answers, Hands, at_once
+from tfgpujob.kube.concurrency import gather_bounded
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import Objects
+from tfgpujob.shell.carry import Answers, Hands
 from tfgpujob.shell.events import Herald
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.ports import ApiError, Objects
 from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.store import Key, Store
 
@@ -196,7 +198,7 @@ class Worker:
             if not outcome.lookups:
                 return snapshot, outcome
             uid: str = snapshot.job["metadata"]["uid"]
-            gone = await at_once(self._look_up(key, uid, name) for name in outcome.lookups)
+            gone = await gather_bounded(self._look_up(key, uid, name) for name in outcome.lookups)
             absent |= {name for name in gone if name}
             looked_up |= {*outcome.lookups}
         raise _StaleError(f"pods keep changing: {', '.join(outcome.lookups)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from tfgpujob.cli.exits import CliError
+from tfgpujob.exits import CliError
 
 
 @click.command()

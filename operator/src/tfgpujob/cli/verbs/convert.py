@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.job_file import read_objects
 from tfgpujob.cli.output import Format, data
 from tfgpujob.convert import Conversion, Effect, convert, is_tfjob
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.job_file import read_objects
 from tfgpujob.names import Strategy
 from tfgpujob.units import counted
 

@@ -8,14 +8,15 @@ import click
 
 from tfgpujob import names
 from tfgpujob.api import gpus
-from tfgpujob.cli import offline, options
+from tfgpujob.cli import options
 from tfgpujob.cli.behaviour import sentences
-from tfgpujob.cli.job_file import JobFile, read_jobs
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
 from tfgpujob.core.acceptance import advice
 from tfgpujob.core.plan import Plan, replica_specs, resolve
 from tfgpujob.core.service import build_service
 from tfgpujob.core.snapshot import Object
+from tfgpujob.local import offline
+from tfgpujob.local.job_file import JobFile, read_jobs
 
 
 @click.command()

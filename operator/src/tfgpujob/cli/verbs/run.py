@@ -9,18 +9,18 @@ from pathlib import Path
 
 import click
 
-from tfgpujob.cli import offline, options
-from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.job_file import JobFile, read_job
-from tfgpujob.cli.local import plan as preflight
-from tfgpujob.cli.local.devices import is_cpu_build, share_out, visible_gpus
-from tfgpujob.cli.local.folder import RUNS, Folder, claim_of, shown
-from tfgpujob.cli.local.ports import Ports
-from tfgpujob.cli.local.screen import Screen
-from tfgpujob.cli.local.session import Session, new_job
-from tfgpujob.cli.local.translate import Here
+from tfgpujob.cli import options
+from tfgpujob.cli.screen import Screen
 from tfgpujob.core.plan import Plan
 from tfgpujob.core.snapshot import Object
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local import offline, preflight
+from tfgpujob.local.devices import is_cpu_build, share_out, visible_gpus
+from tfgpujob.local.folder import RUNS, Folder, claim_of, shown
+from tfgpujob.local.job_file import JobFile, read_job
+from tfgpujob.local.ports import Ports
+from tfgpujob.local.session import Session, new_job
+from tfgpujob.local.translate import Here
 from tfgpujob.names import Role
 
 

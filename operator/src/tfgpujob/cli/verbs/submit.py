@@ -13,11 +13,11 @@ from click.core import ParameterSource
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.cluster import cluster_options, connected
-from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.job_file import read_jobs
 from tfgpujob.cli.output import Format, data
 from tfgpujob.client import job_of_file
 from tfgpujob.core.snapshot import Object
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.job_file import read_jobs
 from tfgpujob.names import Strategy
 
 _FOR_BOTH = {"file", "dry_run", "context", "namespace"}

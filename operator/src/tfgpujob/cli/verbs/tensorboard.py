@@ -12,10 +12,10 @@ from typing import NoReturn
 import click
 
 from tfgpujob.cli.cluster import cluster_options, connected, job_name
-from tfgpujob.cli.exits import CliError, Exit
-from tfgpujob.cli.local.folder import RUNS, Folder, claim_of
 from tfgpujob.cli.output import Progress
 from tfgpujob.client.viewer import PORT
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.folder import RUNS, Folder, claim_of
 
 
 @click.command()

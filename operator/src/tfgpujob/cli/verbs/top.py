@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_argument
-from tfgpujob.cli.exits import CliError
 from tfgpujob.cli.output import Format, printable, size, table
 from tfgpujob.cli.rows import show
 from tfgpujob.client import ApiError, Client, Job, ReplicaUsage, Usage
-from tfgpujob.client.errors import is_passing
 from tfgpujob.core.report import Report
+from tfgpujob.exits import CliError
+from tfgpujob.kube.errors import is_transient
 
 _HEADERS = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY", "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY")
 
@@ -37,7 +37,7 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
         try:
             shown = client.usage(name) if name is not None else client.list(all_namespaces=all_namespaces)
         except ApiError as error:
-            if not (seen and is_passing(error)):
+            if not (seen and is_transient(error)):
                 raise
             # What was seen last stays.
             click.echo(f"not known now: {printable(' '.join(error.message.split()))}", err=True)

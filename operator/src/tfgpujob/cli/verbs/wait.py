@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
-from tfgpujob.cli.exits import Exit
 from tfgpujob.client import Client
+from tfgpujob.exits import Exit
 from tfgpujob.names import Condition
 
 

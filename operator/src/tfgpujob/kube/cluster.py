@@ -1,0 +1,96 @@
+"""The operator's requests to the API server: `interface.Cluster` over HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.kube import paths
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.interface import ListPage, WatchEvent
+
+LIST_SECONDS: Final = 60.0
+
+_STRICT_FROM: Final = (1, 27)
+"""The first version that certainly validates fields strictly when asked to."""
+
+
+class KubeCluster(Connection):
+    """`Cluster` and `Watchable` of `interface`, on a real API server."""
+
+    _drops_fields: bool | None = None
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        return await self.send("GET", paths.of_kind(kind, namespace, name))
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+    ) -> ListPage:
+        query = {"limit": str(limit)}
+        if selector:
+            query["labelSelector"] = selector
+        if token:
+            query["continue"] = token
+        page = await self.send("GET", paths.of_kind(kind, namespace), query=query, seconds=LIST_SECONDS)
+        return ListPage.of(page)
+
+    async def watch(
+        self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        query = {"resourceVersion": resource_version, **({"labelSelector": selector} if selector else {})}
+        async for event in self.watch_at(paths.of_kind(kind, namespace), query):
+            yield event
+
+    async def drops_fields(self) -> bool:
+        if self._drops_fields is None:
+            version = await self.send("GET", "/version")
+            major, minor = (int(re.sub(r"\D.*", "", str(version.get(part, ""))) or 0) for part in ("major", "minor"))
+            self._drops_fields = (major, minor) < _STRICT_FROM
+        return self._drops_fields
+
+    async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        # A server too old to know the parameter ignores it.
+        query = {"fieldValidation": "Strict"} if kind is Kind.POD else None
+        return await self.send("POST", paths.of_kind(kind, namespace), query=query, body=body)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        preconditions = {"uid": uid}
+        if resource_version:
+            preconditions["resourceVersion"] = resource_version
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": preconditions,
+            "propagationPolicy": "Background",
+        }
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        await self.send("DELETE", paths.of_kind(kind, namespace, name), body=options)
+
+    async def replace_status(self, job: Object) -> Object:
+        metadata = job["metadata"]
+        path = paths.of_kind(Kind.JOB, metadata["namespace"], metadata["name"])
+        return await self.send("PUT", f"{path}/status", body=job)
+
+    async def create_event(self, namespace: str, body: Object) -> None:
+        await self.send("POST", paths.events(namespace), body=body)
+
+    async def get_lease(self, namespace: str, name: str) -> Object:
+        return await self.send("GET", paths.leases(namespace, name))
+
+    async def create_lease(self, namespace: str, body: Object) -> Object:
+        return await self.send("POST", paths.leases(namespace), body=body)
+
+    async def replace_lease(self, namespace: str, body: Object) -> Object:
+        return await self.send("PUT", paths.leases(namespace, body["metadata"]["name"]), body=body)

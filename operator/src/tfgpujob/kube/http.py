@@ -1,0 +1,15 @@
+"""Reading the body of an answer that a user's code may have written."""
+
+from __future__ import annotations
+
+import aiohttp
+
+
+async def read_at_most(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
+    """All of a short body; of a long one enough to see that it is too long."""
+    payload = b""
+    async for chunk in content.iter_any():
+        payload += chunk
+        if len(payload) > max_bytes:
+            break
+    return payload

@@ -1,0 +1,110 @@
+"""The API server as the operator uses it. `cluster.py` is the real one; the tests have one in memory, and a job that
+runs without a cluster has processes on one machine (local/).
+
+Every call is one request. Nothing is retried here: the workqueue retries whole reconciliations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from tfgpujob.core.snapshot import Kind, Object
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page of a list: `token` continues it, empty on the last page."""
+
+    items: Sequence[Object]
+    resource_version: str
+    token: str
+
+    @classmethod
+    def of(cls, answer: Object) -> Self:
+        """From the list object that the API server answers."""
+        metadata = answer.get("metadata") or {}
+        return cls(answer.get("items") or (), metadata.get("resourceVersion", ""), metadata.get("continue") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object. A hint: it may be late, repeated or missing."""
+
+    type: str
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to reach the API server and log in, for a second client of the same process."""
+
+    server: str
+    ca_path: str | None = None
+    insecure: bool = False
+    certificate_path: str | None = None
+    private_key_path: str | None = None
+    scheme: str | None = None
+    token: str | None = None
+
+
+class Objects(Protocol):
+    """Reads and writes of single objects: all that bringing a job to what the core says takes. Raises ApiError."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """404 → ApiError(code=404)."""
+
+    async def drops_fields(self) -> bool:
+        """Whether this server leaves fields that it does not know out of a pod without a word: before 1.27.
+
+        Asked of it once.
+        """
+
+    async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        """Pods are created with strict field validation where the server knows it."""
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Background propagation. The uid is a precondition: another object of that name gives 409."""
+
+    async def replace_status(self, job: Object) -> Object:
+        """PUT on /status; metadata.resourceVersion is required, a stale one gives 409."""
+
+    async def create_event(self, namespace: str, body: Object) -> None: ...
+
+
+class Cluster(Objects, Protocol):
+    """All that the operator asks of the API server: single objects, chunked lists and its Lease. Raises ApiError."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+    ) -> ListPage:
+        """`namespace` None lists the whole cluster; a token that is too old raises ApiError(code=410)."""
+
+    async def get_lease(self, namespace: str, name: str) -> Object: ...
+
+    async def create_lease(self, namespace: str, body: Object) -> Object: ...
+
+    async def replace_lease(self, namespace: str, body: Object) -> Object:
+        """PUT; a stale metadata.resourceVersion gives 409."""
+
+
+class Watchable(Protocol):
+    """An API server whose changes can be followed."""
+
+    def watch(
+        self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes after this version, until the stream ends or falls silent, which is no error.
+
+        Raises ApiError; code 410 when the version is too old: list again.
+        """

@@ -1,0 +1,175 @@
+"""How this process finds its API server and who it is there. The only file that imports the Kubernetes client.
+
+What is used of the client is how it finds the cluster, logs in and sets up TLS. Tokens, plugins' logins and
+certificates expire, and whoever follows a job asks for days: a login that is refused is made anew, from the same files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+
+from tfgpujob.kube.errors import NoClusterError
+from tfgpujob.kube.interface import Credentials
+from tfgpujob.kube.proxy import proxy_of
+
+RENEW_SECONDS: Final = 10.0
+"""A login that is refused is not made anew more often: a plugin may ask a person, or a server far away."""
+_HOW: Final = "set KUBECONFIG to the file that leads to your cluster, or run in a pod with a token"
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_Load = Callable[[], Awaitable[tuple[Configuration, str]]]
+
+
+class Login:
+    """Where the API server is, and what is shown to it."""
+
+    def __init__(self, configuration: Configuration, namespace: str, load: _Load) -> None:
+        """`load` makes the configuration anew. Inside a running event loop."""
+        self.namespace = namespace
+        """The namespace that the kubeconfig's context names, or that this pod is in."""
+        self.server = str(configuration.host).rstrip("/")
+        self._load = load
+        self._use(configuration)
+        self._clock = asyncio.get_running_loop().time
+        self._renewed_at = self._clock()
+        self._turn = asyncio.Lock()
+        self.number = 0
+        """Of the login: grows when it is made anew."""
+
+    @classmethod
+    async def find(cls, context: str | None = None) -> Self:
+        """The cluster that $KUBECONFIG names, else the one this pod runs in, else ~/.kube/config.
+
+        `context` is one of the kubeconfig's, in place of its current one. Raises NoClusterError when nothing leads
+        anywhere.
+        """
+        file = os.environ.get("KUBECONFIG") or None
+        load = _in_cluster if context is None and _is_in_cluster() else lambda: _of_kubeconfig(file, context)
+        try:
+            return cls(*await load(), load)
+        except TypeError as error:
+            # The client takes any YAML for its own.
+            raise NoClusterError(f"no cluster: {file or '~/.kube/config'} is no kubeconfig; {_HOW}") from error
+        except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
+            raise NoClusterError(f"no cluster: {_why(file) or ' '.join(str(error).split())}; {_HOW}") from error
+
+    async def authorization(self) -> str | None:
+        """The header that says who asks."""
+        # Also runs the client's hook that reads a rotated ServiceAccount token again.
+        header: str | None = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return header
+
+    async def renew(self, number: int) -> bool:
+        """After this login was refused: whether there is another one by now."""
+        async with self._turn:
+            if number != self.number:
+                return True
+            if self._clock() - self._renewed_at < RENEW_SECONDS:
+                return False
+            self._renewed_at = self._clock()
+            try:
+                configuration, _ = await self._load()
+                self._use(configuration)
+            except (kube_config.ConfigException, OSError, yaml.YAMLError, TypeError, NoClusterError):
+                # A file that is just being written, or a plugin that can't log in now: the refusal says what matters.
+                return False
+            self.number += 1
+            return True
+
+    async def credentials(self) -> Credentials:
+        """How to reach the same server with another client, which asks when its login was refused."""
+        await self.renew(self.number)
+        header = await self.authorization()
+        scheme, _, token = (header or "").partition(" ")
+        found = self._configuration
+        return Credentials(
+            server=self.server,
+            ca_path=found.ssl_ca_cert,
+            insecure=not found.verify_ssl,
+            certificate_path=found.cert_file,
+            private_key_path=found.key_file,
+            scheme=scheme.capitalize() or None,
+            token=token or None,
+        )
+
+    def _use(self, configuration: Configuration) -> None:
+        self.tls: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+        self.tls_server_name: str | None = configuration.tls_server_name
+        self.proxy: str | None = configuration.proxy
+        self.proxy_headers: Any = configuration.proxy_headers
+        self._configuration = configuration
+
+
+def _is_in_cluster() -> bool:
+    return not os.environ.get("KUBECONFIG") and (_SERVICE_ACCOUNT / "token").exists()
+
+
+async def _in_cluster() -> tuple[Configuration, str]:
+    configuration = Configuration()
+    kube_config.load_incluster_config(client_configuration=configuration)
+    return configuration, (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+
+
+async def _of_kubeconfig(file: str | None, context: str | None) -> tuple[Configuration, str]:
+    configuration = Configuration()
+    with _errors_of_login() as errors:
+        login = await kube_config.load_kube_config(
+            config_file=file, context=context, client_configuration=configuration, persist_config=False
+        )
+    contexts, current = kube_config.list_kube_config_contexts(config_file=file)
+    if errors and not configuration.api_key and not configuration.cert_file:
+        raise NoClusterError(f"no login to the cluster: {'; '.join(errors)}")
+    _keep_fresh(configuration, login)
+    if configuration.proxy is None:
+        configuration.proxy = proxy_of(str(configuration.host), os.environ)
+    used = next((c for c in contexts if c["name"] == context), current)
+    return configuration, used["context"].get("namespace") or "default"
+
+
+@contextmanager
+def _errors_of_login() -> Iterator[list[str]]:
+    """What the client only logs: a plugin that can't log in, after which it would ask as nobody."""
+    told: list[str] = []
+    heard = logging.Handler(logging.ERROR)
+    heard.emit = lambda record: told.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
+    logger = logging.getLogger("kubernetes")
+    logger.addHandler(heard)
+    try:
+        yield told
+    finally:
+        logger.removeHandler(heard)
+
+
+def _keep_fresh(configuration: Configuration, login: Any) -> None:
+    """A plugin says for how long its token is good, which may be minutes: it is renewed before it is refused."""
+    if not hasattr(login, "exec_plugin_expiry"):
+        return
+    turn = asyncio.Lock()
+
+    async def renew(configuration: Configuration) -> None:
+        async with turn:
+            # Runs the plugin only if the token has nearly expired.
+            await login.load_from_exec_plugin()
+        configuration.api_key["BearerToken"] = login.token
+
+    configuration.refresh_api_key_hook = renew
+
+
+def _why(file: str | None) -> str:
+    """Why there is no kubeconfig to read; empty when there is one."""
+    if file is None:
+        return (
+            "" if (Path.home() / ".kube/config").exists() else "KUBECONFIG is not set, and there is no ~/.kube/config"
+        )
+    return "" if any(Path(part).exists() for part in file.split(os.pathsep)) else f"there is no {file}"

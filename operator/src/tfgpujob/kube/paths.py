@@ -1,0 +1,65 @@
+"""Where objects are in the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tfgpujob import names
+from tfgpujob.core.snapshot import Kind
+from tfgpujob.kube.errors import InvalidNameError
+
+_CORE: Final = "/api/v1"
+_COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.JOB: (f"/apis/{names.API_VERSION}", names.PLURAL),
+    Kind.POD: (_CORE, "pods"),
+    Kind.SERVICE: (_CORE, "services"),
+    Kind.NODE: (_CORE, "nodes"),
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
+
+
+def of_kind(kind: Kind, namespace: str | None, name: str = "") -> str:
+    """A collection of a namespace, or of the whole cluster if None; or the object of this name in it."""
+    return _path(*_COLLECTIONS[kind], namespace, name)
+
+
+def events(namespace: str) -> str:
+    return _path(_CORE, "events", namespace)
+
+
+def leases(namespace: str, name: str = "") -> str:
+    return _path("/apis/coordination.k8s.io/v1", "leases", namespace, name)
+
+
+def _path(prefix: str, plural: str, namespace: str | None, name: str = "") -> str:
+    where = f"{prefix}/namespaces/{namespace}/{plural}" if namespace is not None else f"{prefix}/{plural}"
+    return f"{where}/{name}" if name else where
+
+
+# What a person names: one that would lead elsewhere is refused before anything is asked.
+
+
+def jobs(namespace: str | None) -> str:
+    """Those of a namespace, or of the whole cluster."""
+    return of_kind(Kind.JOB, None if namespace is None else checked(namespace))
+
+
+def job(namespace: str, name: str) -> str:
+    return of_kind(Kind.JOB, checked(namespace), checked(name))
+
+
+def core(namespace: str, plural: str) -> str:
+    """Objects of Kubernetes' own: pods, events, configmaps."""
+    return _path(_CORE, plural, checked(namespace))
+
+
+def checked(name: object) -> str:
+    """The name itself, which YAML may have made a number.
+
+    Raises InvalidNameError: without a name, `delete` would delete all jobs that there are.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise InvalidNameError(f"{name!r} is no name")

@@ -1,0 +1,117 @@
+"""The folder of a run: what the trainer writes, the logs, and the job's status, from which the run can go on.
+
+A claim is a folder beside it, one for all jobs that name it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tfgpujob.core.snapshot import Object
+from tfgpujob.exits import CliError
+
+RUNS: Final = Path("runs")
+"""Where the folders of runs are, if nobody says otherwise."""
+
+CLAIMS: Final = "claims"
+"""Beside them."""
+
+
+class Folder:
+    """`output` has checkpoints/, model.keras and run.json, or predictions/; `logs` a file a replica; `scratch` is ours.
+
+    `output` is `path` itself, unless the job names a claim. Raises CliError for a path that claims are in.
+    """
+
+    def __init__(self, path: Path, claim: str | None = None, *, predicts: bool = False) -> None:
+        if path.name == CLAIMS:
+            raise CliError(f"{path}: the claims of all runs are in it", "choose another folder with --dir")
+        self.path = path
+        self.output = path if claim is None else path.parent / CLAIMS / claim
+        self._written = self.output / ("predictions" if predicts else "checkpoints")
+        self._predicts = predicts
+        self.logs = path / "logs"
+        self.scratch = path / ".tfgpu"
+        self._state = self.scratch / "job.json"
+        self._lock: IO[str] | None = None
+
+    def open(self) -> None:
+        """Make it, for this process alone. Raises CliError when another one runs a job in it."""
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+            self.output.mkdir(parents=True, exist_ok=True)
+            self.scratch.mkdir(exist_ok=True)
+            self._lock = (self.scratch / "lock").open("w")
+        except OSError as error:
+            raise CliError(f"{self.path}: {error.strerror}", "choose another folder with --dir") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CliError(
+                f"{self.path}: another tfgpu runs a job there", "wait for it, or choose another folder with --dir"
+            ) from error
+
+    def holds_a_run(self) -> bool:
+        """Whether a trainer that is started here would go on with an older run."""
+        return self._state.exists() or self._written.exists()
+
+    def set_aside(self) -> Sequence[Path]:
+        """Rename what an older run has written, so that a new one can have the names; nothing is deleted.
+
+        Of a claim that is all, or for a job that predicts the predictions alone: the model in it is another job's.
+        """
+        own = [self.path]
+        if self.output != self.path and self._written.exists():
+            own.append(self._written if self._predicts else self.output)
+        return [_renamed(path) for path in own]
+
+    def job(self) -> Object | None:
+        """The job as it was last written, with its status; None if there is none."""
+        try:
+            found: dict[str, Any] = json.loads(self._state.read_text())
+        except (OSError, ValueError):
+            return None
+        return found
+
+    def keep(self, job: Object) -> None:
+        """Write the job, so that a run that is killed can go on. Raises OSError, and what was kept before stays."""
+        temporary = self._state.with_suffix(".new")
+        try:
+            temporary.write_text(json.dumps(job, indent=1))
+            temporary.replace(self._state)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def last_step(self) -> int | None:
+        """The step of the newest checkpoint; None if there is none."""
+        steps = [int(path.parent.name.removeprefix("step-")) for path in self.output.glob("checkpoints/step-*/COMMIT")]
+        return max(steps, default=None)
+
+    def shown(self) -> str:
+        """The path as a person would type it."""
+        return shown(self.path)
+
+
+def claim_of(job: Object) -> str | None:
+    """The claim that the job's output goes to."""
+    trainer = (job.get("spec") or {}).get("trainer") or {}
+    claim: str | None = (trainer.get("output") or {}).get("claim")
+    return claim
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _renamed(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return path.rename(aside)

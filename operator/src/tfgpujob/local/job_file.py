@@ -1,0 +1,114 @@
+"""A file of Kubernetes objects, as `kubectl apply -f` takes it, and the TFGPUJobs in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.snapshot import Object
+from tfgpujob.exits import CliError, Exit
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A job that the operator would accept."""
+
+    job: Object
+    """The TFGPUJob as written, with metadata.namespace."""
+    spec: JobSpec
+    others: tuple[Object, ...]
+    """The other objects of the file: claims, ConfigMaps."""
+
+
+def read_objects(file: str) -> tuple[Object, ...]:
+    """Every object in the file, the items of a List in its place; `-` is standard input. Raises CliError."""
+    if file.endswith(".py"):
+        made = Path(file).with_suffix(".yaml")
+        fix = f"make a job of it: tfgpu submit {file} --workers 2 --batch 128 --dry-run > {made}"
+        raise CliError(f"{file} is a Python file", fix)
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CliError(f"{file} is no YAML: {_said(error)}", "correct it") from error
+    return tuple(obj for document in documents for obj in _flat(document, file))
+
+
+def _said(error: UnicodeDecodeError | yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _flat(obj: Any, file: str) -> Iterator[Object]:
+    """A List, as `kubectl get -o yaml` prints it, is its items."""
+    if not isinstance(obj, dict):
+        raise CliError(f"{file} holds {obj!r:.60}", "each document, or item of a List, must be a Kubernetes object")
+    if str(obj.get("kind", "")).endswith("List") and isinstance(obj.get("items"), list):
+        for item in obj["items"]:
+            yield from _flat(item, file)
+    else:
+        yield obj
+
+
+def read_jobs(file: str, namespace: str = "default") -> tuple[JobFile, ...]:
+    """The TFGPUJobs of the file, at least one, checked as the operator checks them.
+
+    Host access passes: whether it is allowed, the operator's settings say. Raises CliError with every problem.
+    """
+    objects = read_objects(file)
+    jobs = [obj for obj in objects if obj.get("kind") == names.KIND]
+    if not jobs:
+        kinds = ", ".join(str(obj.get("kind") or "an object without a kind") for obj in objects) or "nothing"
+        convert = f"convert it first: tfgpu convert {file}" if "TFJob" in kinds else ""
+        raise CliError(f"{file} holds {kinds}", convert or f"it must hold a {names.KIND}")
+    others = tuple(obj for obj in objects if obj.get("kind") != names.KIND)
+    found: list[JobFile] = []
+    problems: list[str] = []
+    for job in jobs:
+        complete = _with_namespace(job, namespace)
+        spec = _spec(complete)
+        if isinstance(spec, JobSpec):
+            found.append(JobFile(complete, spec, others))
+        else:
+            which = f"{file}: {_name(job)}: " if len(jobs) > 1 else f"{file}: "
+            problems += [f"{which}{problem}" for problem in spec]
+    if problems:
+        raise CliError("\n".join(problems))
+    return tuple(found)
+
+
+def read_job(file: str, namespace: str = "default") -> JobFile:
+    """The one TFGPUJob of the file. Raises CliError as `read_jobs`, and if there are several."""
+    found = read_jobs(file, namespace)
+    if len(found) > 1:
+        several = ", ".join(job_file.job["metadata"]["name"] for job_file in found)
+        raise CliError(f"{file} holds {len(found)} jobs: {several}", "give each a file of its own")
+    return found[0]
+
+
+def _with_namespace(job: Object, namespace: str) -> Object:
+    metadata = job.get("metadata")
+    return {**job, "metadata": {"namespace": namespace, **metadata}} if isinstance(metadata, dict) else job
+
+
+def _spec(job: Object) -> JobSpec | tuple[str, ...]:
+    """The spec, or what is wrong with the job."""
+    if job.get("apiVersion") != names.API_VERSION:
+        return (f"apiVersion: is {job.get('apiVersion')!r}; write {names.API_VERSION}",)
+    spec = parse_job(job, allow_host=True)
+    return spec if isinstance(spec, JobSpec) else tuple(map(str, spec))
+
+
+def _name(job: Object) -> str:
+    metadata = job.get("metadata")
+    return str((metadata if isinstance(metadata, dict) else {}).get("name", "a job without a name"))

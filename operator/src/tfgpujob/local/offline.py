@@ -1,0 +1,43 @@
+"""What the operator would make of a job, worked out where there is no operator."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from tfgpujob import __version__, names
+from tfgpujob.core.plan import Plan
+from tfgpujob.core.pods import Replica, build_pod
+from tfgpujob.core.snapshot import Config, Object
+from tfgpujob.local.job_file import JobFile
+
+CONFIG: Final = Config(
+    operator_image="tfgpujob-operator", trainer_image="tfgpujob-trainer", operator_version=__version__
+)
+"""An operator's settings. Its images have other names in each cluster; here these stand for them."""
+
+UNKNOWN_UID: Final = "given-by-the-cluster"
+
+
+def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
+    """Every pod of the first attempt, in the order of the plan."""
+    job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
+    return tuple(build_pod(job, file.spec, plan, Replica(role, index, 1)) for role, index in plan.pods())
+
+
+def variable(pod: Object, name: str) -> str | None:
+    """An environment variable of the `tensorflow` container; None if it has none of that name."""
+    container = next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER)
+    return next((v.get("value") for v in container["env"] if v["name"] == name), None)
+
+
+def own_address(pod: Object) -> str | None:
+    """host:port at which the pod's first task listens; None where the strategy has no TF_CONFIG."""
+    text = variable(pod, "TF_CONFIG")
+    if text is None:
+        return None
+    config: dict[str, Any] = json.loads(text)
+    role, index = config["task"]["type"], config["task"]["index"]
+    tasks = config["cluster"][role]
+    address: str = tasks[str(index)] if isinstance(tasks, dict) else tasks[index]
+    return address

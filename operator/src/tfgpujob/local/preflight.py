@@ -1,0 +1,129 @@
+"""Before anything starts: what stands in the way of a job here, and which of its wishes only a cluster can grant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec
+from tfgpujob.core.plan import Plan, replica_specs, resolve
+from tfgpujob.core.snapshot import Object
+from tfgpujob.exits import CliError
+from tfgpujob.local.job_file import JobFile
+from tfgpujob.local.offline import CONFIG
+
+_INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
+_ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "ttl_seconds_after_finished")
+_CONTAINER_FIELDS: Final = {"name", "image", "env", "command", "args"}
+
+
+def check(file: JobFile, code: Path, command: Sequence[str]) -> Plan:
+    """The plan of the first attempt. Raises CliError for a job that can't run here; imports no TensorFlow."""
+    spec = file.spec
+    if spec.run_policy.suspend:
+        raise CliError("spec.runPolicy.suspend: is true, so nothing would run", "remove it")
+    if spec.run_policy.managed_by not in {None, names.CONTROLLER}:
+        raise CliError(f"spec.runPolicy.managedBy: {spec.run_policy.managed_by} is another controller", "remove it")
+    if spec.trainer is None:
+        _check_command(spec, command)
+    elif command:
+        raise CliError("spec.trainer and a command after -- are given together", "keep one of them")
+    else:
+        _check_trainer(spec.trainer.entrypoint, code)
+    return resolve(spec, CONFIG)
+
+
+def _check_trainer(entrypoint: str, code: Path) -> None:
+    if find_spec("tfgpujob_trainer") is None or find_spec("tensorflow") is None:
+        raise CliError("a local run needs the trainer and TensorFlow, which are not installed here", _INSTALL)
+    is_file = "/" in entrypoint or entrypoint.endswith(".py")
+    if is_file and not (code / entrypoint).is_file():
+        raise CliError(
+            f"spec.trainer.entrypoint: there is no file {code / entrypoint}",
+            "name its folder with --code, or correct it",
+        )
+
+
+def _check_command(spec: JobSpec, command: Sequence[str]) -> None:
+    for role, replica in replica_specs(spec).items():
+        if not command and not _container(replica.template).get("command"):
+            raise CliError(
+                f"spec.replicaSpecs.{role} runs its image's own command, which is not known here",
+                "add the command after --, such as: tfgpu run JOB.YAML --local -- python train.py",
+            )
+
+
+def code_folder(file: JobFile, given: Path | None, beside: Path, scratch: Path) -> Path:
+    """What stands for /code: `given` by --code, else the ConfigMap if it is in the file too, else `beside` the file."""
+    if given is not None:
+        return given
+    config_map = code_in(file)
+    if config_map is None:
+        return beside
+    folder = scratch / "code"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (config_map.get("data") or {}).items():
+        (folder / Path(name).name).write_text(text)
+    return folder
+
+
+def code_in(file: JobFile) -> Object | None:
+    """The ConfigMap with the job's code, if it is in the file too."""
+    code = file.spec.trainer.code if file.spec.trainer else None
+    wanted = ("ConfigMap", code.config_map.name if code and code.config_map else None)
+    return next((obj for obj in file.others if _kind_and_name(obj) == wanted), None)
+
+
+def ignored(file: JobFile, code: Path | None) -> Iterator[str]:
+    """One line for each wish that means nothing without a cluster, and what happens instead.
+
+    `code`: the folder that stands for /code; None if that is made of what is in the file.
+    """
+    spec = file.spec
+    images = any(_container(replica.template).get("image") for replica in replica_specs(spec).values())
+    if spec.image or images:
+        yield "image (this Python runs)"
+    if spec.trainer and spec.trainer.code and code:
+        yield f"spec.trainer.code (the files in {code} are used)"
+    for role, replica in replica_specs(spec).items():
+        fields = sorted(_template_fields(replica.template))
+        if fields:
+            yield f"spec.replicaSpecs.{role}.template: {', '.join(fields)}"
+    for field in _ONLY_IN_A_CLUSTER:
+        if getattr(spec.run_policy, field) is not None:
+            yield f"spec.runPolicy.{type(spec.run_policy).model_fields[field].alias}"
+    used = {("PersistentVolumeClaim", spec.trainer.output.claim if spec.trainer else None)}
+    if code is None and (config_map := code_in(file)):
+        used.add(_kind_and_name(config_map))
+    found = [_kind_and_name(obj) for obj in file.others]
+    others = [f"{kind} {name}" for kind, name in found if (kind, name) not in used]
+    if others:
+        yield f"other objects in the file: {', '.join(others)}"
+
+
+def _kind_and_name(obj: Object) -> tuple[Any, Any]:
+    return obj.get("kind"), (obj.get("metadata") or {}).get("name")
+
+
+def _container(template: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    for container in ((template or {}).get("spec") or {}).get("containers") or ():
+        if container.get("name") == names.CONTAINER:
+            found: Mapping[str, Any] = container
+            return found
+    return {}
+
+
+def _template_fields(template: Mapping[str, Any] | None) -> Iterator[str]:
+    spec = (template or {}).get("spec") or {}
+    yield from (field for field in spec if field not in {"containers", "terminationGracePeriodSeconds"})
+    for container in spec.get("containers") or ():
+        if container.get("name") != names.CONTAINER:
+            yield f"container {container.get('name')}"
+            continue
+        yield from (field for field in container if field not in _CONTAINER_FIELDS)
+        for variable in container.get("env") or ():
+            if "value" not in variable:
+                yield f"env {variable.get('name')} (your shell's value is taken)"

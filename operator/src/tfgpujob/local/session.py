@@ -1,0 +1,280 @@
+"""A job from its start to its end on this machine: the operator's worker, its signals, and what to say at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import re
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tfgpujob import names
+from tfgpujob.api import RunPolicy
+from tfgpujob.core.conditions import is_true
+from tfgpujob.core.diagnosis import ACTIONS, Diagnosis
+from tfgpujob.core.draft import Draft, moment
+from tfgpujob.core.reconcile import announce, conclude, reconcile
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.cluster import LocalCluster
+from tfgpujob.local.folder import Folder, shown
+from tfgpujob.local.offline import CONFIG
+from tfgpujob.local.translate import Here, launch
+from tfgpujob.names import Condition, Reason
+from tfgpujob.shell.events import Herald
+from tfgpujob.shell.logs import TextFormatter
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.queue import Queue
+from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.worker import Core, Worker
+from tfgpujob.units import duration
+
+_LEFTOVERS_SECONDS: Final = 10.0
+"""What still runs when the job is finished has nothing left to save."""
+_FIRST_REVISION: Final = "1"
+_HERE: Final = {
+    ACTIONS[Diagnosis.EXCEPTION]: "correct the program",
+    ACTIONS[Diagnosis.BAD_CONFIG]: "correct spec.trainer as the message says",
+}
+"""What to do in place of an action that speaks of pods and new jobs."""
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
+"""How Python begins the last word on an exception."""
+
+
+def new_job(job: Object, before: Object | None) -> Object:
+    """The job as an API server would give it: a new one, or the next generation of one that has not finished."""
+    metadata = {**job["metadata"], "uid": str(uuid.uuid4()), "generation": 1, "resourceVersion": _FIRST_REVISION}
+    if before is None or is_true(before, Condition.FINISHED):
+        return {**job, "metadata": metadata}
+    kept = before["metadata"]
+    metadata |= {"uid": kept["uid"], "generation": kept["generation"] + 1, "resourceVersion": kept["resourceVersion"]}
+    # Also when it was killed: its replicas died with it, and what follows is a resumption, perhaps of an edited job.
+    draft = Draft(before, _now())
+    draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, "tfgpu was ended.")
+    return {**job, "metadata": metadata, "status": draft.done()}
+
+
+class Screen(Protocol):
+    """Where a person follows the run."""
+
+    def said(self, replica: str, line: str) -> None:
+        """A line of a replica's output."""
+
+    def say(self, text: str, colour: str | None = None) -> None:
+        """A line of our own."""
+
+    def close(self) -> None:
+        """No more progress."""
+
+
+class Session:
+    """Runs one job. `again` is the command that goes on with it."""
+
+    def __init__(self, job: Object, here: Here, screen: Screen, again: str) -> None:
+        self._folder: Folder = here.folder
+        self._screen, self._again = screen, again
+        self._key = Key(job["metadata"]["namespace"], job["metadata"]["name"])
+        self._store, self._queue = Store(), Queue(random.random)
+        self._something = asyncio.Event()
+        self._signals: list[signal.Signals] = []
+        self._cluster = LocalCluster(
+            job,
+            launch=lambda pod: launch(pod, here),
+            changed=self._changed,
+            gone=self._gone,
+            on_line=lambda pod, line: screen.said(replica_of(pod), line),
+            on_event=self._on_event,
+            on_trouble=lambda text: screen.say(text, "yellow"),
+        )
+        self._unkept = False
+        """The job could not be written to the folder when it changed last."""
+
+    async def run(self) -> Exit:
+        """To the end of the job, or until it is stopped and has saved. Raises CliError if it fails."""
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._log_to_file()
+        self._changed(Kind.JOB, self._cluster.job)
+        herald = Herald(self._cluster, _now)
+        core = Core(reconcile, announce, conclude, CONFIG)
+        worker = Worker(self._cluster, self._store, self._queue, core=core, now=_now, herald=herald, metrics=Metrics())
+        working = [asyncio.create_task(work()) for work in (worker.run, herald.run)]
+        try:
+            await self._settled()
+        finally:
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
+            self._cluster.kill()
+            self._screen.close()
+        return self._end(time.monotonic() - began)
+
+    async def _settled(self) -> None:
+        """The job is finished or stopped, and no process is left."""
+        while not (finished := is_true(self._cluster.job, Condition.FINISHED)) and not self._has_stopped():
+            await self._next()
+        if finished:
+            for process in self._cluster.processes.values():
+                process.stop()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEFTOVERS_SECONDS):
+                    while self._cluster.processes:
+                        await self._next()
+
+    def _has_stopped(self) -> bool:
+        # A run that is resumed is Suspended too, until its first look.
+        stopping = self._signals and is_true(self._cluster.job, Condition.SUSPENDED)
+        return bool(stopping or len(self._signals) > 1) and not self._cluster.processes
+
+    async def _next(self) -> None:
+        self._something.clear()
+        await self._something.wait()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals.append(number)
+        self._something.set()
+        if len(self._signals) > 1:
+            self._cluster.kill()
+            return
+        self._screen.close()
+        self._screen.say("stopping: saving a checkpoint (^C again: end at once, without saving)", "yellow")
+        # What a person would do in a cluster, so the order in which replicas stop is the core's.
+        self._cluster.edit(lambda spec: spec.update(runPolicy={**spec.get("runPolicy", {}), "suspend": True}))
+
+    def _changed(self, kind: Kind, obj: Object) -> None:
+        if kind is Kind.JOB:
+            self._keep(obj)
+        self._store.put(kind, obj)
+        self._wake()
+
+    def _keep(self, job: Object) -> None:
+        """A disk that is full ends nothing: the job goes on from memory, and is kept with its next change."""
+        try:
+            self._folder.keep(job)
+        except OSError as error:
+            if not self._unkept:
+                what = "what the run has come to is not written down, so --resume would go on from before"
+                self._screen.say(f"{self._folder.shown()}: {error.strerror}; {what}", "yellow")
+            self._unkept = True
+        else:
+            self._unkept = False
+
+    def _on_event(self, event: Object) -> None:
+        """What the operator would tell as an event, if something is wrong; and when it starts again."""
+        if event["type"] == "Warning" and not is_true(self._cluster.job, Condition.FINISHED):
+            self._screen.say(f"{event['message']}{when_again(self._cluster.job, _now())}", "yellow")
+
+    def _gone(self, kind: Kind, obj: Object) -> None:
+        metadata = obj["metadata"]
+        self._store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
+        self._wake()
+
+    def _wake(self) -> None:
+        self._queue.add(self._key)
+        self._something.set()
+
+    def _log_to_file(self) -> None:
+        """What the worker does goes to logs/tfgpu.log; what goes wrong in it also to the screen."""
+        path = self._folder.logs / "tfgpu.log"
+        to_file, to_screen = _PatientHandler(path), logging.StreamHandler()
+        to_file.setFormatter(TextFormatter())
+        to_screen.setLevel(logging.WARNING)
+        to_screen.setFormatter(logging.Formatter(f"tfgpu: %(message)s; see {path}"))
+        logger = logging.getLogger("tfgpujob")
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        logger.handlers = [to_file, to_screen]
+
+    def _end(self, seconds: float) -> Exit:
+        job = self._cluster.job
+        if is_true(job, Condition.SUCCEEDED):
+            self._screen.say(f"{self._key.name} succeeded in {duration(seconds)}{self._result()}", "green")
+            return Exit.OK
+        if is_true(job, Condition.FAILED):
+            raise CliError(*self._failure(job), Exit.JOB_FAILED)
+        step = self._folder.last_step()
+        saved = "nothing is saved yet" if step is None else f"saved after step {step}"
+        self._screen.say(f"{self._key.name} is stopped, {saved}; go on with: {self._again}")
+        return Exit.INTERRUPTED if self._signals[0] is signal.SIGINT else Exit.TERMINATED
+
+    def _failure(self, job: Object) -> tuple[str, str]:
+        failure = job["status"].get("lastFailure") or {}
+        said = what_was_said(str(failure.get("message", "")), bundled="trainer" in job["spec"])
+        problem = f"{self._key.name} failed: {message(job, Condition.FAILED)}{f' {said}' if said else ''}"
+        action = str(failure.get("action", ""))
+        first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
+        log = f"{failure['role']}-{failure['index']}.log" if "role" in failure else ""
+        return problem, f"{f'{first}, ' if first else ''}then: {self._again} (log: {self._folder.shown()}/logs/{log})"
+
+    def _result(self) -> str:
+        """Where the results are, and whether the trainers' last words name the same weights."""
+        summaries = [summary for _, words in self._cluster.end_of.values() if (summary := _summary(words))]
+        digests = [summary.get("weightsSha256") for summary in summaries]
+        same = len(digests) > 1 and all(digests) and len({*digests}) == 1
+        equal = f", all {len(digests)} replicas have equal weights" if same else ""
+        return f"{equal}; results: {shown(self._folder.output)}"
+
+
+class _PatientHandler(logging.FileHandler):
+    """What a full disk does not take is left out; who is told is the person, by what matters more."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, delay=True)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
+        del record
+
+
+def what_was_said(text: str, *, bundled: bool) -> str:
+    """The line of lastFailure.message that says what happened: the trainer's first, else the last error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if bundled or not lines:
+        return lines[0] if lines else ""
+    return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1]).rstrip(":")
+
+
+def when_again(job: Object, now: datetime) -> str:
+    """` Restart 1 of 6, in 9s.`; empty when nothing waits."""
+    status, policy = job.get("status") or {}, job["spec"].get("runPolicy") or {}
+    at = (status.get("retry") or {}).get("notBefore")
+    limit = policy.get("backoffLimit", RunPolicy().backoff_limit)
+    return f" Restart {status['restarts']} of {limit}, in {duration((moment(at) - now).total_seconds())}." if at else ""
+
+
+def message(job: Object, condition: Condition) -> str:
+    """A condition's message; empty if it is not there."""
+    return next((str(c["message"]) for c in _conditions(job) if c["type"] == condition), "")
+
+
+def replica_of(pod: Object) -> str:
+    """`worker-0`."""
+    labels = pod["metadata"]["labels"]
+    return f"{labels[names.LABEL_REPLICA_TYPE]}-{labels[names.LABEL_REPLICA_INDEX]}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _conditions(job: Object) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = (job.get("status") or {}).get("conditions") or []
+    return found
+
+
+def _summary(words: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(words)
+    except ValueError:
+        return {}
+    summary: Mapping[str, Any] = found.get("summary") or {} if isinstance(found, dict) else {}
+    return summary

@@ -1,0 +1,35 @@
+"""What reaches the screen, and what stays in the logs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfgpujob.cli.screen import Screen, progress_line
+
+RECORD = {
+    "tfgpu": "progress", "step": 60, "steps": 240, "epoch": 5, "epochs": 20, "loss": 0.41234,
+    "examplesPerSecond": 15000.4, "stepSeconds": 0.5,
+}  # fmt: skip
+
+
+def test_the_lead_speaks_for_all_and_noise_stays_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(["chief-0", "worker-10"], "chief-0", everything=False)
+    screen.said("chief-0", "tfgpu-train: epoch 1/20: loss 1")
+    screen.said("worker-10", "tfgpu-train: epoch 1/20: loss 1")
+    screen.said("chief-0", "2026 I tensorflow/core/platform: noise")
+    screen.said("chief-0", json.dumps(RECORD))
+    screen.said("chief-0", '{"tfgpu": "progress"')
+    assert capsys.readouterr().out == "chief-0   | epoch 1/20: loss 1\n"
+
+
+def test_verbose_shows_everybodys_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(["worker-0", "worker-1"], "worker-0", everything=True)
+    screen.said("worker-1", "anything")
+    assert capsys.readouterr().out == "worker-1 | anything\n"
+
+
+def test_the_progress_line() -> None:
+    shown = progress_line(RECORD)
+    assert shown == "[#####               ] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 1m30s to go"

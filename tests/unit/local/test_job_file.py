@@ -1,0 +1,110 @@
+"""Reading a file as `kubectl apply -f` would, with the operator's own refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfgpujob.cli import main as cli
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.job_file import read_job, read_jobs
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def write(path: Path, text: str) -> str:
+    file = path / "job.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_the_job_among_other_objects() -> None:
+    found = read_job(str(ROOT / "examples/digits-checkpointed.yaml"), "team")
+    assert found.job["metadata"] == {"name": "digits-checkpointed", "namespace": "team"}
+    assert [obj["kind"] for obj in found.others] == ["PersistentVolumeClaim"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "is no YAML: line 1: "),
+        ("a: b\n  c: d", "is no YAML: line 2: mapping values are not allowed here; correct it"),
+        ("text", "each document, or item of a List, must be a Kubernetes object"),
+        ("", "holds nothing; it must hold a TFGPUJob"),
+        ("a: b", "holds an object without a kind; it must hold a TFGPUJob"),
+        ("kind: Pod", "holds Pod; it must hold a TFGPUJob"),
+        ("{kind: TFGPUJob, apiVersion: kubeflow.org/v1}", "write tfgpu.dev/v1alpha1"),
+        ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}}", "spec: is missing"),
+    ],
+)
+def test_what_is_no_job_is_refused_with_what_to_do(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=problem) as caught:
+        read_job(write(tmp_path, text))
+    assert caught.value.code == Exit.USAGE
+
+
+def test_every_problem_has_a_line(tmp_path: Path) -> None:
+    text = """{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: A},
+               spec: {strategy: Mirored, replicaSpecs: {worker: {}}}}"""
+    with pytest.raises(CliError) as caught:
+        read_job(write(tmp_path, text))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+TWO = """
+apiVersion: v1
+kind: List
+items:
+- {kind: ConfigMap, apiVersion: v1, metadata: {name: code}}
+- kind: TFGPUJob
+  apiVersion: tfgpu.dev/v1alpha1
+  metadata: {name: first}
+  spec: {strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}
+---
+kind: TFGPUJob
+apiVersion: tfgpu.dev/v1alpha1
+metadata: {name: second}
+spec: {strategy: OneDevice}
+"""
+
+
+def test_the_jobs_of_a_list_and_of_several_documents(tmp_path: Path) -> None:
+    with pytest.raises(CliError) as caught:
+        read_jobs(write(tmp_path, TWO))
+    assert str(caught.value).startswith(f"{tmp_path / 'job.yaml'}: second: spec.replicaSpecs: is missing")
+    whole = TWO.replace("{strategy: OneDevice}", "{strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}")
+    found = read_jobs(write(tmp_path, whole))
+    assert [job_file.job["metadata"]["name"] for job_file in found] == ["first", "second"]
+    assert {obj["kind"] for job_file in found for obj in job_file.others} == {"ConfigMap"}
+    with pytest.raises(CliError, match="holds 2 jobs: first, second; give each a file of its own"):
+        read_job(write(tmp_path, whole))
+
+
+def test_host_access_is_for_the_operator_to_allow(tmp_path: Path) -> None:
+    text = """{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a},
+               spec: {strategy: OneDevice, image: x, replicaSpecs:
+               {worker: {template: {spec: {hostNetwork: true}}}}}}"""
+    assert read_job(write(tmp_path, text)).job["metadata"]["name"] == "a"
+
+
+def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    Path("my_net.py").write_text("def model(): ...")
+    with pytest.raises(CliError, match=r"my_net\.py is a Python file; make a job of it: tfgpu ") as caught:
+        read_job("my_net.py")
+    words, file = str(caught.value).partition("tfgpu ")[2].split(" > ")
+    assert cli.main(words.split()) == Exit.OK
+    Path(file).write_text(capsys.readouterr().out)
+    made = read_job(file)
+    assert (file, made.job["metadata"]["name"]) == ("my_net.yaml", "my-net")
+    assert [obj["data"] for obj in made.others] == [{"my_net.py": "def model(): ..."}]
+
+
+def test_no_file() -> None:
+    with pytest.raises(CliError, match="No such file") as caught:
+        read_job("nowhere.yaml")
+    assert caught.value.code == Exit.NOT_FOUND

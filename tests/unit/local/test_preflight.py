@@ -1,0 +1,105 @@
+"""What is refused before anything starts, and what is said to have no effect."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tfgpujob.exits import CliError
+from tfgpujob.local import preflight
+from tfgpujob.local.job_file import JobFile, read_job
+from tfgpujob.local.preflight import check, code_folder, ignored
+
+ROOT = Path(__file__).resolve().parents[3]
+OWN: dict[str, Any] = {"strategy": "OneDevice", "image": "x", "replicaSpecs": {"worker": {}}}
+TRAINER = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1}
+
+
+def job_file(folder: Path, spec: dict[str, Any], *others: dict[str, Any]) -> JobFile:
+    job = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "a"}, "spec": spec}
+    (folder / "job.yaml").write_text(yaml.safe_dump_all([job, *others]))
+    return read_job(str(folder / "job.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("more", "command", "problem"),
+    [
+        ({"runPolicy": {"suspend": True}}, ["x"], "spec.runPolicy.suspend: is true"),
+        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, ["x"], "is another controller"),
+        ({}, [], "runs its image's own command.*-- python train.py"),
+    ],
+)
+def test_jobs_that_cannot_run_here(more: dict[str, Any], command: list[str], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=problem):
+        check(job_file(tmp_path, {**OWN, **more}), tmp_path, command)
+
+
+def test_two_commands_are_one_too_many(tmp_path: Path) -> None:
+    spec = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": TRAINER}
+    with pytest.raises(CliError, match="keep one of them"):
+        check(job_file(tmp_path, spec), tmp_path, ["python"])
+
+
+def test_code_comes_from_the_flag_else_the_files_own_config_map_else_beside_it(tmp_path: Path) -> None:
+    spec = {
+        "strategy": "OneDevice",
+        "replicaSpecs": {"worker": {}},
+        "trainer": {**TRAINER, "code": {"configMap": {"name": "code"}}},
+    }
+    code = {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"train.py": "print()"}}
+    file = job_file(tmp_path, spec, code)
+    assert code_folder(file, Path("/given"), tmp_path, tmp_path / "s") == Path("/given")
+    assert code_folder(job_file(tmp_path, spec), None, tmp_path, tmp_path / "s") == tmp_path
+    folder = code_folder(file, None, tmp_path, tmp_path / "s")
+    assert (folder / "train.py").read_text() == "print()"
+    assert list(ignored(file, None)) == []
+    assert list(ignored(file, Path("/given"))) == [
+        "spec.trainer.code (the files in /given are used)",
+        "other objects in the file: ConfigMap code",
+    ]
+
+
+def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
+    container = {"name": "tensorflow", "resources": {}, "env": [{"name": "KEY", "valueFrom": {}}]}
+    template = {"spec": {"containers": [container, {"name": "side"}], "tolerations": []}}
+    spec = {
+        "strategy": "OneDevice",
+        "image": "x",
+        "replicaSpecs": {"worker": {"template": template}},
+        "trainer": {**TRAINER, "output": {"claim": "c"}, "code": {"volume": {"claimName": "v"}}},
+        "runPolicy": {"ttlSecondsAfterFinished": 5},
+    }
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}
+    fields = "container side, env KEY (your shell's value is taken), resources, tolerations"
+    assert list(ignored(job_file(tmp_path, spec, claim), Path("/here"))) == [
+        "image (this Python runs)",
+        "spec.trainer.code (the files in /here are used)",
+        f"spec.replicaSpecs.worker.template: {fields}",
+        "spec.runPolicy.ttlSecondsAfterFinished",
+    ]
+
+
+def test_a_plain_job_has_nothing_to_ignore(tmp_path: Path) -> None:
+    found = list(ignored(job_file(tmp_path, OWN), Path("/here")))
+    assert found == ["image (this Python runs)"]
+
+
+def commands_in(example: Path) -> list[list[str]]:
+    lines = example.read_text().splitlines()
+    return [shlex.split(line.removeprefix("#   ")) for line in lines if line.startswith("#   tfgpu run ")]
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_passes_by_itself_or_with_the_command_that_it_names(
+    example: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "find_spec", lambda _: True)  # TensorFlow is not asked for here
+    words = next(iter(commands_in(example)), ["tfgpu", "run", f"examples/{example.name}", "--local"])
+    assert words[2] == f"examples/{example.name}"
+    flags, _, command = " ".join(words).partition(" -- ")
+    _, _, code = flags.partition(" --code ")
+    check(read_job(str(example)), ROOT / (code or "examples"), command.split())

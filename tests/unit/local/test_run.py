@@ -1,0 +1,227 @@
+"""`tfgpu run --local` as a person starts it, with a stand-in for training: the end, the signals, the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.machine import PATIENCE, Deadline
+
+from tfgpujob.exits import Exit
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+
+
+def write_job(folder: Path, strategy: str = "Custom", *, workers: int = 2, **spec: Any) -> None:
+    job = {
+        "apiVersion": "tfgpu.dev/v1alpha1",
+        "kind": "TFGPUJob",
+        "metadata": {"name": "try"},
+        "spec": {"strategy": strategy, "image": "x", "replicaSpecs": {"worker": {"replicas": workers}}, **spec},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+
+
+class Tool:
+    """`tfgpu` processes in one folder; what is left of them ends with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, what: str, *options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local", *options]
+        process = subprocess.Popen(
+            [*command, "--", "python", str(STAND_IN), what],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, what: str, *options: str) -> tuple[int, str, str]:
+        process = self.start(what, *options)
+        out, err = process.communicate(timeout=PATIENCE)
+        return process.returncode, out, err
+
+    def log(self, replica: str) -> str:
+        path = self.folder / "runs/try/logs" / f"{replica}.log"
+        return path.read_text() if path.exists() else ""
+
+    def job(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "runs/try/.tfgpu/job.json").read_text())
+        return found
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Iterator[Tool]:
+    made = Tool(tmp_path)
+    yield made
+    for process in made.started:
+        process.kill()
+        process.communicate()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = Deadline(30)
+    while not condition():
+        assert not deadline.passed, "condition not met in time"
+        time.sleep(0.02)
+
+
+def test_two_workers_find_each_other_at_ports_of_this_machine(tool: Tool) -> None:
+    write_job(tool.folder, successPolicy="AllWorkers")
+    code, out, err = tool.run("config")
+    assert (code, err) == (Exit.OK, "")
+    found = [json.loads(re.findall(r"^\{.*", tool.log(f"worker-{i}"), re.MULTILINE)[0]) for i in range(2)]
+    assert found[0]["cluster"] == found[1]["cluster"]
+    workers = found[0]["cluster"]["worker"]
+    assert len({*workers}) == 2
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+", worker) for worker in workers)
+    assert f"ports: worker-0 {workers[0]}, worker-1 {workers[1]}" in out
+    assert [config["task"]["index"] for config in found] == [0, 1]
+    assert "worker-1 | started as worker 1 in attempt 1" in out
+    assert "try succeeded in" in out
+
+
+def test_a_permanent_failure_fails_the_job_and_names_the_replica_and_its_log(tool: Tool) -> None:
+    write_job(tool.folder)
+    code, _, err = tool.run("fail")
+    assert code == Exit.JOB_FAILED
+    line = err.splitlines()[-1]
+    assert re.search(r"try failed: try-worker-\d ended with exit code 3", line)
+    assert "runs/try/logs" in line
+    assert tool.job()["status"]["lastFailure"]["message"].endswith("the last line")
+
+
+def test_the_failure_of_a_program_is_its_last_error_and_what_to_do_speaks_of_no_pods(tool: Tool) -> None:
+    write_job(tool.folder, workers=1)
+    _, _, err = tool.run("raise")
+    again = "tfgpu run job.yaml --local --resume -- python"
+    assert "exit code 1 (Error). ValueError: no such thing; correct the program, then: " + again in err
+    assert err.endswith("(log: runs/try/logs/worker-0.log)\n")
+
+
+def test_a_command_that_is_not_there_is_a_permanent_failure(tool: Tool) -> None:
+    container = {"name": "tensorflow", "image": "x", "command": ["no-such-program"]}
+    write_job(tool.folder, replicaSpecs={"worker": {"template": {"spec": {"containers": [container]}}}})
+    command = [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local"]
+    done = subprocess.run(command, cwd=tool.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.JOB_FAILED
+    assert "exit code 127" in done.stderr
+    assert "cannot start no-such-program: No such file or directory" in done.stderr
+
+
+def test_what_the_rules_start_again_starts_again(tool: Tool) -> None:
+    """SIGKILL is an exit code of 137, which is retryable."""
+    write_job(tool.folder, workers=1, runPolicy={"restartScope": "Replica", "backoffLimit": 1})
+    process = tool.start("die-once")
+    state = tool.folder / "runs/try/.tfgpu/job.json"
+    until(lambda: state.exists() and "restartRecords" in state.read_text())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == Exit.INTERRUPTED
+    (record,) = tool.job()["status"]["restartRecords"]
+    assert (record["role"], record["index"], record["restarts"]) == ("worker", 0, 1)
+    assert tool.job()["status"]["restarts"] == 1
+
+
+def test_interrupt_stops_all_and_resume_is_the_next_attempt(tool: Tool) -> None:
+    write_job(tool.folder)
+    process = tool.start("wait")
+    until(lambda: all("started" in tool.log(f"worker-{i}") for i in range(2)))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (Exit.INTERRUPTED, "")
+    assert "go on with: tfgpu run job.yaml --local --resume -- python" in out
+    code, out, _ = tool.run("config", "--resume")
+    assert code == Exit.OK
+    assert "started as worker 0 in attempt 2" in out
+
+
+def test_terminate_stops_too_with_its_own_code(tool: Tool) -> None:
+    write_job(tool.folder)
+    process = tool.start("wait")
+    until(lambda: "started" in tool.log("worker-0"))
+    process.terminate()
+    assert process.wait(PATIENCE) == Exit.TERMINATED
+
+
+def test_a_second_interrupt_does_not_wait(tool: Tool) -> None:
+    write_job(tool.folder)
+    process = tool.start("stubborn")
+    until(lambda: all("started" in tool.log(f"worker-{i}") for i in range(2)))
+    process.send_signal(signal.SIGINT)
+    until(lambda: "no" in tool.log("worker-0").splitlines())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == Exit.INTERRUPTED
+
+
+def test_replicas_die_with_the_tool_and_the_run_goes_on_later(tool: Tool) -> None:
+    write_job(tool.folder)
+    process = tool.start("stubborn")
+    until(lambda: all("started" in tool.log(f"worker-{i}") for i in range(2)))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    until(lambda: not any(_runs(child) for child in children))
+    write_job(tool.folder, workers=3)
+    code, out, _ = tool.run("config", "--resume")
+    assert code == Exit.OK
+    assert "started as worker 0 in attempt 2" in out
+
+
+def _runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_an_older_run_is_never_touched_in_silence(tool: Tool) -> None:
+    write_job(tool.folder)
+    assert tool.run("config")[0] == Exit.OK
+    code, _, err = tool.run("config")
+    assert code == Exit.USAGE
+    assert "runs/try holds an earlier run; --resume goes on with it, --fresh starts anew" in err
+    code, out, _ = tool.run("config", "--fresh")
+    assert code == Exit.OK
+    assert "the earlier run is now in runs/try.1" in out
+    assert (tool.folder / "runs/try.1/logs/worker-0.log").exists()
+
+
+def test_nothing_to_resume_is_said(tool: Tool) -> None:
+    write_job(tool.folder)
+    code, _, err = tool.run("config", "--resume")
+    assert code == Exit.USAGE
+    assert "runs/try holds no run to resume" in err
+
+
+def test_one_folder_has_one_run_at_a_time(tool: Tool) -> None:
+    write_job(tool.folder)
+    tool.start("wait")
+    until(lambda: "started" in tool.log("worker-0"))
+    code, _, err = tool.run("config", "--resume")
+    assert code == Exit.USAGE
+    assert "another tfgpu runs a job there" in err
+
+
+def test_without_the_trainer_it_is_one_line_and_exit_2(tool: Tool) -> None:
+    write_job(tool.folder, "MultiWorkerMirrored", trainer={"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1})
+    command = [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tool.folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.USAGE
+    (line,) = done.stderr.splitlines()
+    assert "pip install 'tfgpujob[local]'" in line

@@ -1,0 +1,144 @@
+"""From the core's pod to a process: what is replaced, and that nothing else is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.plan import resolve
+from tfgpujob.core.pods import Replica, build_pod
+from tfgpujob.local.devices import Devices, share_out
+from tfgpujob.local.folder import Folder
+from tfgpujob.local.offline import CONFIG
+from tfgpujob.local.ports import Ports
+from tfgpujob.local.process import Launch
+from tfgpujob.local.translate import Here, launch
+from tfgpujob.names import Role
+
+TRAINER = {
+    "entrypoint": "digits",
+    "globalBatchSize": 128,
+    "epochs": 1,
+    "output": {"directory": "/models"},
+    "params": {"data": "/code/a.csv", "out": ["/models/x"], "other": "/models2/code"},
+}
+
+
+def translated(folder: Path, spec: dict[str, Any], claim: str | None = None, **here: Any) -> Launch:
+    job = {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "spec": spec}
+    parsed = parse_job(job)
+    assert isinstance(parsed, JobSpec), parsed
+    pod = build_pod(job, parsed, resolve(parsed, CONFIG), Replica(Role.WORKER, 0, 2, 1))
+    run = Folder(folder / "run", claim)
+    run.open()
+    ports = Ports()
+    try:
+        return launch(
+            pod, Here(folder=run, code=folder, ports=ports, devices=Devices({}), replicas=1, shell={}, **here)
+        )
+    finally:
+        ports.close()
+
+
+def test_the_trainer_is_this_pythons_with_its_config_and_output_here(tmp_path: Path) -> None:
+    found = translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": TRAINER})
+    config = tmp_path / "run/.tfgpu/worker-0.json"
+    assert found.command == [sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(config)]
+    written = json.loads(config.read_text())
+    assert written["output"]["directory"] == f"{tmp_path}/run"
+    assert written["params"] == {"data": f"{tmp_path}/a.csv", "out": [f"{tmp_path}/run/x"], "other": "/models2/code"}
+    assert found.grace_seconds == 120
+    assert (found.environment["TFGPU_ATTEMPT"], found.environment["TFGPU_REPLICA_RESTART"]) == ("2", "1")
+    assert "TF_CONFIG" not in found.environment
+
+
+def test_a_claim_is_a_folder_beside_the_run(tmp_path: Path) -> None:
+    trainer = {**TRAINER, "output": {"directory": "/models", "claim": "shared"}}
+    translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": trainer}, claim="shared")
+    written = json.loads((tmp_path / "run/.tfgpu/worker-0.json").read_text())
+    assert written["output"]["directory"] == f"{tmp_path}/claims/shared"
+    assert written["params"]["out"] == [f"{tmp_path}/claims/shared/x"]
+
+
+def test_an_own_command_gets_its_variables_as_kubernetes_gives_them(tmp_path: Path) -> None:
+    env = [
+        {"name": "DATA", "value": "/data/$(TFGPU_JOB)"},
+        {"name": "PRICE", "value": "$$(DATA) $(NOBODY)"},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ]
+    container = {"name": "tensorflow", "image": "x", "command": ["run"], "args": ["$(DATA)"], "env": env}
+    worker = {"template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 7}}}
+    found = translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": worker}})
+    assert found.command == ["run", "/data/a"]
+    assert found.environment["PRICE"] == "$(DATA) $(NOBODY)"
+    assert "KEY" not in found.environment
+    assert found.grace_seconds == 7
+
+
+def test_what_the_shell_says_of_another_job_is_not_inherited(tmp_path: Path) -> None:
+    shell = {"TF_CONFIG": "{}", "TFGPU_ATTEMPT": "9", "HOME": "/h", "OMP_NUM_THREADS": "3"}
+    spec = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": TRAINER}
+    job = {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "spec": spec}
+    parsed = parse_job(job)
+    assert isinstance(parsed, JobSpec)
+    run = Folder(tmp_path / "run")
+    run.open()
+    here = Here(folder=run, code=tmp_path, ports=Ports(), devices=Devices({}), replicas=1, shell=shell)
+    environment = launch(build_pod(job, parsed, resolve(parsed, CONFIG), Replica(Role.WORKER, 0, 1)), here).environment
+    assert (environment["TFGPU_ATTEMPT"], environment["HOME"], environment["OMP_NUM_THREADS"]) == ("1", "/h", "3")
+    assert "TF_CONFIG" not in environment
+
+
+def devices(visible: tuple[str, ...], *, cpu_build: bool = False, **spec: Any) -> Devices:
+    whole = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}, "trainer": TRAINER, **spec}
+    parsed = parse_job({"metadata": {"name": "a"}, "spec": whole})
+    assert isinstance(parsed, JobSpec), parsed
+    return share_out(parsed, resolve(parsed, CONFIG), visible, cpu_build=cpu_build)
+
+
+def test_each_gpu_goes_to_one_replica() -> None:
+    found = devices(("0", "1", "2"))
+    assert found.note == ""
+    assert [found.environment((Role.WORKER, i)) for i in range(2)] == [
+        {"CUDA_VISIBLE_DEVICES": "0"},
+        {"CUDA_VISIBLE_DEVICES": "1"},
+    ]
+
+
+AMD = {"gpu": {"resourceName": "amd.com/gpu"}, "replicaSpecs": {"chief": {}, "worker": {"gpus": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("visible", "spec", "obstacle", "granted"),
+    [
+        ((), {}, "no GPU is here", "each worker gets 1 GPU"),
+        (("0",), {"gpu": {"perReplica": 2}}, "the job's 4 GPUs are more than the 1 here", "each worker gets 2 GPUs"),
+        (
+            ("0", "1"),
+            {"cpu_build": True},
+            "the TensorFlow here is built for CPUs ('tfgpujob[local-gpu]' brings the one for GPUs)",
+            "each worker gets 1 GPU",
+        ),
+        (
+            ("0", "1", "2"),
+            AMD,
+            "amd.com/gpu is granted by clusters alone",
+            "the chief gets 1 × amd.com/gpu, the worker gets 2 × amd.com/gpu",
+        ),
+    ],
+)
+def test_too_few_gpus_are_given_to_nobody_and_that_is_said_once(
+    visible: tuple[str, ...], spec: dict[str, Any], obstacle: str, granted: str
+) -> None:
+    found = devices(visible, **spec)
+    assert found.note == f"runs on the CPU, as {obstacle}; in a cluster {granted}"
+    assert found.environment((Role.WORKER, 0))["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_a_job_without_gpus_is_not_told_about_them() -> None:
+    assert devices((), gpu={"perReplica": 0}) == Devices({})
