@@ -8,7 +8,7 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/python -m pip install --require-hashes --only-binary :all: -r /requirements/build.txt
 
 FROM build AS dependencies
-COPY requirements/operator.txt /requirements/
+COPY operator/requirements.txt /requirements/operator.txt
 RUN python -m venv --without-pip /opt/tfgpu \
  && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install \
       --no-compile --require-hashes --only-binary :all: -r /requirements/operator.txt \

@@ -21,10 +21,10 @@ $(VENV)/.stamp: requirements/dev.txt operator/pyproject.toml
 	@$(PY) $(PIP) --no-deps --no-build-isolation -e operator
 	@touch $@
 
-$(TRAINER_VENV)/.stamp: requirements/trainer-dev.txt trainer_image/pyproject.toml
+$(TRAINER_VENV)/.stamp: trainer_image/requirements/dev.txt trainer_image/pyproject.toml
 	@echo "preparing $(TRAINER_VENV) (TensorFlow on CPU, about 1.5 GB)"
 	@$(PYTHON) -m venv $(TRAINER_VENV)
-	@$(TRAINER_PY) $(PIP) --require-hashes -r requirements/trainer-dev.txt
+	@$(TRAINER_PY) $(PIP) --require-hashes -r trainer_image/requirements/dev.txt
 	@$(TRAINER_PY) $(PIP) --no-deps --no-build-isolation -e trainer_image
 	@touch $@
 
@@ -50,9 +50,9 @@ crds: venv ## the CRD and the references, from the models and the command line
 	$(PY) -m tfgpujob.cli.reference --write
 
 DOCS_VENV := .venv-docs
-$(DOCS_VENV)/.stamp: requirements/docs.txt
+$(DOCS_VENV)/.stamp: docs/requirements.txt
 	@$(PYTHON) -m venv $(DOCS_VENV)
-	@$(DOCS_VENV)/bin/python $(PIP) --require-hashes -r requirements/docs.txt
+	@$(DOCS_VENV)/bin/python $(PIP) --require-hashes -r docs/requirements.txt
 	@touch $@
 
 .PHONY: docs
