@@ -1,4 +1,4 @@
-# The operator, its command line and the peer gate. Build it from the repository root:
+# The operator, its command line and the wait-for-peers init container. Build it from the repository root:
 #   docker build -t tfgpujob-operator .
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off

@@ -182,7 +182,7 @@ class Kubelet:
             loop.call_at(began, self._if_alive, uid, lambda pod: self._begin(pod, began))
 
     def _begin(self, pod: Object, began: float) -> None:
-        """Pull the images, and run the peer gate until it opens or gives up; then the containers."""
+        """Pull the images, and run the wait-for-peers init container until it ends; then the containers."""
         gate = next((c for c in pod["spec"].get("initContainers") or () if c["name"] == names.GATE_CONTAINER), None)
         loop, uid = asyncio.get_running_loop(), pod["metadata"]["uid"]
         if any(container["image"] in self.missing_images for container in pod["spec"]["containers"]):

@@ -322,7 +322,7 @@ def live_cluster(folder: Path) -> Iterator[LiveCluster]:
 @asynccontextmanager
 async def _operating(server: ApiServer) -> AsyncIterator[None]:
     cluster = MemoryCluster(server, Injector(), "operator", on_crash=lambda: None)
-    operator = Operator(cluster, settings("operator"), ask=_unanswered, now=_now, chance=lambda: 0.5)
+    operator = Operator(cluster, settings("operator"), fetch_progress=_unanswered, now=_now, chance=lambda: 0.5)
     feed = Feed(server, Blindfold(), operator.handle)
     await operator.resync.first(lambda: None)
     feed.start(server.history.revision)

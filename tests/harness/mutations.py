@@ -23,7 +23,7 @@ from tfgpujob.core import attempt, case, complete, draft, finished, force, pods,
 from tfgpujob.core.draft import moment
 from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell import leader, main, poll, worker
+from tfgpujob.shell import leader_election, main, progress_poller, worker
 
 Wrap = Callable[[Any], Any]
 """The real function in, the broken one out."""
@@ -115,7 +115,7 @@ def _second_ending(real: Any) -> Any:
     return broken
 
 
-def _hearsay(real: Any) -> Any:
+def _stale_cache(real: Any) -> Any:
     async def broken(self: Any, key: Any, job_uid: str, name: str) -> str:
         return name
 
@@ -170,7 +170,7 @@ def _same_number(real: Any) -> Any:
     return broken
 
 
-async def _no_reread(self: Any, key: Any, job: Object) -> None:
+async def _no_check(self: Any, key: Any, job: Object) -> None:
     return None
 
 
@@ -237,10 +237,10 @@ MUTATIONS: Sequence[Mutation] = (
         (main, "reconcile"),
         _deaf_to_deletion,
         ("deleted-in-the-foreground",),
-        ((worker.Worker, "_reread"), lambda _: _no_reread),
+        ((worker.Worker, "_check_unchanged"), lambda _: _no_check),
     ),
     Mutation("write a second terminal condition", (main, "reconcile"), _second_ending, ("multi-worker",)),
-    Mutation("trust a stale view", (worker.Worker, "_look_up"), _hearsay, ("one-device",)),
+    Mutation("trust a stale cache", (worker.Worker, "_look_up"), _stale_cache, ("one-device",)),
     Mutation(
         "drop the precondition of status",
         (worker.Worker, "_write_status"),
@@ -256,7 +256,12 @@ MUTATIONS: Sequence[Mutation] = (
         ("recorded-success-vanishes",),
     ),
     Mutation("create beside old pods", (complete, "_in_the_way"), lambda _: lambda of: "", ("evicted",)),
-    Mutation("take the Lease at once", (leader.Elector, "_expired"), lambda _: lambda self, now: True, ("two-jobs",)),
+    Mutation(
+        "take the Lease at once",
+        (leader_election.LeaderElector, "_expired"),
+        lambda _: lambda self, now: True,
+        ("two-jobs",),
+    ),
     Mutation("delete what is not ours", (case, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
     Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),
     Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
@@ -290,10 +295,13 @@ MUTATIONS: Sequence[Mutation] = (
         lambda _: lambda status: False,
         ("unschedulable-and-fail-policy",),
     ),
-    Mutation("ask all the time", (poll.Poll, "run"), _asks_all_the_time, ("progress-told",)),
+    Mutation("ask all the time", (progress_poller.ProgressPoller, "run"), _asks_all_the_time, ("progress-told",)),
     Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
     Mutation(
-        "forget to reread before creates", (worker.Worker, "_reread"), lambda _: _no_reread, ("deleted-once-accepted",)
+        "forget to reread before creates",
+        (worker.Worker, "_check_unchanged"),
+        lambda _: _no_check,
+        ("deleted-once-accepted",),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""One operator process: the real store, queue, workers, resync and elector, on the server in memory."""
+"""One operator process: the real store, queue, workers, resync and leader election, on the server in memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.vtime import VirtualLoop
 
 from tfgpujob.core.snapshot import Config
-from tfgpujob.shell.ask import Ask
 from tfgpujob.shell.main import Operator
+from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.settings import Settings
 
 SYSTEM_NAMESPACE = "tfgpu-system"
@@ -43,21 +43,25 @@ class OperatorProcess:
         identity: str,
         *,
         config: Config = CONFIG,
-        ask: Ask,
+        fetch_progress: FetchProgress,
         on_death: Callable[[], None],
     ) -> None:
         self.identity = identity
         self.alive = True
         self._server = server
         self._on_death = on_death
-        self._ask = ask
+        self._fetch_progress = fetch_progress
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
         self.cluster = MemoryCluster(server, injector, identity, self.kill)
         self.skew = timedelta(0)
         """How far this process' wall clock is off."""
         self.operator = Operator(
-            self.cluster, settings(identity, config), ask=self._asked, now=self._now, chance=random.Random(1).random
+            self.cluster,
+            settings(identity, config),
+            fetch_progress=self._fetched,
+            now=self._now,
+            chance=random.Random(1).random,
         )
         self.feed = Feed(server, blindfold, self.operator.handle)
         self.cluster.on_pause = self._hold
@@ -96,7 +100,7 @@ class OperatorProcess:
         self._tasks[name] = task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A background task that dies takes the process with it, as `supervisor.wait` sees to."""
+        """A background task that dies takes the process with it, as `BackgroundTasks.wait` sees to."""
         if self.alive and not task.cancelled():
             error = task.exception()
             if isinstance(error, AssertionError):
@@ -112,9 +116,9 @@ class OperatorProcess:
         assert isinstance(self._loop, VirtualLoop)
         return self._loop.wall() + self.skew
 
-    async def _asked(self, ip: str) -> bytes | None:
-        """A process that was killed hears nothing any more."""
-        return await self._ask(ip) if self.alive else None
+    async def _fetched(self, ip: str) -> bytes | None:
+        """A process that was killed gets no answer any more."""
+        return await self._fetch_progress(ip) if self.alive else None
 
     def _hold(self, until: float) -> None:
         self.feed.held_until = until

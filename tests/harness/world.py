@@ -87,7 +87,7 @@ class World:
             self.blindfold,
             identity,
             config=self.config,
-            ask=self.answer,
+            fetch_progress=self.answer,
             on_death=lambda: self._died(identity),
         )
         self.operators[identity] = process

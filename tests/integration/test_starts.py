@@ -14,7 +14,7 @@ def test_a_worker_waits_at_the_gate_for_a_chief_that_cannot_be_scheduled(workspa
         log = gate_log(workspace, "gated-worker-0")
         return f"gated-chief-0.gated.{workspace.namespace}.svc" in log
 
-    workspace.eventually(waits_for_chief, "the gate names the missing chief")
+    workspace.eventually(waits_for_chief, "the init container names the missing chief")
     found = workspace.wait_for(job, "Running", status="False", reason="ReplicaNotReady")
     assert "gated-chief-0: Unschedulable" in found["message"]
     (program,) = workspace.pods(job)["gated-worker-0"]["status"]["containerStatuses"]

@@ -72,7 +72,7 @@ def test_active_deadline_seconds_fires_after_a_restart(overdue: Workspace) -> No
 def test_start_deadline_seconds_fires_after_a_restart(overdue: Workspace) -> None:
     assert overdue.finished("start") == "Failed"
     assert overdue.condition("start", "Failed")["reason"] == "StartDeadlineExceeded"
-    # The peer gate of its worker gave up meanwhile, which is no failure of the worker.
+    # The wait-for-peers init container of its worker gave up meanwhile, which is no failure of the worker.
     assert overdue.status("start").get("restarts", 0) == 0
     # What has ended may stay, for its log.
     ended = lambda: {pod["status"]["phase"] for pod in overdue.pods("start").values()} <= {"Failed"}  # noqa: E731

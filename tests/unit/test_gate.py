@@ -1,4 +1,4 @@
-"""The peer gate: its rules with an invented clock, and the real process from the outside."""
+"""The wait-for-peers init container: its rules with an invented clock, and the real process from the outside."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The peer gate: an init container that waits until the host names of the other replicas resolve.
+"""The wait-for-peers init container: it waits until the host names of the other replicas resolve.
 
-It is a hint. A name that resolves is a pod that has an address, not one that answers, so TensorFlow still
-retries; the gate only saves the retries, and says which replica everybody waits for.
+Its container is called tfgpu-peer-gate, and its log lines begin with "peer gate". A name that resolves is a pod that
+has an address, not one that answers, so TensorFlow still retries; this only saves the retries, and says which replica
+everybody waits for.
 
 It runs once in every replica, so it imports the standard library only and starts in milliseconds. The rules
 are pure (`Gate.observe`); `wait` runs them with a resolver and a clock; `main` adds the process around it.
 
-Exit codes: 0 all names resolve; 1 gave up at the deadline; 2 an environment variable is wrong; 143 SIGTERM.
+Exit codes: 0 all names resolve; 3 gave up at the deadline; 2 an environment variable is wrong; 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final, NamedTuple
 PEERS: Final = "TFGPU_GATE_PEERS"
 """Environment: comma-separated host names to wait for. Empty or absent: wait for nobody."""
 TIMEOUT: Final = "TFGPU_GATE_TIMEOUT_SECONDS"
-"""Environment: seconds after which the gate gives up."""
+"""Environment: seconds after which it gives up."""
 TERMINATION_LOG: Final = "TFGPU_TERMINATION_LOG"
 
 EXIT_GAVE_UP: Final = 3
@@ -39,8 +40,8 @@ LONGEST_PAUSE_SECONDS: Final = 2.0
 _NAMES_IN_A_LINE: Final = 8
 
 
-class Verdict(NamedTuple):
-    """What to do after one look: print `line` if there is one, and end with `exit_code` if there is one."""
+class Step(NamedTuple):
+    """What to do after looking up all names: print `line` if there is one, end with `exit_code` if there is one."""
 
     line: str | None
     exit_code: int | None
@@ -57,28 +58,28 @@ class Gate(NamedTuple):
 
     @classmethod
     def closed(cls, peers: Iterable[str], timeout: float, now: float) -> Gate:
-        """Before the first look: every peer is missing."""
+        """Before the first look-up: every peer is missing."""
         names = tuple(dict.fromkeys(peers))
         return cls(peers=names, started=now, timeout=timeout, missing=names)
 
-    def observe(self, missing: tuple[str, ...], now: float) -> tuple[Gate, Verdict]:
+    def observe(self, missing: tuple[str, ...], now: float) -> tuple[Gate, Step]:
         """`missing`: the peers whose names don't resolve at `now`."""
         waited = now - self.started
         if not missing:
             who = "the peer resolves" if len(self.peers) == 1 else f"all {len(self.peers)} peers resolve"
             line = f"peer gate: {who} after {waited:.1f} s"
-            return self._replace(missing=()), Verdict(line, 0)
+            return self._replace(missing=()), Step(line, 0)
         if waited >= self.timeout:
             line = (
                 f"peer gate: gave up after {self.timeout:g} s; {_listed(missing, len(self.peers))}. "
                 "Why those pods have not started: kubectl describe pod NAME, the part before the first dot"
             )
-            return self._replace(missing=missing), Verdict(line, EXIT_GAVE_UP)
+            return self._replace(missing=missing), Step(line, EXIT_GAVE_UP)
         changed = self.said is None or missing != self.missing
         if not changed and self.said is not None and now - self.said < HEARTBEAT_SECONDS:
-            return self, Verdict(None, None)
+            return self, Step(None, None)
         line = f"peer gate: {waited:.0f} s of {self.timeout:g} s: {_listed(missing, len(self.peers))}"
-        return self._replace(missing=missing, said=now), Verdict(line, None)
+        return self._replace(missing=missing, said=now), Step(line, None)
 
 
 def _listed(missing: tuple[str, ...], total: int) -> str:
@@ -96,17 +97,17 @@ def wait(
     pause: Callable[[float], None],
     say: Callable[[str], None],
 ) -> int:
-    """Look, say and pause until the gate opens or gives up; the exit code. Found peers are not asked for."""
+    """Look up, say and pause until all peers resolve or time is up; the exit code. Each peer is found once."""
     gate = Gate.closed(peers, timeout, clock())
     seconds = FIRST_PAUSE_SECONDS
     while True:
         missing = tuple(peer for peer in gate.missing if not resolves(peer))
         progress = missing != gate.missing
-        gate, verdict = gate.observe(missing, clock())
-        if verdict.line is not None:
-            say(verdict.line)
-        if verdict.exit_code is not None:
-            return verdict.exit_code
+        gate, step = gate.observe(missing, clock())
+        if step.line is not None:
+            say(step.line)
+        if step.exit_code is not None:
+            return step.exit_code
         seconds = FIRST_PAUSE_SECONDS if progress else min(seconds * 1.5, LONGEST_PAUSE_SECONDS)
         pause(min(seconds, max(0.0, gate.started + timeout - clock())))
 

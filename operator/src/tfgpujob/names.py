@@ -39,7 +39,7 @@ ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 CONTAINER: Final = "tensorflow"
 GATE_CONTAINER: Final = "tfgpu-peer-gate"
 GATE_GAVE_UP: Final = 3
-"""Exit code of the peer gate when its peers did not come in time."""
+"""Exit code of the wait-for-peers init container when its peers did not resolve in time."""
 PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
 PROGRESS_PORT: Final = 8080

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
 from tests.harness.memory_cluster import LATE_MARK
-from tests.harness.promises import leader, licences, pods, status, writes
+from tests.harness.promises import intent, leader, pods, status, writes
 from tests.harness.promises.truth import OPERATOR, Truth
 from tests.harness.resources import controller
 
@@ -32,9 +32,9 @@ OF_WRITES: tuple[Promise, ...] = (writes.touches_only_its_own, writes.deletes_ca
 """Of operators. They hold for a write that arrives late too."""
 OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     writes.nothing_for_a_job_that_goes,
-    licences.creates_are_licensed,
-    licences.deletes_are_licensed,
-    licences.force_is_the_last_resort,
+    intent.creates_follow_persisted_intent,
+    intent.deletes_follow_persisted_intent,
+    intent.force_is_the_last_resort,
 )
 ALL = (*OF_PODS, *OF_STATUS, *OF_LEASES, *OF_WRITES, *OF_WRITES_IN_TIME)
 

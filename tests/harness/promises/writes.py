@@ -12,7 +12,7 @@ from tests.harness.resources import controller
 from tfgpujob import names
 
 FLIGHT = 1.0
-"""Seconds within which a create that was licensed when it left may arrive."""
+"""Seconds within which a create whose intent was persisted when it left may arrive."""
 
 
 def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:

@@ -181,7 +181,7 @@ REFUSALS = (
         phases=SUCCEEDED,
     ),
     Scenario(name="invalid", script=(submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)),), phases=PENDING),
-    # One worker waits at the peer gate for the other, and the gate gives up when the start does, or before an
+    # One worker's init container waits for the other, and gives up when the start does, or before an
     # operator that was away.
     Scenario(
         name="unschedulable",

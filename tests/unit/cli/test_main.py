@@ -11,7 +11,7 @@ import click
 import pytest
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.output import Format, Progress, coloured, data, sentences_table, size, table
+from tfgpujob.cli.output import Format, StatusLine, coloured, data, sentences_table, size, table
 from tfgpujob.exits import Exit
 from tfgpujob.units import counted, duration, hours
 
@@ -95,7 +95,7 @@ def test_no_colours_but_on_a_terminal() -> None:
 
 
 def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress()
+    progress = StatusLine()
     progress.show("12 of 240")
     progress.clear()
     assert capsys.readouterr().err == ""

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.output import Progress, log_line, printable, table
+from tfgpujob.cli.output import StatusLine, log_line, printable, table
 from tfgpujob.exits import CliError, Exit
 
 RED, PLAIN, TITLE, UP = "\x1b[31m", "\x1b[0m", "\x1b]0;owned\x07", "\x1b[1A"
@@ -63,5 +63,5 @@ def test_progress_stays_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("COLUMNS", "12")
     terminal = Terminal()
-    Progress(terminal).show("Pulling:\nback-off pulling")
+    StatusLine(terminal).show("Pulling:\nback-off pulling")
     assert terminal.getvalue() == "\r\x1b[KPulling: ba"

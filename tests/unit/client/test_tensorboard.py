@@ -56,8 +56,8 @@ class Page(BaseHTTPRequestHandler):
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(tensorboard, "CALM_SECONDS", 0.05)
+    monkeypatch.setattr(tensorboard, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(tensorboard, "SLOW_POLL_SECONDS", 0.05)
 
 
 @contextmanager

@@ -106,12 +106,14 @@ def test_all_pages_of_a_list_are_fetched() -> None:
 
     async def fetch(token: str) -> ListPage:
         tokens.append(token)
-        return ListPage.of({"items": [token], "metadata": {"resourceVersion": "9", "continue": "" if token else "t"}})
+        return ListPage.of(
+            {"items": [{"page": token}], "metadata": {"resourceVersion": "9", "continue": "" if token else "t"}}
+        )
 
     async def main() -> list[ListPage]:
         return [page async for page in pages(fetch)]
 
     found = run(main())
     assert tokens == ["", "t"]
-    assert [page.items for page in found] == [[""], ["t"]]
+    assert [page.items for page in found] == [[{"page": ""}], [{"page": "t"}]]
     assert found[-1].resource_version == "9"

@@ -10,7 +10,7 @@ from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import ListPage
-from tfgpujob.shell.events import Herald
+from tfgpujob.shell.event_recorder import EventRecorder
 
 
 def job(name: str = "train", version: int = 1, uid: str = "job-uid", **metadata: Any) -> dict[str, Any]:
@@ -171,9 +171,9 @@ class FakeCluster:
         return self.hold(body)
 
 
-async def told(herald: Herald) -> None:
-    """Let the herald tell what is untold, as it does when its leader stops."""
-    telling = asyncio.create_task(herald.run())
+async def flush(recorder: EventRecorder) -> None:
+    """Let the recorder write what is pending, as it does when its leader stops."""
+    running = asyncio.create_task(recorder.run())
     await asyncio.sleep(0)
-    telling.cancel()
-    await asyncio.wait({telling})
+    running.cancel()
+    await asyncio.wait({running})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, pod, told
+from tests.unit.shell.fakes import FakeCluster, flush, pod
 
 from tfgpujob.core.snapshot import (
     Conclusion,
@@ -19,11 +19,11 @@ from tfgpujob.core.snapshot import (
     Snapshot,
 )
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell.events import Herald
+from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.worker import Core, Worker
+from tfgpujob.shell.workqueue import WorkQueue
 
 KEY = Key("ns", "train")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,25 +72,25 @@ class Rig:
         self.brain = brain
         self.cluster = FakeCluster(*objects)
         self.store = Store()
-        self.queue = Queue(random=lambda: 0.0)
+        self.queue = WorkQueue(random=lambda: 0.0)
         held = self.cluster.objects.get((Kind.JOB, "train"))
         if held is not None:
             self.store.put(Kind.JOB, job_known or held)
         core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
-        self.herald = Herald(self.cluster, lambda: NOW)
+        self.recorder = EventRecorder(self.cluster, lambda: NOW)
         self.worker = Worker(
-            self.cluster, self.store, self.queue, self.herald, core=core, now=lambda: NOW, metrics=Metrics()
+            self.cluster, self.store, self.queue, self.recorder, core=core, now=lambda: NOW, metrics=Metrics()
         )
 
-    def look(self) -> str:
-        """One look, and then the events that it led to."""
+    def reconcile_once(self) -> str:
+        """One reconciliation, and then the events that it led to."""
 
-        async def look_and_tell() -> str:
-            result = await self.worker.look(KEY)
-            await told(self.herald)
+        async def reconcile_and_flush() -> str:
+            result = await self.worker.reconcile_once(KEY)
+            await flush(self.recorder)
             return result
 
-        return run(look_and_tell())
+        return run(reconcile_and_flush())
 
     def refuse(self, call: str, error: ApiError) -> None:
         def rule(made: str) -> None:

@@ -27,7 +27,7 @@ ALL = frozenset({"a", "b", "new"})
 
 def two() -> Nodes:
     nodes = Nodes()
-    assert nodes.listed([node("a"), node("b")], nodes.known(), ALL) == set()
+    assert nodes.sync([node("a"), node("b")], nodes.known(), ALL) == set()
     return nodes
 
 
@@ -45,15 +45,15 @@ def test_a_node_that_is_gone_is_lost() -> None:
     assert nodes.remove(node("b", version=2)) == {"b"}
     assert nodes.lost == {"b"}
     nodes = two()
-    assert nodes.listed([node("a")], nodes.known(), ALL) == {"b"}, "its deletion was missed"
+    assert nodes.sync([node("a")], nodes.known(), ALL) == {"b"}, "its deletion was missed"
 
 
 def test_of_a_node_that_is_gone_nothing_is_kept_once_no_pod_names_it() -> None:
     nodes = two()
     nodes.remove(node("b", version=2))
-    assert nodes.listed([node("a")], nodes.known(), frozenset({"a", "b"})) == set()
+    assert nodes.sync([node("a")], nodes.known(), frozenset({"a", "b"})) == set()
     assert nodes.known() == {"a", "b"}
-    assert nodes.listed([node("a")], nodes.known(), frozenset({"a"})) == {"b"}
+    assert nodes.sync([node("a")], nodes.known(), frozenset({"a"})) == {"b"}
     assert nodes.known() == {"a"}
     assert nodes.put(node("b", version=9)) == set(), "back under the same name"
     assert nodes.lost == set()
@@ -63,7 +63,7 @@ def test_a_node_that_joined_while_the_list_was_asked_for_is_not_lost() -> None:
     nodes = two()
     known = nodes.known()
     nodes.put(node("new", version=2))
-    assert nodes.listed([node("a"), node("b")], known, ALL) == set()
+    assert nodes.sync([node("a"), node("b")], known, ALL) == set()
     assert nodes.lost == set()
 
 

@@ -34,10 +34,10 @@ def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, 
 
         rig.cluster.create = hang  # type: ignore[method-assign]
         rig.refuse("create Pod train-worker-1", ApiError(403, "Forbidden", "no"))
-        looking = asyncio.create_task(rig.worker.look(KEY))
+        reconciling = asyncio.create_task(rig.worker.reconcile_once(KEY))
         await asyncio.sleep(0.55)
         assert rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused", []) == announced
-        assert await looking == "ok"
+        assert await reconciling == "ok"
         return rig
 
     rig = run(main())
@@ -60,7 +60,7 @@ def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:
 
         rig.cluster.create = hang  # type: ignore[method-assign]
         rig.refuse("create Pod", ApiError(403, "Forbidden", "no"))
-        looking = asyncio.create_task(rig.worker.look(KEY))
+        reconciling = asyncio.create_task(rig.worker.reconcile_once(KEY))
         shown: list[str] = []
         for i in range(2):
             answered[i].set()
@@ -68,8 +68,8 @@ def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:
             async with asyncio.timeout(30):
                 while rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused") != shown:
                     await asyncio.sleep(0.01)
-        assert not looking.done()
-        looking.cancel()
+        assert not reconciling.done()
+        reconciling.cancel()
 
     run(main())
 
@@ -97,11 +97,11 @@ def test_who_stops_writes_no_refusal_any_more() -> None:
             return await replace_status(job)
 
         rig.cluster.replace_status = hang_too  # type: ignore[method-assign]
-        looking = asyncio.create_task(rig.worker.look(KEY))
+        reconciling = asyncio.create_task(rig.worker.reconcile_once(KEY))
         await asyncio.wait_for(writing.wait(), 30)
-        looking.cancel()
-        await asyncio.wait([looking], timeout=30)
-        assert looking.cancelled()
+        reconciling.cancel()
+        await asyncio.wait([reconciling], timeout=30)
+        assert reconciling.cancelled()
         assert {*asyncio.all_tasks()} == {asyncio.current_task()}, "something still writes"
 
     run(main())
@@ -116,6 +116,6 @@ def test_a_refusal_beside_a_create_that_fails_is_shown_and_concludes_nothing() -
             raise ApiError(403, "Forbidden", "no") if call.endswith("1") else ApiError(0, "Timeout", "no answer")
 
     rig.cluster.refuse = rule
-    assert rig.look() == "error"
+    assert rig.reconcile_once() == "error"
     assert rig.cluster.objects[Kind.JOB, "train"]["status"]["refused"] == ["train-worker-1"]
     assert brain.refusals is None

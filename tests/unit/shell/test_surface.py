@@ -7,7 +7,7 @@ import socket
 import aiohttp
 
 from tfgpujob.kube.interface import Credentials
-from tfgpujob.shell import logs
+from tfgpujob.shell import log_format
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.watch import Watch, _settings
@@ -52,9 +52,9 @@ def test_log_lines_carry_their_fields() -> None:
     record = logging.makeLogRecord(
         {"levelname": "INFO", "msg": "reconciled", "job": "ns/train", "wrote": {"created": 5}}
     )
-    line = json.loads(logs.JsonFormatter().format(record))
+    line = json.loads(log_format.JsonFormatter().format(record))
     assert (line["message"], line["job"], line["wrote"]) == ("reconciled", "ns/train", {"created": 5})
-    assert logs.TextFormatter().format(record).endswith("INFO reconciled job=ns/train wrote={'created': 5}")
+    assert log_format.TextFormatter().format(record).endswith("INFO reconciled job=ns/train wrote={'created': 5}")
 
 
 def test_kopf_is_asked_for_nothing_that_writes() -> None:

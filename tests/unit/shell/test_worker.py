@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import job, pod, told
+from tests.unit.shell.fakes import flush, job, pod
 from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.snapshot import (
@@ -41,7 +41,7 @@ def test_intent_deletes_first_create_the_rest_status_events() -> None:
     )
     brain = Brain(outcome, Conclusion(status=STATUS, events=(Event("Normal", "Created", "all"),)))
     rig = Rig(brain, job(), old)
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert rig.cluster.calls == [
         "status train Pending",
         "delete Pod train-worker-9 old",
@@ -58,7 +58,7 @@ def test_intent_deletes_first_create_the_rest_status_events() -> None:
 def test_conclude_sees_the_job_as_the_intent_left_it() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())
-    rig.look()
+    rig.reconcile_once()
     concluded = brain.seen[-1].job
     assert concluded is not None
     assert concluded["status"] == INTENT
@@ -68,7 +68,7 @@ def test_a_failed_intent_forbids_everything_after_it() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())
     rig.refuse("status", ApiError(0, "Timeout", "no answer"))
-    assert rig.look() == "error"
+    assert rig.reconcile_once() == "error"
     assert rig.cluster.calls == ["status train Pending"]
     assert rig.queue.failures(KEY) == 1
 
@@ -76,7 +76,7 @@ def test_a_failed_intent_forbids_everything_after_it() -> None:
 def test_a_conflict_discards_the_outcome_and_refreshes_the_job() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job(), job_known=job(version=50))
-    assert rig.look() == "stale"
+    assert rig.reconcile_once() == "stale"
     assert rig.cluster.calls == ["status train Pending", "get TFGPUJob train"]
     known = rig.store.snapshot(KEY).job
     assert known is not None
@@ -86,24 +86,24 @@ def test_a_conflict_discards_the_outcome_and_refreshes_the_job() -> None:
 def test_a_conflict_because_the_job_is_gone_removes_it_from_the_store() -> None:
     rig = Rig(Brain(Outcome(intent=INTENT)), job())
     del rig.cluster.objects[Kind.JOB, "train"]
-    assert rig.look() == "stale"
+    assert rig.reconcile_once() == "stale"
     assert rig.store.jobs() == []
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
 
 
 def test_creates_without_an_intent_want_the_job_as_it_was_decided_on() -> None:
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
     same = Rig(brain, job())
-    assert same.look() == "ok"
+    assert same.reconcile_once() == "ok"
     assert same.cluster.calls == ["get TFGPUJob train", "create Pod train-worker-0"]
 
     changed = Rig(brain, job(), job_known=job(version=50))
-    assert changed.look() == "stale"
+    assert changed.reconcile_once() == "stale"
     assert changed.cluster.calls == ["get TFGPUJob train"]
 
     deleted = Rig(brain, job())
     deleted.cluster.objects[Kind.JOB, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert deleted.look() == "stale"
+    assert deleted.reconcile_once() == "stale"
     assert deleted.cluster.calls == ["get TFGPUJob train"]
 
 
@@ -117,7 +117,7 @@ def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, 
     brain = Brain(outcome, Conclusion(status=STATUS))
     rig = Rig(brain, job())
     rig.refuse("create", ApiError(code, reason, "exceeded quota"))
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert rig.cluster.calls == ["status train Pending", "create Pod train-worker-0", "status train Starting"]
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", code, reason, "exceeded quota"),)
 
@@ -128,7 +128,7 @@ def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused()
     brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), Conclusion(status=STATUS))
     rig = Rig(brain, job())
     rig.cluster.prune = lambda body: {**body, "spec": {}}
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert rig.cluster.calls[1:3] == ["create Pod train-worker-0", "delete Pod train-worker-0 p"]
     message = "this API server does not know spec.nodeSelecter."
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 422, "Invalid", message),)
@@ -141,7 +141,7 @@ def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
     rig = Rig(brain, job())
     rig.cluster.prune = lambda body: {**body, "spec": {}}
     rig.cluster.old = False
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert not brain.refusals
     assert [found.name for found in rig.store.snapshot(KEY).pods] == ["train-worker-0"]
 
@@ -151,7 +151,7 @@ def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:
     rig = Rig(brain, job())
     rig.refuse("create", ApiError(0, "Timeout", "no answer"))
     for _ in range(4):
-        assert rig.look() == "error"
+        assert rig.reconcile_once() == "error"
     assert brain.refusals is None
 
 
@@ -159,7 +159,7 @@ def test_a_server_error_that_stays_becomes_a_refusal() -> None:
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())
     rig.refuse("create", ApiError(500, "InternalError", "failed calling webhook"))
-    assert [rig.look() for _ in range(3)] == ["error", "error", "ok"]
+    assert [rig.reconcile_once() for _ in range(3)] == ["error", "error", "ok"]
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 500, "InternalError", "failed calling webhook"),)
 
 
@@ -169,7 +169,7 @@ def test_retry_after_is_honoured() -> None:
     async def main() -> float:
         rig = Rig(brain, job())
         rig.refuse("create", ApiError(429, "TooManyRequests", "later", retry_after=9))
-        await rig.worker.look(KEY)
+        await rig.worker.reconcile_once(KEY)
         await rig.queue.get()
         return asyncio.get_running_loop().time()
 
@@ -182,10 +182,10 @@ def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
 
     async def main() -> float:
         rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
-        assert await rig.worker.look(KEY) == "ok"
+        assert await rig.worker.reconcile_once(KEY) == "ok"
         assert brain.refusals == ()
         assert [p.uid for p in rig.store.snapshot(KEY).pods] == ["made-before"]
-        await told(rig.herald)
+        await flush(rig.recorder)
         assert "event Created" not in rig.cluster.calls, "nothing was created"
         await rig.queue.get()
         return asyncio.get_running_loop().time()
@@ -197,7 +197,7 @@ def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
 def test_a_foreign_or_old_pod_under_a_taken_name_is_a_refusal_that_says_whose(owner: str, label: str | None) -> None:
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job(), pod("train-worker-0", uid="theirs", owner=owner, job_name=label))
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert brain.refusals is not None
     (refusal,) = brain.refusals
     assert refusal.code == 409
@@ -210,7 +210,7 @@ def test_a_pod_that_is_gone_or_replaced_needs_no_delete() -> None:
         brain = Brain(Outcome(intent=INTENT, deletes=(Delete(Kind.POD, "train-worker-0", "old"),)))
         rig = Rig(brain, job(), *there)
         rig.store.put(Kind.POD, pod("train-worker-0", uid="old"))
-        assert rig.look() == "ok"
+        assert rig.reconcile_once() == "ok"
         assert [p.uid for p in rig.store.snapshot(KEY).pods] == [p["metadata"]["uid"] for p in there]
 
 
@@ -218,14 +218,14 @@ def test_an_accepted_delete_is_known_at_once() -> None:
     brain = Brain(Outcome(intent=INTENT, deletes=(Delete(Kind.POD, "train-worker-0", "old"),)))
     rig = Rig(brain, job(), pod("train-worker-0", uid="old"))
     rig.store.put(Kind.POD, pod("train-worker-0", uid="old"))
-    rig.look()
+    rig.reconcile_once()
     assert [p.deleting for p in rig.store.snapshot(KEY).pods] == [True]
 
 
 def test_a_lookup_is_answered_by_the_api_server_before_anything_is_decided() -> None:
     brain = Brain(Outcome(lookups=("train-worker-0", "train-worker-1")))
     rig = Rig(brain, job(), pod("train-worker-0", uid="missed", job_name=None))
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert rig.cluster.calls == ["get Pod train-worker-0", "get Pod train-worker-1"]
     assert brain.seen[1].absent == {"train-worker-1"}
     assert [p.uid for p in brain.seen[1].pods] == ["missed"]
@@ -237,7 +237,7 @@ def test_the_next_look_is_at_the_earlier_deadline() -> None:
 
     async def main() -> float:
         rig = Rig(brain, job())
-        await rig.worker.look(KEY)
+        await rig.worker.reconcile_once(KEY)
         await rig.queue.get()
         return asyncio.get_running_loop().time()
 
@@ -247,11 +247,11 @@ def test_the_next_look_is_at_the_earlier_deadline() -> None:
 def test_the_core_learns_since_when_it_has_kept_a_change_back() -> None:
     brain = Brain(Outcome(), Conclusion(unsaid=True))
     rig = Rig(brain, job())
-    rig.look()
-    rig.look()
+    rig.reconcile_once()
+    rig.reconcile_once()
     brain.conclusion = Conclusion(status=STATUS)
-    rig.look()
-    rig.look()
+    rig.reconcile_once()
+    rig.reconcile_once()
     since = [s.unsaid_since for s in brain.seen]
     assert since == [None, None, NOW, NOW, NOW, NOW, None, None]
 
@@ -264,11 +264,11 @@ def test_a_core_that_raises_stops_no_other_job() -> None:
         raise KeyError("oops")
 
     rig.worker._core = Core(broken, brain.announce, brain.conclude, CONFIG)
-    assert rig.look() == "error"
+    assert rig.reconcile_once() == "error"
     assert rig.queue.failures(KEY) == 1
 
 
 def test_a_job_that_is_gone_wants_nothing() -> None:
     rig = Rig(Brain(Outcome(intent=INTENT)))
-    assert rig.look() == "ok"
+    assert rig.reconcile_once() == "ok"
     assert rig.cluster.calls == []

@@ -107,7 +107,7 @@ def size(count: float) -> str:
     return f"{count:.3g} TiB"
 
 
-class Progress:
+class StatusLine:
     """One line on standard error that is written over. Silent where that is no terminal, so that logs stay clean."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from tfgpujob.cli.output import Progress, coloured
+from tfgpujob.cli.output import StatusLine, coloured
 from tfgpujob.units import duration
 
 _COLOURS: Final = ("cyan", "magenta", "green", "blue", "yellow")
@@ -28,7 +28,7 @@ class Screen:
         self._lead, self._everything = lead, everything
         self._width = max(map(len, replicas))
         self._colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(replicas)}
-        self._progress = Progress()
+        self._progress = StatusLine()
         self._line = ""
 
     def said(self, replica: str, line: str) -> None:

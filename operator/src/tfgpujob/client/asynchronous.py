@@ -13,7 +13,7 @@ from tfgpujob.client.job import Job, check
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs, replicas_of
 from tfgpujob.client.server import Server, missing
 from tfgpujob.client.successor import Successor
-from tfgpujob.client.tensorboard import TensorBoard, look_at
+from tfgpujob.client.tensorboard import TensorBoard, run_viewer
 from tfgpujob.client.usage import Usage, usage
 from tfgpujob.client.viewer import PORT, viewer_pod
 from tfgpujob.core.snapshot import Object
@@ -68,7 +68,7 @@ class AsyncClient:
             for path, obj in maps:
                 await self._server.send("POST", path, body=_owned(obj, made))
         except BaseException:
-            # Also when it is interrupted: without its code the job would wait for ever.
+            # Also when it is interrupted: without its ConfigMap the job would stay Pending for ever.
             with contextlib.suppress(ApiError):
                 await self._server.delete(paths.job(namespace, made.name), uid=made.uid)
             raise
@@ -139,7 +139,7 @@ class AsyncClient:
         await self._server.delete(self._job(name, namespace), propagation=propagation)
 
     async def progress(self, name: str, namespace: str | None = None) -> ProgressStatus | None:
-        """How far the training is, as it told last; None when it has told nothing yet."""
+        """status.progress: how far the training is; None until the first progress report."""
         return (await self.get(name, namespace)).status.progress
 
     async def pods(self, name: str, namespace: str | None = None) -> Sequence[Object]:
@@ -235,8 +235,8 @@ class AsyncClient:
         with TensorBoard, if the job's own has none. Raises TensorBoardError.
         """
         viewer = viewer_pod(await self.get(name, namespace), logdir=logdir, image=image)
-        async with contextlib.aclosing(look_at(self._connection, viewer, port)) as looks:
-            async for seen in looks:
+        async with contextlib.aclosing(run_viewer(self._connection, viewer, port)) as states:
+            async for seen in states:
                 yield seen
 
     async def _set_suspend(self, name: str, namespace: str | None, *, on: bool) -> Job:

@@ -27,16 +27,16 @@ async def forwarded(connection: Connection, pod: str, port: int, local: int) -> 
     """
     under_way: set[asyncio.Task[None]] = set()
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         under_way.add(task)
         with suppress(ApiError, OSError):
-            await _carry(connection, pod, port, reader, writer)
+            await _pipe(connection, pod, port, reader, writer)
         writer.close()
         under_way.discard(task)
 
-    server = await asyncio.start_server(carry, "127.0.0.1", local)
+    server = await asyncio.start_server(pipe, "127.0.0.1", local)
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:
@@ -49,7 +49,7 @@ async def forwarded(connection: Connection, pod: str, port: int, local: int) -> 
 async def answers(connection: Connection, pod: str, port: int) -> bool:
     """Whether an HTTP server answers there. Raises ApiError when the cluster does not let us ask."""
     async with connection.messages(f"{pod}/portforward", {"ports": str(port)}, PROTOCOL) as stream:
-        # The kubelet hangs up on who asks for a port that nobody has opened yet.
+        # The kubelet closes the connection while nothing listens at the port yet.
         with suppress(ConnectionResetError):
             await stream.send_bytes(_DATA + b"GET / HTTP/1.0\r\n\r\n")
             async for data in _received(stream):
@@ -57,22 +57,22 @@ async def answers(connection: Connection, pod: str, port: int) -> bool:
     return False
 
 
-async def _carry(
+async def _pipe(
     connection: Connection, pod: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Both ways, until either side has had enough."""
+    """Copy both ways, until either side ends."""
     async with connection.messages(f"{pod}/portforward", {"ports": str(port)}, PROTOCOL) as stream:
 
-        async def there() -> None:
+        async def upstream() -> None:
             while data := await reader.read(_CHUNK):
                 await stream.send_bytes(_DATA + data)
 
-        async def back() -> None:
+        async def downstream() -> None:
             async for data in _received(stream):
                 writer.write(data)
                 await writer.drain()
 
-        ways = {asyncio.create_task(there()), asyncio.create_task(back())}
+        ways = {asyncio.create_task(upstream()), asyncio.create_task(downstream())}
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -82,7 +82,7 @@ async def _carry(
 
 
 async def _received(stream: Messages) -> AsyncIterator[bytes]:
-    """What the pod's port says, to its end, or until the kubelet says that it has no such port."""
+    """The data that the pod's port sends, to its end, or until the kubelet reports that nothing listens there."""
     known = set()
     async for message in stream:
         if not isinstance(message.data, bytes):

@@ -40,7 +40,7 @@ class Job:
 
     @cached_property
     def status(self) -> JobStatus:
-        """All fields are None until the operator has looked at the job."""
+        """All fields are None until the operator has reconciled the job once."""
         return JobStatus.model_validate(self.raw.get("status") or {}, by_alias=True, by_name=False, extra="ignore")
 
     def is_true(self, condition: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the verbs ask of an API server that single requests don't answer: whole lists, and changes through outages."""
+"""The client's requests that are more than one: retries, whole lists, and a watch that survives outages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tfgpujob.kube.list_watch import Listed, list_watch, pages
 PAGE: Final = "500"
 RECONNECT_SECONDS: Final = 1.0
 BUSY_TRIES: Final = 5
-"""How often a server may say that it is too busy before that is told."""
+"""How often 429 is retried before it is raised."""
 BUSY_SECONDS: Final = 30.0
-"""The longest that it is waited for each time, whatever it asks for."""
+"""The longest wait between two tries, whatever Retry-After says."""
 
 
 class Server:
@@ -28,12 +28,12 @@ class Server:
         self.connection = connection
 
     async def send(self, method: str, path: str, **options: Any) -> Object:
-        """As `Connection.send`; when the server is too busy, again after the time that it names."""
+        """As `Connection.send`; a 429 is retried after its Retry-After."""
         for _ in range(BUSY_TRIES):
             try:
                 return await self.connection.send(method, path, **options)
             except ApiError as error:
-                # Only these were certainly not carried out.
+                # Only these were certainly not applied.
                 if error.code != 429 or error.retry_after is None:
                     raise
                 await asyncio.sleep(min(error.retry_after, BUSY_SECONDS))
@@ -62,9 +62,9 @@ class Server:
         return items
 
     async def changes(self, path: str, name: str) -> AsyncIterator[WatchEvent]:
-        """The object as it is, as ADDED, and what happens to it. A DELETED that was missed is made up for.
+        """The list-watch of one object: ADDED as it is now, then every change, also a DELETED that was missed.
 
-        Once it was seen, a server that does not answer is asked again.
+        After the first list, errors that are transient are retried.
         """
         query = {"fieldSelector": f"metadata.name={name}"}
         known: dict[str, Object] = {}
@@ -128,5 +128,5 @@ class Server:
 
 
 def missing(job_name: str) -> ApiError:
-    """As the server says it."""
+    """The error of the API server for it."""
     return ApiError(MISSING, "NotFound", f'{names.PLURAL}.{names.GROUP} "{job_name}" not found')

@@ -54,7 +54,7 @@ class Successor:
                 break
             except ApiError as error:
                 if error.code == CONFLICT and lost:
-                    made = await self._made_unheard(error)
+                    made = await self._created_without_answer(error)
                     break
                 if not is_transient(error):
                     raise
@@ -64,7 +64,7 @@ class Successor:
             await _set_owners(self.server, config_map, [*_owners(config_map, without=self.old), made.owner_reference])
         return made
 
-    async def _made_unheard(self, conflict: ApiError) -> Job:
+    async def _created_without_answer(self, conflict: ApiError) -> Job:
         found = Job(await self.server.send("GET", paths.job(self.old.namespace, self.old.name)))
         if found.raw["spec"] != self.body["spec"]:
             raise conflict

@@ -1,4 +1,4 @@
-"""TensorBoard on a job, as long as somebody looks: a pod beside its volume, and a port here that leads to it."""
+"""TensorBoard on a job, for as long as it is iterated: a pod beside its volume, and a forwarded port."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tfgpujob.core.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import ApiError, is_transient
 
-LOOK_SECONDS: Final = 1.0
-CALM_SECONDS: Final = 5.0
-"""Between two looks once it answers."""
+POLL_SECONDS: Final = 1.0
+SLOW_POLL_SECONDS: Final = 5.0
+"""Once it answers."""
 _GONE: Final = 404
 
 
@@ -34,7 +34,7 @@ class TensorBoard:
     """What it waits for; empty when it answers."""
 
 
-async def look_at(connection: Connection, viewer: Object, local: int) -> AsyncGenerator[TensorBoard]:
+async def run_viewer(connection: Connection, viewer: Object, local: int) -> AsyncGenerator[TensorBoard]:
     """Make the pod and lead this machine's port to it; each change of how it stands, until the pod is gone.
 
     The pod is deleted when nobody iterates any more. Raises TensorBoardError when the port is taken, or the pod ends by
@@ -67,7 +67,7 @@ async def look_at(connection: Connection, viewer: Object, local: int) -> AsyncGe
                     return
                 if not is_transient(error):
                     raise
-            await asyncio.sleep(CALM_SECONDS if said.url else LOOK_SECONDS)
+            await asyncio.sleep(SLOW_POLL_SECONDS if said.url else POLL_SECONDS)
 
 
 async def _delete(connection: Connection, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What each replica of a job uses and how fast it is: from the metrics API, and from what the trainer tells of itself.
+"""What each replica of a job uses and how fast it is: from the metrics API, and from the trainer's own progress report.
 
 Both are optional in a cluster. What is not known is None, and `Usage.unknown` says why.
 """
@@ -23,7 +23,7 @@ from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import ApiError
 
 _METRICS: Final = "/apis/metrics.k8s.io/v1beta1/namespaces"
-_ASK_SECONDS: Final = 3.0
+_TIMEOUT_SECONDS: Final = 3.0
 _QUANTITY: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
 _DECIMAL: Final = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS: Final = {**_DECIMAL, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -38,7 +38,7 @@ class ReplicaUsage:
     """Cores that all its containers use."""
     memory_bytes: int | None
     report: Report | None
-    """What its trainer tells."""
+    """Of its trainer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ async def usage(connection: Connection, job: Job, pods: Sequence[Object]) -> Usa
     """`pods` are the job's. Raises nothing of what the cluster lacks or does not allow."""
     measured, why_not_measured = await _measured(connection, job)
     records = [trim_pod(pod) for pod in pods]
-    told, why_not_told = await _told(connection, job, records)
-    replicas = [_replica(pod, measured.get(pod.name), told.get(pod.uid)) for pod in records]
-    return Usage(replicas, [why for why in (why_not_measured, why_not_told) if why])
+    reports, why_no_reports = await _reports(connection, job, records)
+    replicas = [_replica(pod, measured.get(pod.name), reports.get(pod.uid)) for pod in records]
+    return Usage(replicas, [why for why in (why_not_measured, why_no_reports) if why])
 
 
 def _replica(pod: Pod, containers: Sequence[Mapping[str, Any]] | None, told: Report | None) -> ReplicaUsage:
@@ -69,7 +69,7 @@ async def _measured(connection: Connection, job: Job) -> tuple[Mapping[str, Sequ
     """Each pod's containers with their usage, or why they are not known."""
     query = {"labelSelector": f"{names.LABEL_JOB_NAME}={job.name}"}
     try:
-        answer = await connection.send("GET", f"{_METRICS}/{job.namespace}/pods", query=query, seconds=_ASK_SECONDS)
+        answer = await connection.send("GET", f"{_METRICS}/{job.namespace}/pods", query=query, seconds=_TIMEOUT_SECONDS)
     except ApiError as error:
         reasons = {
             404: "this cluster has no metrics API; metrics-server brings it",
@@ -79,26 +79,26 @@ async def _measured(connection: Connection, job: Job) -> tuple[Mapping[str, Sequ
     return {item["metadata"]["name"]: item["containers"] for item in answer.get("items") or ()}, ""
 
 
-async def _told(connection: Connection, job: Job, pods: Sequence[Pod]) -> tuple[Mapping[str, Report], str]:
-    """What the trainers tell, by the pod's uid, or why nothing is known."""
+async def _reports(connection: Connection, job: Job, pods: Sequence[Pod]) -> tuple[Mapping[str, Report], str]:
+    """The progress reports, by the pod's uid, or why there are none."""
     if job.spec.trainer is None:
         return {}, "step and GPU memory: only the bundled trainer (spec.trainer) tells them"
     running = [pod for pod in pods if pod.phase == "Running" and not has_ended(pod) and pod.role != names.Role.PS]
-    answers = await gather_bounded(_ask(connection, job.namespace, pod) for pod in running)
-    told = {pod.uid: found for pod, found in zip(running, answers, strict=True) if isinstance(found, Report)}
+    answers = await gather_bounded(_get_progress(connection, job.namespace, pod) for pod in running)
+    reports = {pod.uid: found for pod, found in zip(running, answers, strict=True) if isinstance(found, Report)}
     if 403 in answers:
-        return told, "step and GPU memory: you may not get pods/proxy here; the role edit allows it"
-    if running and not told:
-        return told, "step and GPU memory: no trainer answers yet"
-    on_gpus = any(found.gpu_memory_mib for found in told.values())
-    return told, "" if on_gpus or not told else "GPU memory: TensorFlow sees no GPU in these pods"
+        return reports, "step and GPU memory: you may not get pods/proxy here; the role edit allows it"
+    if running and not reports:
+        return reports, "step and GPU memory: no trainer answers yet"
+    on_gpus = any(found.gpu_memory_mib for found in reports.values())
+    return reports, "" if on_gpus or not reports else "GPU memory: TensorFlow sees no GPU in these pods"
 
 
-async def _ask(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
+async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
     """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
     try:
-        answer = await connection.send("GET", path, seconds=_ASK_SECONDS, most_bytes=report.MAX_BYTES)
+        answer = await connection.send("GET", path, seconds=_TIMEOUT_SECONDS, most_bytes=report.MAX_BYTES)
     except ApiError as error:
         return error.code
     return report.parse(json.dumps(answer).encode())

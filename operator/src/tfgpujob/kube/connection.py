@@ -22,7 +22,7 @@ from tfgpujob.kube.lines import Part, Splitter
 from tfgpujob.kube.login import Login
 
 REQUEST_SECONDS: Final = 20.0
-"""Longest wait for an answer. Also how long a write may still be under way after its task was cancelled."""
+"""The timeout of a request. Also how long a write may still be under way after its task was cancelled."""
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 64
 """For requests at the same time. Streams, which last for hours, each have one besides."""
@@ -78,7 +78,7 @@ class Connection:
                 for part in parts:
                     yield _event(part.text)
         except (aiohttp.SocketTimeoutError, ValueError):
-            # Old servers send no bookmarks while nothing changes, so silence alone says nothing. And a stream that is
+            # Old servers send no bookmarks while nothing changes, so silence alone is no error. And a stream that is
             # cut in the middle of a line has ended.
             return
 

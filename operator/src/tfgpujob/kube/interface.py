@@ -30,7 +30,7 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object. A hint: it may be late, repeated or missing."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object. It may be late, repeated or missing."""
 
     type: str
     object: Object
@@ -50,7 +50,7 @@ class Credentials:
 
 
 class Objects(Protocol):
-    """Reads and writes of single objects: all that bringing a job to what the core says takes. Raises ApiError."""
+    """Reads and writes of single objects: all that reconciling a job takes. Raises ApiError."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """404 → ApiError(code=404)."""
@@ -99,7 +99,7 @@ class Cluster(Objects, Protocol):
 
 
 class Watchable(Protocol):
-    """An API server whose changes can be followed."""
+    """An API server that can be watched."""
 
     def watch(
         self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str

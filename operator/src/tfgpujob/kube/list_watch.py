@@ -13,7 +13,7 @@ from tfgpujob.kube.errors import EXPIRED, ApiError
 from tfgpujob.kube.interface import ListPage, WatchEvent
 
 Listed = tuple[Sequence[WatchEvent], str]
-"""The events that a list stands for, if whoever listed has not dealt with them itself; and the list's version."""
+"""What the list changes, as events, unless `list_all` has dealt with that itself; and the list's resourceVersion."""
 
 
 async def pages(fetch: Callable[[str], Awaitable[ListPage]]) -> AsyncIterator[ListPage]:

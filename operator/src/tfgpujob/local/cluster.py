@@ -22,7 +22,7 @@ _RUNNING = {
 
 
 class LocalCluster:
-    """`kube.interface.Objects` for one job, and what watches would tell: `changed` and `gone` are called at once.
+    """`kube.interface.Objects` for one job, and its watch events: `changed` and `gone` are called at once.
 
     `end_of` keeps the exit code and last words of each pod's latest process, by name.
     """

@@ -29,12 +29,12 @@ from tfgpujob.local.folder import Folder, shown
 from tfgpujob.local.offline import CONFIG
 from tfgpujob.local.translate import Here, launch
 from tfgpujob.names import Condition, Reason
-from tfgpujob.shell.events import Herald
-from tfgpujob.shell.logs import TextFormatter
+from tfgpujob.shell.event_recorder import EventRecorder
+from tfgpujob.shell.log_format import TextFormatter
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.worker import Core, Worker
+from tfgpujob.shell.workqueue import WorkQueue
 from tfgpujob.units import duration
 
 _LEFTOVERS_SECONDS: Final = 10.0
@@ -82,7 +82,7 @@ class Session:
         self._folder: Folder = here.folder
         self._screen, self._again = screen, again
         self._key = Key(job["metadata"]["namespace"], job["metadata"]["name"])
-        self._store, self._queue = Store(), Queue(random.random)
+        self._store, self._queue = Store(), WorkQueue(random.random)
         self._something = asyncio.Event()
         self._signals: list[signal.Signals] = []
         self._cluster = LocalCluster(
@@ -105,10 +105,12 @@ class Session:
             loop.add_signal_handler(number, self._on_signal, number)
         self._log_to_file()
         self._changed(Kind.JOB, self._cluster.job)
-        herald = Herald(self._cluster, _now)
+        recorder = EventRecorder(self._cluster, _now)
         core = Core(reconcile, announce, conclude, CONFIG)
-        worker = Worker(self._cluster, self._store, self._queue, core=core, now=_now, herald=herald, metrics=Metrics())
-        working = [asyncio.create_task(work()) for work in (worker.run, herald.run)]
+        worker = Worker(
+            self._cluster, self._store, self._queue, core=core, now=_now, recorder=recorder, metrics=Metrics()
+        )
+        working = [asyncio.create_task(work()) for work in (worker.run, recorder.run)]
         try:
             await self._settled()
         finally:
@@ -132,7 +134,7 @@ class Session:
                         await self._next()
 
     def _has_stopped(self) -> bool:
-        # A run that is resumed is Suspended too, until its first look.
+        # A run that is resumed is Suspended too, until its first reconciliation.
         stopping = self._signals and is_true(self._cluster.job, Condition.SUSPENDED)
         return bool(stopping or len(self._signals) > 1) and not self._cluster.processes
 
@@ -170,7 +172,7 @@ class Session:
             self._unkept = False
 
     def _on_event(self, event: Object) -> None:
-        """What the operator would tell as an event, if something is wrong; and when it starts again."""
+        """What the operator would record as an event, if something is wrong; and when it starts again."""
         if event["type"] == "Warning" and not is_true(self._cluster.job, Condition.FINISHED):
             self._screen.say(f"{event['message']}{when_again(self._cluster.job, _now())}", "yellow")
 

@@ -21,21 +21,21 @@ from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import NoClusterError
 from tfgpujob.kube.interface import Cluster
 from tfgpujob.names import Condition
-from tfgpujob.shell import logs
-from tfgpujob.shell.ask import Ask, HttpAsk
-from tfgpujob.shell.events import Herald
-from tfgpujob.shell.follow import Follow
+from tfgpujob.shell import log_format
+from tfgpujob.shell.background import BackgroundTasks, TaskDiedError
+from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
-from tfgpujob.shell.leader import Elector
+from tfgpujob.shell.leader_election import LeaderElector
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.poll import Poll
-from tfgpujob.shell.queue import Queue
+from tfgpujob.shell.progress_client import FetchProgress, HttpProgressClient
+from tfgpujob.shell.progress_poller import ProgressPoller
+from tfgpujob.shell.reflector import Reflector
 from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.settings import Settings, SettingsError, from_environment
 from tfgpujob.shell.store import Key, Store
-from tfgpujob.shell.supervisor import Supervisor, TaskDiedError
 from tfgpujob.shell.watch import Watch
 from tfgpujob.shell.worker import Core, Worker
+from tfgpujob.shell.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Operator:
         cluster: Cluster,
         settings: Settings,
         *,
-        ask: Ask,
+        fetch_progress: FetchProgress,
         now: Callable[[], datetime] = _now,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -60,9 +60,9 @@ class Operator:
         self.settings = settings
         self.metrics = Metrics()
         self.store = Store()
-        self.queue = Queue(chance)
-        self.herald = Herald(cluster, now)
-        self.supervisor = Supervisor()
+        self.queue = WorkQueue(chance)
+        self.recorder = EventRecorder(cluster, now)
+        self.background = BackgroundTasks()
         self.resync = Resync(
             cluster,
             self.store,
@@ -71,28 +71,30 @@ class Operator:
             random=chance,
             nodes=settings.watch_nodes,
         )
-        self.elector = Elector(
+        self.elector = LeaderElector(
             cluster,
             namespace=settings.namespace,
             name=settings.lease_name,
             identity=settings.identity,
             now=now,
-            beat=lambda: self.supervisor.beat("leader"),
+            beat=lambda: self.background.beat("leader"),
         )
         self.worker = Worker(
             cluster,
             self.store,
             self.queue,
-            self.herald,
+            self.recorder,
             core=Core(reconcile, announce, conclude, settings.config),
             now=now,
             metrics=self.metrics,
         )
-        self.poll = Poll(self.store, ask, self.changed, interval=settings.progress_seconds, metrics=self.metrics)
+        self.progress_poller = ProgressPoller(
+            self.store, fetch_progress, self.changed, interval=settings.progress_seconds, metrics=self.metrics
+        )
         self._gauges()
 
     def changed(self, key: Key) -> None:
-        """Something about this job may be new."""
+        """Enqueue the job, of which something may have changed."""
         if self.elector.leading:
             self.queue.add(key)
 
@@ -109,7 +111,7 @@ class Operator:
             else:
                 key = self.store.put(kind, obj)
         except Exception:
-            # One object that cannot be understood must not blind us to the others.
+            # One object that cannot be read must not hide the others.
             logger.exception("event ignored", extra={"kind": kind, "object": metadata.get("name")})
             return
         if key is not None:
@@ -122,17 +124,17 @@ class Operator:
 
     async def lead(self) -> None:
         """What only the leader does."""
-        if self.elector.succeeds_another:
-            await self.resync.again(lambda: self.supervisor.beat("resync"))
+        if self.elector.took_over:
+            await self.resync.relist(lambda: self.background.beat("resync"))
         for key in self.store.jobs():
             self.queue.add(key)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.herald.run())
+                tasks.create_task(self.recorder.run())
                 for _ in range(self.settings.workers):
                     tasks.create_task(self.worker.run())
                 if self.settings.progress_seconds:
-                    tasks.create_task(self.poll.run())
+                    tasks.create_task(self.progress_poller.run())
         finally:
             self.queue.clear()
 
@@ -157,38 +159,38 @@ async def operate(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises TaskDiedError when a background task ends before that."""
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    async with await KubeCluster.connect() as cluster, HttpAsk() as ask:
-        operator = Operator(cluster, settings, ask=ask)
-        supervisor = operator.supervisor
-        async with serving(settings.health_port, supervisor.problems, operator.resync.synced.is_set, operator.metrics):
-            supervisor.start("watch jobs", _watch_jobs(operator, cluster, stop))
-            supervisor.start("leader", _lead(operator), silence=60)
-            supervisor.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)
-            for kind, namespace in _followed(operator):
+    async with await KubeCluster.connect() as cluster, HttpProgressClient() as fetch_progress:
+        operator = Operator(cluster, settings, fetch_progress=fetch_progress)
+        background = operator.background
+        async with serving(settings.health_port, background.problems, operator.resync.synced.is_set, operator.metrics):
+            background.start("watch jobs", _watch_jobs(operator, cluster, stop))
+            background.start("leader", _lead(operator), silence=60)
+            background.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)
+            for kind, namespace in _reflected(operator):
                 name = f"watch {kind} {namespace or '*'}"
-                follow = Follow(cluster, operator.resync, operator.handle, kind=kind, namespace=namespace)
-                supervisor.start(name, _follow(operator, follow, name), silence=300)
+                reflector = Reflector(cluster, operator.resync, operator.handle, kind=kind, namespace=namespace)
+                background.start(name, _reflect(operator, reflector, name), silence=300)
             try:
-                await supervisor.wait(stop)
+                await background.wait(stop)
             finally:
                 # The leader first: the Lease is released when the workers have stopped, and only then.
-                await supervisor.stop("leader")
-                await supervisor.stop_all()
+                await background.stop("leader")
+                await background.stop_all()
 
 
-def _followed(operator: Operator) -> list[tuple[Kind, str | None]]:
+def _reflected(operator: Operator) -> list[tuple[Kind, str | None]]:
     in_jobs = [(kind, namespace) for kind in (Kind.POD, Kind.SERVICE) for namespace in operator.resync.scopes]
     return [*in_jobs, (Kind.NODE, None)] if operator.settings.watch_nodes else in_jobs
 
 
-async def _follow(operator: Operator, follow: Follow, name: str) -> None:
+async def _reflect(operator: Operator, reflector: Reflector, name: str) -> None:
     await operator.resync.synced.wait()
-    await follow.run(partial(operator.supervisor.beat, name))
+    await reflector.run(partial(operator.background.beat, name))
 
 
 async def _watch_jobs(operator: Operator, cluster: KubeCluster, stop: asyncio.Event) -> None:
     watch = Watch(operator.handle, cluster.credentials, namespaces=operator.settings.watch_namespaces)
-    await operator.resync.first(lambda: operator.supervisor.beat("resync"))
+    await operator.resync.first(lambda: operator.background.beat("resync"))
     logger.info("store filled", extra={str(kind): count for kind, count in operator.store.count().items()})
     # kopf takes the signals for itself; the order in which we stop is ours.
     await watch.run(started=lambda: _stop_on_signals(stop))
@@ -201,7 +203,7 @@ async def _lead(operator: Operator) -> None:
 
 async def _resync(operator: Operator) -> None:
     await operator.resync.synced.wait()
-    await operator.resync.run(operator.settings.resync_seconds, lambda: operator.supervisor.beat("resync"))
+    await operator.resync.run(operator.settings.resync_seconds, lambda: operator.background.beat("resync"))
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:
@@ -214,7 +216,7 @@ def main() -> None:
     """The `tfgpu-operator` command. Exits 2 for a bad setting, 1 when a background task died."""
     try:
         settings = from_environment(os.environ)
-        logs.set_up(settings.log_format, settings.log_level)
+        log_format.set_up(settings.log_format, settings.log_level)
         # What a request or an event leaves behind goes by itself; at the default of 700 objects, looking for cycles
         # takes a twentieth of the CPU time.
         gc.set_threshold(20_000)

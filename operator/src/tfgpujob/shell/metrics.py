@@ -1,4 +1,4 @@
-"""Figures of this process, and their Prometheus text. None carries a job's name: their number never grows."""
+"""The metrics of this process, and their Prometheus text. None is labelled by job: the number of series is fixed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Metrics:
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._seconds = 0.0
         self._events: Counter[str] = Counter()
-        self._asked: Counter[str] = Counter()
+        self._polled: Counter[str] = Counter()
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
 
     def reconciled(self, result: str, seconds: float) -> None:
-        """One look at a job has ended: ok, stale or error."""
+        """One reconciliation has ended: ok, stale or error."""
         self._results[result] += 1
         self._buckets[bisect_left(BUCKETS, seconds)] += 1
         self._seconds += seconds
@@ -33,9 +33,9 @@ class Metrics:
         """One watch event has arrived."""
         self._events[kind] += 1
 
-    def asked(self, result: str) -> None:
-        """One pod was asked for its progress: ok, unreachable or refused."""
-        self._asked[result] += 1
+    def polled(self, result: str) -> None:
+        """GET /progress of one pod: ok, unreachable or refused."""
+        self._polled[result] += 1
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         self._gauges[name] = (meaning, read)
@@ -53,7 +53,7 @@ class Metrics:
             yield f'tfgpu_watch_events_total{{kind="{kind}"}} {count}'
         yield from _head("tfgpu_progress_asked_total", "counter", "Questions for a pod's progress, by result.")
         for result in ("ok", "unreachable", "refused"):
-            yield f'tfgpu_progress_asked_total{{result="{result}"}} {self._asked[result]}'
+            yield f'tfgpu_progress_asked_total{{result="{result}"}} {self._polled[result]}'
 
     def _histogram(self) -> Iterator[str]:
         name = "tfgpu_reconcile_seconds"

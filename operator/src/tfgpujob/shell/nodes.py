@@ -1,7 +1,7 @@
 """Which nodes are lost: known to be not ready, or known and then gone.
 
-A node of which nothing is known is not lost: its pods may be heard of before it is. When no node at all is ready it is
-the control plane that has lost sight of them, as Kubernetes itself assumes then, and none counts as lost.
+A node of which nothing is known is not lost: the events of its pods may arrive before its own. When no node at all is
+ready, the control plane is taken for partitioned, as Kubernetes' node controller does, and no node counts as lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tfgpujob.core.snapshot import Object
 
 
 class Nodes:
-    """Fed by lists and a watch, in any order. Every change answers with the names whose state it changed."""
+    """Fed by lists and a watch, in any order. Every change returns the names of the nodes lost or found by it."""
 
     def __init__(self) -> None:
         self._ready: dict[str, bool] = {}
@@ -21,18 +21,18 @@ class Nodes:
         self.lost: frozenset[str] = frozenset()
 
     def put(self, node: Object) -> frozenset[str]:
-        return self._note(node, ready=is_true(node, "Ready"))
+        return self._update(node, ready=is_true(node, "Ready"))
 
     def remove(self, node: Object) -> frozenset[str]:
         """It is gone; its name is kept, because its pods still name it."""
-        return self._note(node, ready=False)
+        return self._update(node, ready=False)
 
     def known(self) -> frozenset[str]:
         """Names of the nodes that are there, or were."""
         return frozenset(self._ready)
 
-    def listed(self, nodes: Iterable[Object], known: frozenset[str], named: frozenset[str]) -> frozenset[str]:
-        """The answer of a list: whoever was `known` before it was asked for and is missing is gone.
+    def sync(self, nodes: Iterable[Object], known: frozenset[str], named: frozenset[str]) -> frozenset[str]:
+        """A complete list: whoever was `known` before the request and is not in it is gone.
 
         `named` are the nodes that pods name; of the others that are gone nothing is kept.
         """
@@ -44,10 +44,10 @@ class Nodes:
                 self._versions.pop(name, None)
         for node in nodes:
             self.put(node)
-        self._judge()
+        self._recompute()
         return before ^ self.lost
 
-    def _note(self, node: Object, *, ready: bool) -> frozenset[str]:
+    def _update(self, node: Object, *, ready: bool) -> frozenset[str]:
         metadata = node["metadata"]
         name, text = metadata["name"], str(metadata.get("resourceVersion", ""))
         version = int(text) if text.isdecimal() else 0
@@ -58,9 +58,9 @@ class Nodes:
             return frozenset()
         before = self.lost
         self._ready[name] = ready
-        self._judge()
+        self._recompute()
         return before ^ self.lost
 
-    def _judge(self) -> None:
+    def _recompute(self) -> None:
         any_ready = any(self._ready.values())
         self.lost = frozenset(name for name, ready in self._ready.items() if not ready) if any_ready else frozenset()

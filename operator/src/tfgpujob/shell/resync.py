@@ -1,4 +1,4 @@
-"""List everything now and then, because a watch is a hint: events get lost, and deletions leave no trace."""
+"""Resync: list everything now and then and compare it with the cache, because watch events may get lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECTORS: Final = {Kind.JOB: "", Kind.SERVICE: names.LABEL_JOB_NAME, Kind.POD: 
 
 
 class Resync:
-    """Keeps the store true to what the API server lists."""
+    """Makes the cache equal to what the API server lists."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Resync:
         """The resourceVersion of the last list of a kind in a namespace: where a watch goes on from."""
 
     async def first(self, beat: Callable[[], None]) -> None:
-        """Fill the store; tries until it succeeds."""
+        """Fill the cache; retries until it succeeds."""
         await self._until_done(beat)
         self.synced.set()
 
-    async def again(self, beat: Callable[[], None]) -> None:
-        """List everything now, until it succeeds. A list shows all that was written before it; a watch may lag."""
+    async def relist(self, beat: Callable[[], None]) -> None:
+        """List everything now, until it succeeds. A list has all that was written before it; a watch may lag."""
         await self._until_done(beat)
 
     async def run(self, every: float, beat: Callable[[], None]) -> None:
-        """List everything every `every` seconds, give or take a tenth; then have every job looked at."""
+        """List everything every `every` seconds, give or take a tenth; then requeue every job."""
         while True:
             await asyncio.sleep(every * (0.9 + self._random() / 5))
             await self._until_done(beat)
@@ -83,7 +83,7 @@ class Resync:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def list(self, kind: Kind, namespace: str | None) -> None:
-        """Make the store true for one kind in one namespace (None: all). Raises ApiError."""
+        """Make the cache equal to a list of one kind in one namespace (None: all). Raises ApiError."""
         before = {known.uid: known for known in self._store.known(kind, namespace)}
         nodes_before, nodes = self._store.nodes.known(), list[Object]()
 
@@ -99,7 +99,7 @@ class Resync:
                     self._put(kind, obj)
         self._drop(before)
         if kind is Kind.NODE:
-            for key in self._store.jobs_on(self._store.nodes.listed(nodes, nodes_before, self._store.nodes_named())):
+            for key in self._store.jobs_on(self._store.nodes.sync(nodes, nodes_before, self._store.nodes_named())):
                 self._changed(key)
         self.versions[kind, namespace] = page.resource_version
 
@@ -107,7 +107,7 @@ class Resync:
         try:
             key = self._store.put(kind, obj)
         except Exception:
-            # One object that cannot be understood must not hide the others.
+            # One object that cannot be read must not hide the others.
             logger.exception("object ignored", extra={"kind": kind, "object": obj["metadata"].get("name")})
             return
         if key is not None:

@@ -14,7 +14,7 @@ from tfgpujob.core.snapshot import Config
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LEAST_PROGRESS_SECONDS: Final = 15
-"""Each answer may cost a write of the status."""
+"""Each poll may cost a status write."""
 _LOG_FORMATS: Final = ("json", "text")
 
 
@@ -39,7 +39,7 @@ class Settings:
     resync_seconds: float = 300.0
     """How often everything is listed, to repair what the watches missed."""
     progress_seconds: int = 30
-    """How often a running job is asked how far it is: 15 or more; 0: never."""
+    """How often the progress of a running job is polled: 15 or more; 0: never."""
     health_port: int = 8080
     log_format: str = "json"
     log_level: str = "INFO"

@@ -1,8 +1,8 @@
-"""What is known of every job: fed by the watches, by the lists and by the answers to our own writes.
+"""The cache of jobs, pods and services, indexed by job, as an informer's: watches, lists and our own writes feed it.
 
-An older version never replaces a newer one, and what was deleted stays deleted, so the three sources may
-arrive in any order. What no source tells (a lost DELETED event) resync finds by comparing `known` with
-a list.
+An older resourceVersion never replaces a newer one, and what was deleted stays deleted, so the three sources may arrive
+in any order. It may be stale, so the core has what it would act on read again (`Outcome.lookups`). A DELETED event that
+was lost is found by resync, which compares `known` with a list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Key(NamedTuple):
     name: str
 
 
-TOMBSTONES: Final = 8192
+MAX_TOMBSTONES: Final = 8192
 """How many deleted uids are remembered. Only as many matter as are deleted while one list is under way."""
 
 
@@ -56,12 +56,12 @@ class Known(NamedTuple):
 
 
 class Store:
-    """Jobs with their pods and services, by job. Every change answers with the job it concerns, or None."""
+    """Jobs with their pods and services, by job. Every change returns the key of the job it concerns, or None."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, _Entry] = {}
         self._pod_jobs: dict[tuple[str, str], str] = {}
-        self._buried: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
         self.nodes = Nodes()
 
     def jobs(self) -> list[Key]:
@@ -88,8 +88,8 @@ class Store:
         lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
         return Snapshot(job=entry.job, pods=pods, service=entry.service, lost_nodes=lost, reports=dict(entry.reports))
 
-    def hear(self, key: Key, pod_uid: str, report: Report) -> None:
-        """Keep what this very pod told, while it is there."""
+    def store_report(self, key: Key, pod_uid: str, report: Report) -> None:
+        """Keep the progress report of this very pod, while it is there."""
         entry = self._entries.get(key)
         if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
             entry.reports[pod_uid] = report
@@ -103,13 +103,13 @@ class Store:
         return [key for key, e in self._entries.items() if nodes and any(p.node in nodes for p in e.pods.values())]
 
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
-        """Take in an object as the API server gave it. None when it tells nothing new.
+        """Add or update an object as the API server gave it. None when it is not newer than what is cached.
 
         `of` is the job that a pod is known to belong to although somebody has taken its label off, or given it
-        another job's: a GET by name has just shown it, so that it can be neither gone nor old.
+        another job's: a GET by name has just returned it, so that it can be neither deleted nor stale.
         """
         metadata = obj["metadata"]
-        if of is None and metadata.get("uid", "") in self._buried:
+        if of is None and metadata.get("uid", "") in self._tombstones:
             return None
         namespace = metadata["namespace"]
         if kind is Kind.JOB:
@@ -121,7 +121,7 @@ class Store:
 
     def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
         """Forget this very object; another one of that name stays. None when it was not known."""
-        self._bury(uid)
+        self._add_tombstone(uid)
         job_name = self._pod_jobs.get((namespace, name)) if kind is Kind.POD else name
         if job_name is None:
             return None
@@ -141,7 +141,7 @@ class Store:
         return key
 
     def mark_deleting(self, namespace: str, pod_name: str, uid: str) -> None:
-        """Note a pod deletion that the API server has accepted, ahead of the watch event that will say so."""
+        """Note a pod deletion that the API server has accepted, ahead of its watch event."""
         job_name = self._pod_jobs.get((namespace, pod_name))
         if job_name is None:
             return
@@ -216,10 +216,10 @@ class Store:
             entry = self._entries[key] = _Entry()
         return entry
 
-    def _bury(self, uid: str) -> None:
-        self._buried[uid] = None
-        if len(self._buried) > TOMBSTONES:
-            self._buried.popitem(last=False)
+    def _add_tombstone(self, uid: str) -> None:
+        self._tombstones[uid] = None
+        if len(self._tombstones) > MAX_TOMBSTONES:
+            self._tombstones.popitem(last=False)
 
 
 def _uid_of(entry: _Entry, kind: Kind, name: str) -> str | None:

@@ -1,9 +1,9 @@
 """The watch of jobs. The only file that imports kopf.
 
-kopf follows the jobs (lists, watches, reconnects, logs in again) and calls one handler with every event.
-Its own persistence is switched off in every place where it would cost a write or a copy: an event is a hint
-for the store and the queue, and the state of a job is in its status. Pods and services, of which there are
-many more events than kopf can take at the speed we promise, are followed in `follow.py`.
+kopf list-watches the jobs (it reconnects and logs in again by itself) and calls one handler with every event. Its own
+persistence is switched off in every place where it would cost a write or a copy: an event only updates the cache and
+enqueues the job's key, and the state of a job is in its status. Pods and services, of which there are many more events
+than kopf can take at the speed we promise, are watched by `reflector.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import kopf
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.kube.interface import Credentials
-from tfgpujob.shell.follow import Handle
+from tfgpujob.shell.reflector import Handle
 from tfgpujob.shell.resync import PAGE
 
 LOGIN_SECONDS: Final = 1.0
@@ -73,7 +73,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 class Watch:
-    """Follows jobs."""
+    """Watches jobs, by kopf."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Watch:
         self._logged_in_at = float("-inf")
 
     async def run(self, started: Callable[[], None]) -> None:
-        """Follow until cancelled. `started` is called when kopf has put its signal handlers in place."""
+        """Watch until cancelled. `started` is called when kopf has put its signal handlers in place."""
         tasks = await kopf.spawn_tasks(
             registry=self._registry(),
             settings=_settings(),

@@ -1,4 +1,4 @@
-"""Carry out what the core decides, job by job, in the order that `core.snapshot.Outcome` lays down."""
+"""The workers: reconcile one job after the other, and apply what the core decides in the order of its Outcome."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfgpujob.core.snapshot import Conclusion, Config, Event, Kind, Object, Outc
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
-from tfgpujob.shell.carry import Answers, Hands
-from tfgpujob.shell.events import Herald
+from tfgpujob.shell.apply import CreateResults, ObjectWriter
+from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.queue import Queue
 from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -56,26 +56,26 @@ class Core:
 
 
 class _StaleError(Exception):
-    """The job is not what the outcome was decided on: the whole outcome is void."""
+    """The job has changed since the outcome was decided, from a stale cache: nothing more of it is applied."""
 
 
 @dataclass(slots=True)
-class _Done:
-    """What one look has written: the log line."""
+class _Written:
+    """What one reconciliation has written: the log line."""
 
     job: Object
-    wrote: dict[str, Any] = field(default_factory=dict)
+    log: dict[str, Any] = field(default_factory=dict)
 
 
 class Worker:
-    """Takes jobs from the queue and brings them to what the core says. Many `run`s may run at once."""
+    """Takes jobs from the workqueue and reconciles them. Many `run`s may run at once."""
 
     def __init__(
         self,
         cluster: Objects,
         store: Store,
-        queue: Queue,
-        herald: Herald,
+        queue: WorkQueue,
+        recorder: EventRecorder,
         *,
         core: Core,
         now: Callable[[], datetime],
@@ -84,39 +84,40 @@ class Worker:
         self._cluster = cluster
         self._store = store
         self._queue = queue
-        self._herald = herald
+        self._recorder = recorder
         self._core = core
         self._now = now
         self._metrics = metrics
-        self._hands = Hands(cluster, store)
-        self._unsaid: dict[Key, datetime] = {}
+        self._writer = ObjectWriter(cluster, store)
+        self._deferred_since: dict[Key, datetime] = {}
+        """Since when the core has deferred a status write that is not worth one by itself."""
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Reconcile until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             key = await self._queue.get()
             started = clock()
             try:
-                result = await self.look(key)
+                result = await self.reconcile_once(key)
                 self._metrics.reconciled(result, clock() - started)
             finally:
                 self._queue.done(key)
 
-    async def look(self, key: Key) -> str:
-        """Reconcile one job once and plan its next look. Returns ok, stale or error."""
+    async def reconcile_once(self, key: Key) -> str:
+        """Reconcile one job once and requeue it. Returns ok, stale or error."""
         try:
             await self._reconcile(key)
         except _StaleError as error:
-            delay = self._queue.retry(key)
+            delay = self._queue.requeue_with_backoff(key)
             logger.debug("the job has changed meanwhile", extra={"job": _text(key), "why": str(error), "retry": delay})
             return "stale"
         except ApiError as error:
-            delay = self._queue.retry(key, error.retry_after or 0.0)
+            delay = self._queue.requeue_with_backoff(key, error.retry_after or 0.0)
             logger.warning("will try again", extra={"job": _text(key), "error": str(error), "retry": round(delay, 3)})
             return "error"
         except Exception:
-            delay = self._queue.retry(key)
+            delay = self._queue.requeue_with_backoff(key)
             logger.exception("reconciliation failed", extra={"job": _text(key), "retry": round(delay, 3)})
             return "error"
         return "ok"
@@ -126,60 +127,60 @@ class Worker:
         job = snapshot.job
         if job is None or outcome is None:
             self._queue.forget(key)
-            self._unsaid.pop(key, None)
+            self._deferred_since.pop(key, None)
             return
-        done = _Done(job)
+        written = _Written(job)
         try:
-            answers = await self._carry_out(key, outcome, done)
+            results = await self._apply(key, outcome, written)
             now = self._now()
             conclusion = self._core.conclude(
-                replace(snapshot, job=done.job), outcome, answers.refusals, now, self._core.config
+                replace(snapshot, job=written.job), outcome, results.refusals, now, self._core.config
             )
             if conclusion.status is not None:
-                await self._write_status(key, done, conclusion.status, "status")
-            only_adopted = answers.adopted and not answers.created and not answers.refusals
-            self._tell(done, () if only_adopted else conclusion.events)
+                await self._write_status(key, written, conclusion.status, "status")
+            only_adopted = results.adopted and not results.created and not results.refusals
+            self._record(written, () if only_adopted else conclusion.events)
         finally:
-            _log(key, done)
+            _log(key, written)
         if conclusion.unsaid:
-            self._unsaid.setdefault(key, now)
+            self._deferred_since.setdefault(key, now)
         else:
-            self._unsaid.pop(key, None)
-        if not answers.adopted:
+            self._deferred_since.pop(key, None)
+        if not results.adopted:
             self._queue.succeeded(key)
-        self._plan(key, now, outcome, conclusion)
-        if answers.adopted:
-            # After a wait that grows: a pod whose labels somebody keeps changing is adopted again and again.
-            self._queue.retry(key)
+        self._requeue(key, now, outcome, conclusion)
+        if results.adopted:
+            # With a backoff: a pod whose labels somebody keeps changing is adopted again and again.
+            self._queue.requeue_with_backoff(key)
 
-    async def _carry_out(self, key: Key, outcome: Outcome, done: _Done) -> Answers:
-        """Intent, deletes, creates. Raises ApiError when there is nothing definite to conclude from."""
+    async def _apply(self, key: Key, outcome: Outcome, written: _Written) -> CreateResults:
+        """Intent, deletes, creates. Raises ApiError when a create has had no definite answer."""
         if outcome.intent is not None:
-            await self._write_status(key, done, outcome.intent, "intent")
+            await self._write_status(key, written, outcome.intent, "intent")
         elif outcome.creates:
-            await self._reread(key, done.job)
+            await self._check_unchanged(key, written.job)
         if outcome.deletes:
-            await self._hands.delete(key, outcome.deletes)
-            done.wrote["deleted"] = len(outcome.deletes)
-        tries = self._queue.failures(key)
+            await self._writer.delete(key, outcome.deletes)
+            written.log["deleted"] = len(outcome.deletes)
+        failures = self._queue.failures(key)
 
-        async def show(refusals: tuple[Refusal, ...]) -> None:
-            said = self._core.announce(done.job, outcome, refusals, self._now())
-            if said.status is not None:
-                await self._write_status(key, done, said.status, "refusal")
-                self._tell(done, said.events)
+        async def report(refusals: tuple[Refusal, ...]) -> None:
+            reported = self._core.announce(written.job, outcome, refusals, self._now())
+            if reported.status is not None:
+                await self._write_status(key, written, reported.status, "refusal")
+                self._record(written, reported.events)
 
-        answers = await self._hands.create(key, done.job, outcome, tries, show)
-        if answers.created:
-            done.wrote["created"] = answers.created
-        if answers.refusals:
-            done.wrote["refused"] = [f"{r.kind}/{r.name} {r.code} {r.reason}" for r in answers.refusals]
-        if answers.trouble is not None:
-            # What a refusal means depends on whether the others are there; that it was one does not.
-            if answers.refusals:
-                await show(answers.refusals)
-            raise answers.trouble
-        return answers
+        results = await self._writer.create(key, written.job, outcome, failures, report)
+        if results.created:
+            written.log["created"] = results.created
+        if results.refusals:
+            written.log["refused"] = [f"{r.kind}/{r.name} {r.code} {r.reason}" for r in results.refusals]
+        if results.error is not None:
+            # The refusals are reported now; what follows from them is decided when all creates have been answered.
+            if results.refusals:
+                await report(results.refusals)
+            raise results.error
+        return results
 
     async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None]:
         absent: frozenset[str] = frozenset()
@@ -189,7 +190,7 @@ class Worker:
                 self._store.snapshot(key),
                 absent=absent,
                 looked_up=looked_up,
-                unsaid_since=self._unsaid.get(key),
+                unsaid_since=self._deferred_since.get(key),
             )
             if snapshot.job is None:
                 # The garbage collector deletes what a deleted job leaves behind.
@@ -219,8 +220,8 @@ class Worker:
             self._store.remove(Kind.POD, key.namespace, name, held[name])
         return name
 
-    async def _reread(self, key: Key, job: Object) -> None:
-        """Creates that no status write licenses want proof that the job is still what they are for."""
+    async def _check_unchanged(self, key: Key, job: Object) -> None:
+        """Before creates whose intent an earlier reconciliation has persisted: raises if the job has changed since."""
         fresh = await self._refresh(key, job)
         before, after = job["metadata"], fresh["metadata"]
         if before["resourceVersion"] != after["resourceVersion"] or after.get("deletionTimestamp"):
@@ -242,8 +243,8 @@ class Worker:
             raise _StaleError("another job has its name")
         return fresh
 
-    async def _write_status(self, key: Key, done: _Done, status: Object, what: str) -> None:
-        metadata = done.job["metadata"]
+    async def _write_status(self, key: Key, written: _Written, status: Object, what: str) -> None:
+        metadata = written.job["metadata"]
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
@@ -251,30 +252,30 @@ class Worker:
             "status": status,
         }
         try:
-            written = await self._cluster.replace_status(body)
+            stored = await self._cluster.replace_status(body)
         except ApiError as error:
             if error.code not in {404, 409}:
                 raise
-            await self._refresh(key, done.job)
+            await self._refresh(key, written.job)
             raise _StaleError(f"{what}: {error.message}") from error
-        self._store.put(Kind.JOB, written)
-        done.job = trim_job(written)
-        done.wrote[what] = status.get("phase", "")
+        self._store.put(Kind.JOB, stored)
+        written.job = trim_job(stored)
+        written.log[what] = status.get("phase", "")
 
-    def _tell(self, done: _Done, events: tuple[Event, ...]) -> None:
+    def _record(self, written: _Written, events: tuple[Event, ...]) -> None:
         for event in events:
-            self._herald.tell(done.job, event)
-            done.wrote.setdefault("events", []).append(event.reason)
+            self._recorder.record(written.job, event)
+            written.log.setdefault("events", []).append(event.reason)
 
-    def _plan(self, key: Key, now: datetime, outcome: Outcome, conclusion: Conclusion) -> None:
+    def _requeue(self, key: Key, now: datetime, outcome: Outcome, conclusion: Conclusion) -> None:
         times = [at for at in (outcome.requeue_at, conclusion.requeue_at) if at is not None]
-        self._queue.deadline(key, (min(times) - now).total_seconds() if times else None)
+        self._queue.requeue_after(key, (min(times) - now).total_seconds() if times else None)
 
 
-def _log(key: Key, done: _Done) -> None:
-    if done.wrote:
-        attempt = (done.job.get("status") or {}).get("attempt")
-        logger.info("reconciled", extra={"job": _text(key), "attempt": attempt, "wrote": done.wrote})
+def _log(key: Key, written: _Written) -> None:
+    if written.log:
+        attempt = (written.job.get("status") or {}).get("attempt")
+        logger.info("reconciled", extra={"job": _text(key), "attempt": attempt, "wrote": written.log})
 
 
 def _text(key: Key) -> str:

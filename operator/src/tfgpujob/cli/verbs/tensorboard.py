@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from tfgpujob.cli.cluster import cluster_options, connected, job_name
-from tfgpujob.cli.output import Progress
+from tfgpujob.cli.output import StatusLine
 from tfgpujob.client.viewer import PORT
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.folder import RUNS, Folder, claim_of
@@ -50,7 +50,7 @@ def command(
     for number in (signal.SIGTERM, signal.SIGHUP):
         # So that no pod stays behind a terminal that is closed.
         signal.signal(number, lambda received, _: sys.exit(128 + received))
-    progress = Progress()
+    progress = StatusLine()
     with connected(context, namespace) as client:
         try:
             for seen in client.tensorboard(name, port=port, logdir=logdir, image=image):

@@ -10,7 +10,7 @@ from tests.unit.shell.fakes import FakeCluster
 
 from tfgpujob.core.snapshot import Object
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell.leader import LEASE_SECONDS, RENEW_DEADLINE, RETRY_SECONDS, Elector
+from tfgpujob.shell.leader_election import LEASE_SECONDS, RENEW_DEADLINE, RETRY_SECONDS, LeaderElector
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ class Hall:
 
     def join(self, identity: str, skew: float = 0.0, cluster: FakeCluster | None = None) -> asyncio.Task[None]:
         loop = asyncio.get_running_loop()
-        elector = Elector(
+        elector = LeaderElector(
             cluster or self.cluster,
             namespace="ns",
             name="lease",
@@ -194,7 +194,7 @@ def test_a_short_outage_costs_no_leadership() -> None:
 
 def test_work_that_raises_is_not_swallowed() -> None:
     async def main() -> str:
-        elector = Elector(
+        elector = LeaderElector(
             FakeCluster(), namespace="ns", name="lease", identity="a", now=lambda: EPOCH, beat=lambda: None
         )
 

@@ -7,7 +7,7 @@ from tests.unit.shell.fakes import FakeCluster, job, pod
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import WatchEvent
-from tfgpujob.shell.follow import RETRY_SECONDS, Follow
+from tfgpujob.shell.reflector import RETRY_SECONDS, Reflector
 from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.store import Store
 
@@ -48,7 +48,7 @@ def follow(*streams: Stream, seconds: float = 1.0) -> tuple[Streams, list[tuple[
     async def main() -> None:
         resync = Resync(cluster, Store(), lambda _: None, namespaces=(), random=lambda: 0.5)
         await resync.first(lambda: None)
-        following = Follow(cluster, resync, handle, kind=Kind.POD, namespace=None)
+        following = Reflector(cluster, resync, handle, kind=Kind.POD, namespace=None)
         task = asyncio.create_task(following.run(lambda: None))
         await asyncio.sleep(seconds)
         task.cancel()

@@ -1,4 +1,4 @@
-"""One write each: what the API server's answers to a create or a delete mean for the reconciliation."""
+"""Applies the creates and deletes of an Outcome: what each answer of the API server means for the reconciliation."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
 from tfgpujob.shell.store import Key, Store
 
-Show = Callable[[tuple[Refusal, ...]], Awaitable[None]]
-_Answer = Refusal | ApiError | Ownership | None
-"""To a create. None: created. OURS: it was there already."""
-PATIENCE: Final = 0.5
-"""Seconds for which a refusal waits for the answers to the other creates before it is shown without them."""
-PASSING_TRIES: Final = 2
-"""How often an answer that may pass by itself (429, 5xx) is tried again before it counts as a refusal."""
+ReportRefusals = Callable[[tuple[Refusal, ...]], Awaitable[None]]
+_Result = Refusal | ApiError | Ownership | None
+"""Of a create. None: created. OURS: it was there already."""
+REPORT_DELAY: Final = 0.5
+"""Seconds for which a refusal waits for the answers to the other creates before it is reported without them."""
+TRANSIENT_RETRIES: Final = 2
+"""How often a transient error (429, 5xx) is retried before it counts as a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class CreateResults:
     """How the creates of one outcome went."""
 
     created: int = 0
     adopted: bool = False
-    """One was already there, from a write whose answer was lost: the store was behind."""
+    """One was already there, from a write whose answer was lost: the cache was stale."""
     refusals: tuple[Refusal, ...] = ()
-    trouble: ApiError | None = None
-    """A create that got no answer, or one that may be different next time."""
+    error: ApiError | None = None
+    """Of a create that got no answer, or a transient one: the reconciliation is retried."""
 
 
-class Hands:
-    """Creates and deletes objects of a job, and puts what the API server answers into the store at once."""
+class ObjectWriter:
+    """Creates and deletes objects of a job, and puts what the API server answers into the cache at once."""
 
     def __init__(self, cluster: Objects, store: Store) -> None:
         self._cluster = cluster
@@ -49,47 +49,51 @@ class Hands:
         """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
         await gather_bounded(self._delete(key, delete) for delete in deletes)
 
-    async def create(self, key: Key, job: Object, outcome: Outcome, tries: int, show: Show) -> Answers:
+    async def create(
+        self, key: Key, job: Object, outcome: Outcome, failures: int, report: ReportRefusals
+    ) -> CreateResults:
         """Every create is answered or has failed; none of that is raised.
 
-        `tries`: how often in a row this job's reconciliation has failed before. `show` is called with what was refused
-        when that has to be shown while other creates are still under way; what it raises is raised.
+        `failures`: how often in a row this job's reconciliation has failed before. `report` is called with the refusals
+        that have to be written into the status while other creates are still under way; what it raises is raised.
         """
         alone = [create for create in outcome.creates if create.name == outcome.first]
         rest = [create for create in outcome.creates if create.name != outcome.first]
-        results = await self._create_all(key, job, alone, show)
+        results = await self._create_all(key, job, alone, report)
         if not any(isinstance(result, Refusal | ApiError) for result in results):
-            results += await self._create_all(key, job, rest, show)
-        return _summed(results, [*alone, *rest], tries)
+            results += await self._create_all(key, job, rest, report)
+        return _summed(results, [*alone, *rest], failures)
 
-    async def _create_all(self, key: Key, job: Object, creates: Sequence[Create], show: Show) -> list[_Answer]:
+    async def _create_all(
+        self, key: Key, job: Object, creates: Sequence[Create], report: ReportRefusals
+    ) -> list[_Result]:
         refusals: list[Refusal] = []
         refused, writing = asyncio.Event(), asyncio.Lock()
 
-        async def show_in_time() -> None:
+        async def report_in_time() -> None:
             while True:
                 await refused.wait()
-                await asyncio.sleep(PATIENCE)
+                await asyncio.sleep(REPORT_DELAY)
                 refused.clear()
                 async with writing:
-                    await show(tuple(refusals))
+                    await report(tuple(refusals))
 
-        async def one(create: Create) -> _Answer:
+        async def one(create: Create) -> _Result:
             answer = await self._create(key, job, create)
             if isinstance(answer, Refusal):
                 refusals.append(answer)
                 refused.set()
             return answer
 
-        showing = asyncio.create_task(show_in_time())
+        reporting = asyncio.create_task(report_in_time())
         try:
             answers = await gather_bounded(one(create) for create in creates)
             async with writing:
-                # What is being written is written to its end: the next write goes on from its version.
-                showing.cancel()
+                # A status write under way is finished: the next one carries on from its resourceVersion.
+                reporting.cancel()
         finally:
-            showing.cancel()
-            (ended,) = await asyncio.gather(showing, return_exceptions=True)
+            reporting.cancel()
+            (ended,) = await asyncio.gather(reporting, return_exceptions=True)
         if isinstance(ended, Exception):
             raise ended
         return answers
@@ -115,7 +119,7 @@ class Hands:
     async def _is_another(self, key: Key, delete: Delete, error: ApiError) -> bool:
         """After a conflict over a precondition: whether the object to delete has gone and another has its name.
 
-        A uid that is taken for gone is never seen again, so a conflict of another kind must not pass for this one.
+        The cache ignores a uid that it knows as deleted from then on, so no other conflict must be taken for this one.
         """
         if error.code != 409:
             return False
@@ -129,13 +133,13 @@ class Hands:
         uid: str = found["metadata"]["uid"]
         return uid != delete.uid
 
-    async def _create(self, key: Key, job: Object, create: Create) -> _Answer:
+    async def _create(self, key: Key, job: Object, create: Create) -> _Result:
         try:
             made = await self._cluster.create(create.kind, key.namespace, create.body)
         except ApiError as error:
             if error.code == 409 and error.reason == "AlreadyExists":
                 return await self._taken(key, job, create, error)
-            if may_pass(error):
+            if is_retryable(error):
                 return error
             return _refusal(create, error)
         undone = await self._undo_if_pruned(key, create, made)
@@ -144,9 +148,9 @@ class Hands:
         return undone
 
     async def _undo_if_pruned(self, key: Key, create: Create, made: Object) -> Refusal | ApiError | None:
-        """A server that drops a field without a word has made another pod than the template asks for: it goes.
+        """A server that drops unknown fields has created another pod than the template asks for: it is deleted.
 
-        What is true of a role's first pod is true of all, which come from the same template.
+        Only the first pod of a role is checked; the others come from the same template.
         """
         if create.kind is not Kind.POD or not _is_first(create.body) or not await self._drops_fields():
             return None
@@ -161,7 +165,7 @@ class Hands:
         return Refusal(create.kind, create.name, 422, "Invalid", f"this API server does not know {', '.join(lost)}.")
 
     async def _drops_fields(self) -> bool:
-        """While a server doesn't say how old it is, it is looked at closely."""
+        """True also while the server's version can't be read: then pods are checked for dropped fields."""
         try:
             return await self._cluster.drops_fields()
         except ApiError:
@@ -187,25 +191,25 @@ class Hands:
         return _refusal(create, error, holder)
 
 
-def may_pass(error: ApiError) -> bool:
+def is_retryable(error: ApiError) -> bool:
     """Whether the same request may succeed in a moment: no answer, too busy, a conflict inside the server."""
     return error.code in {0, 409, 429} or error.code >= 500
 
 
-def _summed(results: Sequence[_Answer], creates: Sequence[Create], tries: int) -> Answers:
+def _summed(results: Sequence[_Result], creates: Sequence[Create], failures: int) -> CreateResults:
     refusals = [result for result in results if isinstance(result, Refusal)]
-    troubles: list[ApiError] = []
+    errors: list[ApiError] = []
     for create, result in zip(creates, results, strict=False):
         if isinstance(result, ApiError):
-            if result.code and tries >= PASSING_TRIES:
+            if result.code and failures >= TRANSIENT_RETRIES:
                 refusals.append(_refusal(create, result))
             else:
-                troubles.append(result)
-    return Answers(
+                errors.append(result)
+    return CreateResults(
         created=sum(result is None for result in results),
         adopted=Ownership.OURS in results,
         refusals=tuple(refusals),
-        trouble=max(troubles, key=lambda error: error.retry_after or 0.0, default=None),
+        error=max(errors, key=lambda error: error.retry_after or 0.0, default=None),
     )
 
 

@@ -1,8 +1,8 @@
-"""Which jobs want a look, and when.
+"""The workqueue: which jobs are to be reconciled, and when. Deduplicates, requeues with a backoff, requeues at a time.
 
-A key waits at most once, is never given to two workers, and runs again after when it was added meanwhile.
-Namespaces take turns, so a thousand jobs in one do not hold up the first in another. Nothing here reads a
-clock other than the event loop's.
+A key is queued at most once, is never given to two workers, and is queued again if it was added while a worker had it.
+Namespaces take turns, so a thousand jobs in one do not hold up the first in another. Nothing here reads a clock other
+than the event loop's.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ FIRST_BACKOFF: Final = 0.05
 LONGEST_BACKOFF: Final = 60.0
 
 
-class Queue:
-    """Jobs to look at. All methods but `get` return at once; one event loop only."""
+class WorkQueue:
+    """Keys of jobs to reconcile. All methods but `get` return at once; one event loop only."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         """`random` gives numbers in [0, 1)."""
         self._random = random
-        self._waiting: OrderedDict[str, deque[str]] = OrderedDict()
+        self._by_namespace: OrderedDict[str, deque[str]] = OrderedDict()
         self._queued: set[Key] = set()
         self._active: set[Key] = set()
-        self._again: set[Key] = set()
+        self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._deadlines: dict[Key, asyncio.TimerHandle] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._retries: dict[Key, asyncio.TimerHandle] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
 
@@ -39,32 +39,32 @@ class Queue:
 
     @property
     def active(self) -> int:
-        """How many keys workers have in hand."""
+        """How many keys are with a worker."""
         return len(self._active)
 
     def add(self, key: Key) -> None:
-        """Look at this job as soon as a worker is free."""
+        """Reconcile this job as soon as a worker is free."""
         if key in self._active:
-            self._again.add(key)
+            self._dirty.add(key)
             return
         if key in self._queued:
             return
         self._queued.add(key)
-        self._waiting.setdefault(key.namespace, deque()).append(key.name)
+        self._by_namespace.setdefault(key.namespace, deque()).append(key.name)
         self._wake()
 
-    def deadline(self, key: Key, delay: float | None) -> None:
-        """Look at this job in `delay` seconds, also if nothing happens; None forgets the deadline.
+    def requeue_after(self, key: Key, delay: float | None) -> None:
+        """Reconcile this job in `delay` seconds, also if nothing happens; None cancels that.
 
-        Replaces the deadline set before: whoever looks at a job knows all that it waits for.
+        Replaces the requeue set before: each reconciliation knows all that the job waits for.
         """
-        _replace(self._deadlines, key, self._after(delay, key, self._deadlines))
+        _replace(self._timers, key, self._after(delay, key, self._timers))
 
-    def retry(self, key: Key, at_least: float = 0.0) -> float:
-        """Look at this job again after a failure; every failure in a row doubles the delay, up to a minute.
+    def requeue_with_backoff(self, key: Key, at_least: float = 0.0) -> float:
+        """Reconcile this job again after a failure; every failure in a row doubles the delay, up to a minute.
 
-        Returns the delay in seconds: never less than `at_least`, which is what the server asked for. The
-        job's deadline stands.
+        Returns the delay in seconds: never less than `at_least`, the Retry-After of the server. What `requeue_after`
+        has set stands.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -74,35 +74,35 @@ class Queue:
         return delay
 
     def failures(self, key: Key) -> int:
-        """How often in a row this job's look has failed."""
+        """How often in a row this job's reconciliation has failed."""
         return self._failures.get(key, 0)
 
     def succeeded(self, key: Key) -> None:
-        """The last look did not fail: the next failure starts over with a short delay."""
+        """The last reconciliation did not fail: the next failure starts over with a short backoff."""
         self._failures.pop(key, None)
         _replace(self._retries, key, None)
 
     def forget(self, key: Key) -> None:
-        """The job is gone: nothing is remembered of it."""
+        """The job is gone: drop its failures and timers."""
         self.succeeded(key)
-        self.deadline(key, None)
+        self.requeue_after(key, None)
 
     def clear(self) -> None:
-        """Forget everything that waits. The next leader's term starts from the store."""
-        for handle in (*self._deadlines.values(), *self._retries.values()):
+        """Drop everything that is queued. The next leader starts from the cache."""
+        for handle in (*self._timers.values(), *self._retries.values()):
             handle.cancel()
-        for memory in (
-            self._waiting,
+        for kept in (
+            self._by_namespace,
             self._queued,
-            self._again,
+            self._dirty,
             self._failures,
-            self._deadlines,
+            self._timers,
             self._retries,
         ):
-            memory.clear()
+            kept.clear()
 
     async def get(self) -> Key:
-        """The next job, in this caller's hand until `done`."""
+        """The next job, which nobody else is given until `done`."""
         while not self._queued:
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
@@ -114,10 +114,10 @@ class Queue:
                 elif self._queued:
                     self._wake()
                 raise
-        namespace, jobs = self._waiting.popitem(last=False)
+        namespace, jobs = self._by_namespace.popitem(last=False)
         key = Key(namespace, jobs.popleft())
         if jobs:
-            self._waiting[namespace] = jobs
+            self._by_namespace[namespace] = jobs
         self._queued.discard(key)
         self._active.add(key)
         return key
@@ -125,8 +125,8 @@ class Queue:
     def done(self, key: Key) -> None:
         """The caller of `get` has finished with the key."""
         self._active.discard(key)
-        if key in self._again:
-            self._again.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
             self.add(key)
 
     def _after(
@@ -135,11 +135,11 @@ class Queue:
         if delay is None:
             return None
 
-        def ring() -> None:
+        def due() -> None:
             kept_in.pop(key, None)
             self.add(key)
 
-        return asyncio.get_running_loop().call_later(max(0.0, delay), ring)
+        return asyncio.get_running_loop().call_later(max(0.0, delay), due)
 
     def _wake(self) -> None:
         while self._getters:

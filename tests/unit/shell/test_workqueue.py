@@ -3,17 +3,17 @@ import asyncio
 import pytest
 from tests.harness.vtime import DeadlockError, run
 
-from tfgpujob.shell.queue import LONGEST_BACKOFF, Queue
 from tfgpujob.shell.store import Key
+from tfgpujob.shell.workqueue import LONGEST_BACKOFF, WorkQueue
 
 A, B = Key("ns", "a"), Key("ns", "b")
 
 
-def queue() -> Queue:
-    return Queue(random=lambda: 0.0)
+def queue() -> WorkQueue:
+    return WorkQueue(random=lambda: 0.0)
 
 
-async def drain(q: Queue, count: int) -> list[Key]:
+async def drain(q: WorkQueue, count: int) -> list[Key]:
     return [await q.get() for _ in range(count)]
 
 
@@ -59,8 +59,8 @@ def test_namespaces_take_turns() -> None:
 def test_a_later_deadline_replaces_an_earlier_one() -> None:
     async def main() -> float:
         q = queue()
-        q.deadline(A, 5)
-        q.deadline(A, 60)
+        q.requeue_after(A, 5)
+        q.requeue_after(A, 60)
         await q.get()
         return asyncio.get_running_loop().time()
 
@@ -70,7 +70,7 @@ def test_a_later_deadline_replaces_an_earlier_one() -> None:
 def test_a_deadline_in_the_past_is_due_now() -> None:
     async def main() -> float:
         q = queue()
-        q.deadline(A, -3)
+        q.requeue_after(A, -3)
         await q.get()
         return asyncio.get_running_loop().time()
 
@@ -80,8 +80,8 @@ def test_a_deadline_in_the_past_is_due_now() -> None:
 def test_a_retry_does_not_lose_the_deadline() -> None:
     async def main() -> list[float]:
         loop, q, seen = asyncio.get_running_loop(), queue(), []
-        q.deadline(A, 30)
-        q.retry(A)
+        q.requeue_after(A, 30)
+        q.requeue_with_backoff(A)
         for _ in range(2):
             q.done(await q.get())
             seen.append(loop.time())
@@ -92,14 +92,14 @@ def test_a_retry_does_not_lose_the_deadline() -> None:
 
 def test_backoff_doubles_up_to_a_minute_and_starts_over_after_success() -> None:
     async def main() -> None:
-        q = Queue(random=lambda: 0.999999)
-        delays = [q.retry(A) for _ in range(14)]
+        q = WorkQueue(random=lambda: 0.999999)
+        delays = [q.requeue_with_backoff(A) for _ in range(14)]
         assert delays[:4] == pytest.approx([0.05, 0.1, 0.2, 0.4], rel=1e-4)
         assert delays[-1] == pytest.approx(LONGEST_BACKOFF, rel=1e-4)
         assert q.failures(A) == 14
         q.succeeded(A)
-        assert q.retry(A) == pytest.approx(0.05, rel=1e-4)
-        assert q.retry(B, at_least=7) == 7
+        assert q.requeue_with_backoff(A) == pytest.approx(0.05, rel=1e-4)
+        assert q.requeue_with_backoff(B, at_least=7) == 7
 
     run(main())
 
@@ -107,11 +107,11 @@ def test_backoff_doubles_up_to_a_minute_and_starts_over_after_success() -> None:
 def test_forgotten_and_cleared_keys_never_come() -> None:
     async def main() -> None:
         q = queue()
-        q.deadline(A, 5)
-        q.retry(A)
+        q.requeue_after(A, 5)
+        q.requeue_with_backoff(A)
         q.forget(A)
         q.add(B)
-        q.deadline(B, 1)
+        q.requeue_after(B, 1)
         q.clear()
         await q.get()
 

@@ -1,4 +1,4 @@
-"""Kubernetes Events about jobs."""
+"""Records Kubernetes Events about jobs, as client-go's EventRecorder does."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 
 MAX_MESSAGE: Final = 1024
 """Longest message that the API server takes, in characters."""
-MOST_UNTOLD: Final = 10_000
-PARTING_SECONDS: Final = 2.0
-"""How long a leader that stops goes on telling what is untold."""
+MAX_PENDING: Final = 10_000
+FLUSH_SECONDS: Final = 2.0
+"""How long a leader that stops goes on writing pending events."""
 
 
-class Herald:
-    """Tells events one at a time and in order, beside the work: no pod waits for an event to be written.
+class EventRecorder:
+    """Writes events one at a time and in order, beside the workers: no pod waits for an event to be written.
 
     As with every Kubernetes controller, an event may be lost; what must not be is in the status.
     """
@@ -32,26 +32,26 @@ class Herald:
     def __init__(self, cluster: Objects, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._now = now
-        self._untold: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(MOST_UNTOLD)
+        self._pending: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(MAX_PENDING)
 
-    def tell(self, job: Object, event: Event) -> None:
-        """Soon. The event carries the time of this call."""
+    def record(self, job: Object, event: Event) -> None:
+        """Write the event soon, with the time of this call."""
         body = event_body(job, event, self._now())
         try:
-            self._untold.put_nowait((job["metadata"]["namespace"], body))
+            self._pending.put_nowait((job["metadata"]["namespace"], body))
         except asyncio.QueueFull:
             _lost(body, "too many are untold")
 
     async def run(self) -> None:
-        """Work until cancelled, and then say goodbye."""
+        """Write events until cancelled; then flush those that are pending."""
         try:
             while True:
-                await self._post(*await self._untold.get())
+                await self._post(*await self._pending.get())
         finally:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PARTING_SECONDS):
-                    while not self._untold.empty():
-                        await self._post(*self._untold.get_nowait())
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    while not self._pending.empty():
+                        await self._post(*self._pending.get_nowait())
 
     async def _post(self, namespace: str, body: dict[str, Any]) -> None:
         try:
@@ -59,7 +59,7 @@ class Herald:
         except ApiError as error:
             _lost(body, str(error))
         except Exception:
-            # Whatever it is, such as a token that cannot be read: the leader goes on.
+            # Whatever it is, such as a token that cannot be read, must not end the leader.
             logger.exception("event lost", extra={"event": body["reason"]})
 
 

@@ -1,7 +1,7 @@
-"""Ask the running jobs how far they are, now and then.
+"""Polls GET /progress of the pods of running jobs.
 
-Nothing waits for the answers: they go into the store, and the job is looked at like after any other news. Only the
-leader asks. The jobs are spread over the interval, so that it costs the same at every moment.
+Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. Only the leader
+polls. The jobs are spread over the interval, so that it costs the same at every moment.
 """
 
 from __future__ import annotations
@@ -14,73 +14,73 @@ from typing import Final
 from tfgpujob.core import report
 from tfgpujob.core.progress import whom_else_to_ask, whom_to_ask
 from tfgpujob.core.snapshot import Pod
-from tfgpujob.shell.ask import Ask
 from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.store import Key, Store
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE: Final = 16
-"""Jobs that are asked at the same time."""
+MAX_IN_FLIGHT: Final = 16
+"""Jobs that are polled at the same time."""
 
 
-class Poll:
-    """Fills the store with reports."""
+class ProgressPoller:
+    """Fills the cache with progress reports."""
 
     def __init__(
-        self, store: Store, ask: Ask, changed: Callable[[Key], None], *, interval: float, metrics: Metrics
+        self, store: Store, fetch: FetchProgress, changed: Callable[[Key], None], *, interval: float, metrics: Metrics
     ) -> None:
-        """`interval`: seconds between two questions to the same job."""
+        """`interval`: seconds between two polls of the same job."""
         self._store = store
-        self._ask = ask
+        self._fetch = fetch
         self._changed = changed
         self._interval = interval
         self._metrics = metrics
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._free = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._under_way: set[Key] = set()
 
     async def run(self) -> None:
-        """Ask every job once a round, until cancelled."""
+        """Poll every job once a round, until cancelled."""
         clock, turn = asyncio.get_running_loop().time, 0
-        async with asyncio.TaskGroup() as asking:
+        async with asyncio.TaskGroup() as polling:
             while True:
-                began, keys = clock(), [key for key in self._store.jobs() if self._whom(key)]
+                began, keys = clock(), [key for key in self._store.jobs() if self._target(key)]
                 for number, key in enumerate(keys, 1):
                     await asyncio.sleep(began + self._interval * number / len(keys) - clock())
                     if key in self._under_way:
                         continue  # pods that don't answer take longer than a round
                     await self._free.acquire()
                     self._under_way.add(key)
-                    asking.create_task(self._one(key, turn))
+                    polling.create_task(self._poll(key, turn))
                 await asyncio.sleep(began + self._interval - clock())
                 turn += 1
 
-    async def _one(self, key: Key, turn: int) -> None:
+    async def _poll(self, key: Key, turn: int) -> None:
         try:
-            pod = self._whom(key)
-            if pod is not None and await self._hear(key, pod):
+            pod = self._target(key)
+            if pod is not None and await self._fetch_and_store(key, pod):
                 for other in whom_else_to_ask(self._store.snapshot(key), turn):
-                    await self._hear(key, other)
+                    await self._fetch_and_store(key, other)
                 self._changed(key)
         except Exception:
-            # How far a job is must never keep anybody from running it.
+            # That the progress is unknown must never keep a job from running.
             logger.exception("cannot ask", extra={"job": f"{key.namespace}/{key.name}"})
         finally:
             self._under_way.discard(key)
             self._free.release()
 
-    def _whom(self, key: Key) -> Pod | None:
+    def _target(self, key: Key) -> Pod | None:
         try:
             return whom_to_ask(self._store.snapshot(key))
         except Exception:
-            # A status that nobody can read is said by who reconciles the job; the others are asked all the same.
+            # Whoever reconciles the job reports a status that can't be read; the other jobs are polled all the same.
             logger.exception("cannot tell whom to ask", extra={"job": f"{key.namespace}/{key.name}"})
             return None
 
-    async def _hear(self, key: Key, pod: Pod) -> bool:
-        payload = await self._ask(pod.ip)
+    async def _fetch_and_store(self, key: Key, pod: Pod) -> bool:
+        payload = await self._fetch(pod.ip)
         found = report.parse(payload) if payload is not None else None
-        self._metrics.asked("unreachable" if payload is None else "refused" if found is None else "ok")
+        self._metrics.polled("unreachable" if payload is None else "refused" if found is None else "ok")
         if found is not None:
-            self._store.hear(key, pod.uid, found)
+            self._store.store_report(key, pod.uid, found)
         return found is not None

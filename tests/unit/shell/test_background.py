@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from tests.harness.vtime import run
 
-from tfgpujob.shell.supervisor import Supervisor, TaskDiedError
+from tfgpujob.shell.background import BackgroundTasks, TaskDiedError
 
 
 async def forever() -> None:
@@ -17,29 +17,29 @@ async def broken() -> None:
 
 def test_a_task_that_dies_ends_the_wait_and_says_why() -> None:
     async def main() -> None:
-        supervisor = Supervisor()
-        supervisor.start("good", forever())
-        supervisor.start("bad", broken())
+        tasks = BackgroundTasks()
+        tasks.start("good", forever())
+        tasks.start("bad", broken())
         with pytest.raises(TaskDiedError, match="bad has ended: no more") as died:
-            await supervisor.wait(asyncio.Event())
+            await tasks.wait(asyncio.Event())
         assert isinstance(died.value.__cause__, ValueError)
-        assert supervisor.problems() == ["bad has ended"]
+        assert tasks.problems() == ["bad has ended"]
 
     run(main())
 
 
 def test_a_task_that_was_heard_once_and_fell_silent_is_a_problem() -> None:
     async def main() -> None:
-        supervisor = Supervisor()
-        supervisor.start("periodic", forever(), silence=60)
-        supervisor.start("waiting", forever())
+        tasks = BackgroundTasks()
+        tasks.start("periodic", forever(), silence=60)
+        tasks.start("waiting", forever())
         await asyncio.sleep(100)
-        assert supervisor.problems() == []
-        supervisor.beat("periodic")
+        assert tasks.problems() == []
+        tasks.beat("periodic")
         await asyncio.sleep(59)
-        assert supervisor.problems() == []
+        assert tasks.problems() == []
         await asyncio.sleep(2)
-        assert supervisor.problems() == ["periodic has been silent for 61 s"]
+        assert tasks.problems() == ["periodic has been silent for 61 s"]
 
     run(main())
 
@@ -55,13 +55,13 @@ def test_stop_waits_for_the_clean_up() -> None:
             cleaned.append("done")
 
     async def main() -> None:
-        supervisor = Supervisor()
-        supervisor.start("tidy", tidy())
+        tasks = BackgroundTasks()
+        tasks.start("tidy", tidy())
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(5, stop.set)
-        await supervisor.wait(stop)
-        await supervisor.stop_all()
+        await tasks.wait(stop)
+        await tasks.stop_all()
         assert cleaned == ["done"]
-        assert supervisor.problems() == []
+        assert tasks.problems() == []
 
     run(main())

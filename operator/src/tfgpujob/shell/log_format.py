@@ -1,4 +1,4 @@
-"""Log lines: JSON for a log store, or text for a person. What a line carries besides words is in its `extra`."""
+"""The format of the operator's own log lines: JSON for a log store, or text for a person; fields come in `extra`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def set_up(log_format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # kopf tells of every object it sees; what matters of it comes as a warning.
+    # kopf logs every object it sees; what matters of that is a warning.
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
 

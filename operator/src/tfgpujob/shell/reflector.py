@@ -1,8 +1,7 @@
-"""The watches of pods and services.
+"""The reflectors of pods, services and nodes: a list-watch each, which feeds the cache.
 
-Of a job's events all but a handful are its pods'. kopf runs each through a task, a queue and a handler of its
-own, at several times the cost of everything that we do with the event, so these kinds are followed here: list,
-watch from there, go on where a stream ended, list again when that is too long ago.
+Of a job's events all but a handful are its pods'. kopf, which watches the jobs, runs each event through a task, a queue
+and a handler of its own, at several times the cost of everything that we do with it, so these kinds are watched here.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ Handle = Callable[[Kind, str | None, Object], None]
 """Called with the kind, the event's type (None for an object that was listed) and the object."""
 
 
-class Follow:
-    """Follows one kind in one namespace, or in all."""
+class Reflector:
+    """List-watches one kind in one namespace, or in all."""
 
     def __init__(
         self, cluster: Watchable, resync: Resync, handle: Handle, *, kind: Kind, namespace: str | None
@@ -39,7 +38,7 @@ class Follow:
         self._namespace = namespace
 
     async def run(self, beat: Callable[[], None]) -> None:
-        """Follow until cancelled, from the version of the last list on."""
+        """Reflector until cancelled, from the version of the last list on."""
         where = self._kind, self._namespace
 
         async def list_all() -> Listed:

@@ -1,4 +1,4 @@
-"""Pods come and go only as the status says: it is written before the deed."""
+"""Pods are created and deleted only as the persisted intent says: the status is written before the deed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORCE_AFTER = 60.0
 """forceDeleteAfterSeconds, by default."""
 
 
-def creates_are_licensed(change: Change, truth: Truth) -> Iterator[str]:
+def creates_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[str]:
     """The status names the attempt of every pod before the pod is there, and no success reruns in it."""
     job = truth.job_of(change.object) if change.verb == "create" and change.kind == "Pod" else None
     if job is None:
@@ -38,11 +38,11 @@ def creates_are_licensed(change: Change, truth: Truth) -> Iterator[str]:
     ]
     if older and truth.strict_lists:
         yield f"{title(change)} beside {older} of an older attempt"
-    if int(labels[names.LABEL_REPLICA_RESTART]) != _licensed_restart(job, role, index):
+    if int(labels[names.LABEL_REPLICA_RESTART]) != _persisted_restart(job, role, index):
         yield f"{title(change)} of restart {labels[names.LABEL_REPLICA_RESTART]}"
 
 
-def deletes_are_licensed(change: Change, truth: Truth) -> Iterator[str]:
+def deletes_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[str]:
     """A pod goes only when the status says why: a later attempt, its own restart, the end, or a suspension."""
     job = truth.job_of(change.object) if change.verb in DELETES and change.kind == "Pod" else None
     if job is None or _is_over(job):
@@ -52,7 +52,7 @@ def deletes_are_licensed(change: Change, truth: Truth) -> Iterator[str]:
     labels = change.object["metadata"]["labels"]
     restart = int(labels[names.LABEL_REPLICA_RESTART])
     later = int((job.get("status") or {}).get("attempt", 0)) > int(attempt_of(change.object)[1])
-    if not later and _licensed_restart(job, *_replica(change.object)) <= restart:
+    if not later and _persisted_restart(job, *_replica(change.object)) <= restart:
         yield title(change)
 
 
@@ -79,6 +79,6 @@ def _replica(pod: Object) -> tuple[str, int]:
     return labels[names.LABEL_REPLICA_TYPE], int(labels[names.LABEL_REPLICA_INDEX])
 
 
-def _licensed_restart(job: Object, role: str, index: int) -> int:
+def _persisted_restart(job: Object, role: str, index: int) -> int:
     records = (job.get("status") or {}).get("restartRecords") or ()
     return next((int(r["restarts"]) for r in records if (r["role"], r["index"]) == (role, index)), 0)

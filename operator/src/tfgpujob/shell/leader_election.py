@@ -1,7 +1,7 @@
 """Leader election by a Lease: at most one operator writes.
 
-Clocks are compared with nobody's: a standby waits for a whole lease duration without any change, by its own
-clock, and the leader stops a good while before that could be over.
+Clocks of two machines are never compared: a standby waits until the Lease has not changed for a whole lease duration,
+by its own clock, and the leader stops a good while before that could be over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY_SECONDS: Final = 2.0
 RELEASE_SECONDS: Final = 2.0
 
 
-class Elector:
+class LeaderElector:
     """Runs the work while this process holds the Lease."""
 
     def __init__(
@@ -48,8 +48,8 @@ class Elector:
         self._observed_at = 0.0
         self._renewed_at = 0.0
         self.leading = False
-        self.succeeds_another = False
-        """The Lease was somebody else's before: what they wrote last may not have reached our watches yet."""
+        self.took_over = False
+        """The Lease was another process' before: what it wrote last may not have reached our cache yet."""
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Lead whenever possible, until cancelled; then the work has ended and the Lease is free.
@@ -67,7 +67,7 @@ class Elector:
     async def _acquire(self) -> None:
         while True:
             self._beat()
-            if await self._take():
+            if await self._try_acquire():
                 logger.info("leading", extra={"identity": self._identity})
                 return
             await asyncio.sleep(RETRY_SECONDS)
@@ -76,7 +76,7 @@ class Elector:
         self.leading = True
         tasks = {
             asyncio.create_task(work(), name="work of the leader"),
-            asyncio.create_task(self._keep(), name="renewal of the Lease"),
+            asyncio.create_task(self._renew_until_lost(), name="renewal of the Lease"),
         }
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -89,7 +89,7 @@ class Elector:
             task.result()
         logger.warning("no longer leading: the workers have stopped", extra={"identity": self._identity})
 
-    async def _keep(self) -> None:
+    async def _renew_until_lost(self) -> None:
         """Return when the Lease is lost or cannot be renewed in time."""
         loop = asyncio.get_running_loop()
         while True:
@@ -111,7 +111,7 @@ class Elector:
             await asyncio.sleep(RETRY_SECONDS / 2)
 
     async def _renew(self) -> bool:
-        """True when the answer is definite: renewed, or seen in another's hand."""
+        """True when the answer is definite: renewed, or held by another."""
         started = asyncio.get_running_loop().time()
         try:
             assert self._lease is not None
@@ -120,14 +120,14 @@ class Elector:
             if error.code not in {404, 409}:
                 logger.warning("renewing the Lease failed", extra={"error": str(error)})
                 return False
-            return await self._look() and not self._held()
+            return await self._read() and not self._held()
         self._renewed_at = started
         return True
 
-    async def _take(self) -> bool:
+    async def _try_acquire(self) -> bool:
         """Try once to become the holder."""
         started = asyncio.get_running_loop().time()
-        if not await self._look():
+        if not await self._read():
             return False
         try:
             if self._lease is None:
@@ -140,12 +140,12 @@ class Elector:
             if error.code != 409:
                 logger.warning("cannot take the Lease", extra={"error": str(error)})
             return False
-        self.succeeds_another = self._lease is not None and not self._held()
+        self.took_over = self._lease is not None and not self._held()
         self._observe(written)
         self._renewed_at = started
         return True
 
-    async def _look(self) -> bool:
+    async def _read(self) -> bool:
         """Read the Lease; False when that failed."""
         try:
             self._observe(await self._cluster.get_lease(self._namespace, self._name))

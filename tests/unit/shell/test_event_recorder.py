@@ -1,4 +1,4 @@
-"""Events are told in order and beside the work; what goes wrong with one is nobody else's trouble."""
+"""Events are written in order and beside the workers; what goes wrong with one hurts no other."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, job, told
+from tests.unit.shell.fakes import FakeCluster, flush, job
 
 from tfgpujob.core.snapshot import Event, Object
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell import events
-from tfgpujob.shell.events import Herald
+from tfgpujob.shell import event_recorder
+from tfgpujob.shell.event_recorder import EventRecorder
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CREATED, RUNNING = Event("Normal", "Created", "4 pods"), Event("Normal", "Running", "all")
 
 
-def test_what_is_untold_when_the_leader_stops_is_told_in_order() -> None:
+def test_what_is_pending_when_the_leader_stops_is_written_in_order() -> None:
     cluster = FakeCluster()
-    herald = Herald(cluster, lambda: NOW)
+    recorder = EventRecorder(cluster, lambda: NOW)
     for event in (CREATED, RUNNING):
-        herald.tell(job(), event)
-    assert cluster.calls == [], "telling waits for nothing"
-    run(told(herald))
+        recorder.record(job(), event)
+    assert cluster.calls == [], "running waits for nothing"
+    run(flush(recorder))
     assert cluster.calls == ["event Created", "event Running"]
 
 
@@ -36,10 +36,10 @@ def test_an_event_that_is_refused_takes_no_other_with_it(caplog: pytest.LogCaptu
             raise ApiError(403, "Forbidden", "no")
 
     cluster.refuse = refuse
-    herald = Herald(cluster, lambda: NOW)
+    recorder = EventRecorder(cluster, lambda: NOW)
     for event in (CREATED, RUNNING):
-        herald.tell(job(), event)
-    run(told(herald))
+        recorder.record(job(), event)
+    run(flush(recorder))
     assert [event["reason"] for event in cluster.events] == ["Running"]
     assert [record.message for record in caplog.records] == ["event lost"]
 
@@ -52,10 +52,10 @@ def test_nothing_that_an_event_does_stops_its_leader(caplog: pytest.LogCaptureFi
                 raise ValueError("the token file is empty")
 
     cluster = Locked()
-    herald = Herald(cluster, lambda: NOW)
+    recorder = EventRecorder(cluster, lambda: NOW)
     for event in (CREATED, RUNNING):
-        herald.tell(job(), event)
-    run(told(herald))
+        recorder.record(job(), event)
+    run(flush(recorder))
     assert cluster.calls == ["event Created", "event Running"]
     assert "the token file is empty" in caplog.text
 
@@ -65,22 +65,22 @@ def test_a_leader_that_stops_does_not_wait_for_ever_for_its_events() -> None:
         async def create_event(self, namespace: str, body: object) -> None:
             await asyncio.get_running_loop().create_future()
 
-    herald = Herald(Deaf(), lambda: NOW)
-    herald.tell(job(), CREATED)
-    herald.tell(job(), RUNNING)
+    recorder = EventRecorder(Deaf(), lambda: NOW)
+    recorder.record(job(), CREATED)
+    recorder.record(job(), RUNNING)
 
     async def main() -> float:
-        await told(herald)
+        await flush(recorder)
         return asyncio.get_running_loop().time()
 
-    assert run(main()) <= events.PARTING_SECONDS + 0.1
+    assert run(main()) <= event_recorder.FLUSH_SECONDS + 0.1
 
 
 def test_more_events_than_anybody_can_read_are_lost_and_said_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(events, "MOST_UNTOLD", 1)
-    herald = Herald(FakeCluster(), lambda: NOW)
-    herald.tell(job(), CREATED)
-    herald.tell(job(), RUNNING)
+    monkeypatch.setattr(event_recorder, "MAX_PENDING", 1)
+    recorder = EventRecorder(FakeCluster(), lambda: NOW)
+    recorder.record(job(), CREATED)
+    recorder.record(job(), RUNNING)
     assert [vars(record)["error"] for record in caplog.records] == ["too many are untold"]

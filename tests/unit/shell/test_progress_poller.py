@@ -13,16 +13,16 @@ from tests.unit.core.test_progress import running
 
 from tfgpujob.core.report import MAX_BYTES
 from tfgpujob.core.snapshot import Kind
-from tfgpujob.shell.ask import HttpAsk
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.poll import AT_ONCE, Poll
+from tfgpujob.shell.progress_client import HttpProgressClient
+from tfgpujob.shell.progress_poller import MAX_IN_FLIGHT, ProgressPoller
 from tfgpujob.shell.store import Key, Store
 
 TOLD = b'{"phase": "training", "step": 3, "steps": 10}'
 
 
 @asynccontextmanager
-async def pod(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[HttpAsk, list[bytes]]]:
+async def pod(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[HttpProgressClient, list[bytes]]]:
     """Something that answers every request so, byte for byte, and what it was asked."""
     asked: list[bytes] = []
 
@@ -36,7 +36,7 @@ async def pod(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[HttpA
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, HttpAsk(server.sockets[0].getsockname()[1]) as ask:
+    async with server, HttpProgressClient(server.sockets[0].getsockname()[1]) as ask:
         yield ask, asked
 
 
@@ -111,7 +111,7 @@ class Jobs:
 
     def run(self, seconds: float) -> None:
         async def for_a_while() -> None:
-            poll = Poll(self.store, self.ask, self.changed.append, interval=30.0, metrics=self.metrics)
+            poll = ProgressPoller(self.store, self.ask, self.changed.append, interval=30.0, metrics=self.metrics)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await poll.run()
@@ -147,7 +147,7 @@ def test_without_jobs_nobody_is_asked() -> None:
 def test_slow_answers_hold_up_neither_each_other_nor_too_much() -> None:
     jobs = Jobs(200, seconds=20.0)
     jobs.run(600)
-    assert 1 < jobs.most <= AT_ONCE
+    assert 1 < jobs.most <= MAX_IN_FLIGHT
     assert len(set(jobs.changed)) == 200
 
 

@@ -1,4 +1,4 @@
-"""GET /progress of one pod. What answers there is the user's code: little is read of it, and soon."""
+"""GET /progress of one pod. A user's code answers it, so time and size of an answer are limited."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tfgpujob.core.report import MAX_BYTES
 from tfgpujob.kube.http import read_at_most
 from tfgpujob.names import PROGRESS_PORT
 
-SECONDS: Final = 1.0
+TIMEOUT_SECONDS: Final = 1.0
 """For the whole of an answer."""
 
 
-class Ask(Protocol):
-    """Ask the pod at this address. None: it cannot be reached, or gives no such answer."""
+class FetchProgress(Protocol):
+    """GET /progress of the pod at this address. None: it cannot be reached, or gives no such answer."""
 
     async def __call__(self, ip: str) -> bytes | None: ...
 
 
-class HttpAsk:
+class HttpProgressClient:
     """Over HTTP: no proxy, no cookie, no redirect, no compression, and no connection kept."""
 
     def __init__(self, port: int = PROGRESS_PORT) -> None:
@@ -32,7 +32,7 @@ class HttpAsk:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             connector=aiohttp.TCPConnector(force_close=True),
-            timeout=aiohttp.ClientTimeout(total=SECONDS),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
         )
 
