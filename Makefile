@@ -45,9 +45,10 @@ types: venv ## mypy, strict
 	$(VENV)/bin/mypy
 
 .PHONY: crds
-crds: venv ## the CRD and the references, from the models and the command line
+crds: venv ## the CRD, the references and the synchronous client, from the models, the command line and the client
 	$(PY) -m tfgpujob.api.crd --write
 	$(PY) -m tfgpujob.cli.reference --write
+	$(PY) -P operator/src/tfgpujob/client/generate.py --write
 
 DOCS_VENV := .venv-docs
 $(DOCS_VENV)/.stamp: docs/requirements.txt

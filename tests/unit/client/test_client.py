@@ -17,8 +17,8 @@ from tests.machine import PATIENCE
 
 from tfgpujob import names
 from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code_map, job_of_file, logs
+from tfgpujob.client.blocking import LoopThread
 from tfgpujob.client.logs import Follower, View
-from tfgpujob.client.synchronous import _Loop
 from tfgpujob.core.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.interface import WatchEvent
@@ -168,7 +168,7 @@ async def test_an_interrupted_submission_leaves_no_job() -> None:
 def test_interrupted_work_cleans_up_before_the_interrupt_is_told(thread: Callable[[], threading.Thread]) -> None:
     """Also when it is the loop's own thread that receives the signal, so that the main thread is not woken."""
     cleaned = threading.Event()
-    loop = _Loop()
+    loop = LoopThread()
 
     async def work() -> None:
         receiver = thread().ident or 0

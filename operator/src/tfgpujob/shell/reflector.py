@@ -38,7 +38,7 @@ class Reflector:
         self._namespace = namespace
 
     async def run(self, beat: Callable[[], None]) -> None:
-        """Reflector until cancelled, from the version of the last list on."""
+        """List-watch until cancelled, from the resourceVersion of the last list on."""
         where = self._kind, self._namespace
 
         async def list_all() -> Listed:
