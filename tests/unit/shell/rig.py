@@ -20,7 +20,6 @@ from tfgpujob.core.snapshot import (
 )
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.event_recorder import EventRecorder
-from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.worker import Core, Worker
 from tfgpujob.shell.workqueue import WorkQueue
@@ -79,7 +78,7 @@ class Rig:
         core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
         self.recorder = EventRecorder(self.cluster, lambda: NOW)
         self.worker = Worker(
-            self.cluster, self.store, self.queue, self.recorder, core=core, now=lambda: NOW, metrics=Metrics()
+            self.cluster, self.store, self.queue, self.recorder, core=core, now=lambda: NOW, observe=lambda *_: None
         )
 
     def reconcile_once(self) -> str:

@@ -40,12 +40,39 @@ async def test_health_readiness_and_metrics_are_served() -> None:
         assert await get("/readyz") == (200, "ok")
         _, text = await get("/metrics")
     lines = text.splitlines()
-    assert 'tfgpu_reconciles_total{result="ok"} 1' in lines
-    assert 'tfgpu_reconcile_seconds_bucket{le="0.005"} 1' in lines
-    assert 'tfgpu_reconcile_seconds_bucket{le="+Inf"} 2' in lines
-    assert "tfgpu_reconcile_seconds_count 2" in lines
-    assert "tfgpu_queue_depth 3" in lines
+    assert 'tfgpu_reconciles_total{result="ok"} 1.0' in lines
+    assert 'tfgpu_reconcile_seconds_bucket{le="0.005"} 1.0' in lines
+    assert 'tfgpu_reconcile_seconds_bucket{le="+Inf"} 2.0' in lines
+    assert "tfgpu_reconcile_seconds_count 2.0" in lines
+    assert "tfgpu_queue_depth 3.0" in lines
     assert text.endswith("\n")
+
+
+SERIES = {
+    "tfgpu_reconciles_total": ("counter", "Looks at a job, by result.", 3),
+    "tfgpu_watch_events_total": ("counter", "Watch events received, by kind.", 2),
+    "tfgpu_progress_asked_total": ("counter", "Questions for a pod's progress, by result.", 3),
+    "tfgpu_reconcile_seconds": ("histogram", "How long a look at a job takes, its writes included.", 16),
+    "tfgpu_queue_depth": ("gauge", "Jobs that wait.", 1),
+    "process_cpu_seconds_total": ("counter", "CPU time, user and system.", 1),
+    "process_max_resident_memory_bytes": ("gauge", "Largest resident memory so far.", 1),
+}
+"""Dashboards and alerts hang on these: name, type, help, and how many series."""
+
+
+def test_the_series_are_these_and_none_for_a_job() -> None:
+    metrics = Metrics()
+    metrics.gauge("tfgpu_queue_depth", "Jobs that wait.", lambda: 3)
+    for number in range(100):
+        metrics.reconciled(("ok", "stale", "error")[number % 3], number / 10)
+        metrics.polled(("ok", "unreachable", "refused")[number % 3])
+        metrics.watched(("Pod", "TFGPUJob")[number % 2])
+    lines = metrics.text().splitlines()
+    helps = {line.split(" ", 3)[2]: line.split(" ", 3)[3] for line in lines if line.startswith("# HELP")}
+    types = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
+    samples = [line for line in lines if not line.startswith("#")]
+    owners = [max((name for name in SERIES if line.startswith(name)), key=len) for line in samples]
+    assert {name: (types[name], helps[name], owners.count(name)) for name in types} == SERIES
 
 
 def test_log_lines_carry_their_fields() -> None:

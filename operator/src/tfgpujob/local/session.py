@@ -31,7 +31,6 @@ from tfgpujob.local.translate import Here, launch
 from tfgpujob.names import Condition, Reason
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.log_format import TextFormatter
-from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.worker import Core, Worker
 from tfgpujob.shell.workqueue import WorkQueue
@@ -108,7 +107,7 @@ class Session:
         recorder = EventRecorder(self._cluster, _now)
         core = Core(reconcile, announce, conclude, CONFIG)
         worker = Worker(
-            self._cluster, self._store, self._queue, core=core, now=_now, recorder=recorder, metrics=Metrics()
+            self._cluster, self._store, self._queue, core=core, now=_now, recorder=recorder, observe=lambda *_: None
         )
         working = [asyncio.create_task(work()) for work in (worker.run, recorder.run)]
         try:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.metrics import CONTENT_TYPE, Metrics
 
 
 @asynccontextmanager
@@ -24,7 +24,7 @@ async def serving(
         return web.Response(text="ok") if ready() else web.Response(text="listing objects", status=503)
 
     async def text(_: web.Request) -> web.Response:
-        return web.Response(text=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(text=metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", text)])

@@ -86,7 +86,7 @@ class Operator:
             self.recorder,
             core=Core(reconcile, announce, conclude, settings.config),
             now=now,
-            metrics=self.metrics,
+            observe=self.metrics.reconciled,
         )
         self.progress_poller = ProgressPoller(
             self.store, fetch_progress, self.changed, interval=settings.progress_seconds, metrics=self.metrics

@@ -1,84 +1,71 @@
-"""The metrics of this process, and their Prometheus text. None is labelled by job: the number of series is fixed."""
+"""The metrics of this process, by prometheus-client. None is labelled by job: the number of series is fixed."""
 
 from __future__ import annotations
 
 import os
 import resource
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
 BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
 
 class Metrics:
-    """Counts as things happen; gauges are asked for when the text is."""
+    """Counts as things happen; gauges are read when Prometheus scrapes."""
 
     def __init__(self) -> None:
-        self._results: Counter[str] = Counter()
-        self._buckets = [0] * (len(BUCKETS) + 1)
-        self._seconds = 0.0
-        self._events: Counter[str] = Counter()
-        self._polled: Counter[str] = Counter()
-        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        # A registry of its own: a process may have several operators, as in tests.
+        self._registry = CollectorRegistry(auto_describe=False)
+        # A `_created` series beside each counter and histogram would double their number.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        reconciles = self._counter("tfgpu_reconciles_total", "Looks at a job, by result.", "result")
+        self._results = {result: reconciles.labels(result) for result in ("ok", "stale", "error")}
+        watched = self._counter("tfgpu_watch_events_total", "Watch events received, by kind.", "kind")
+        self._watched = cache(watched.labels)
+        polls = self._counter("tfgpu_progress_asked_total", "Questions for a pod's progress, by result.", "result")
+        self._polls = {result: polls.labels(result) for result in ("ok", "unreachable", "refused")}
+        self._seconds = Histogram(
+            "tfgpu_reconcile_seconds",
+            "How long a look at a job takes, its writes included.",
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._registry.register(_Process())
 
     def reconciled(self, result: str, seconds: float) -> None:
         """One reconciliation has ended: ok, stale or error."""
-        self._results[result] += 1
-        self._buckets[bisect_left(BUCKETS, seconds)] += 1
-        self._seconds += seconds
+        self._results[result].inc()
+        self._seconds.observe(seconds)
 
     def watched(self, kind: str) -> None:
         """One watch event has arrived."""
-        self._events[kind] += 1
+        self._watched(kind).inc()
 
     def polled(self, result: str) -> None:
         """GET /progress of one pod: ok, unreachable or refused."""
-        self._polled[result] += 1
+        self._polls[result].inc()
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        self._gauges[name] = (meaning, read)
+        Gauge(name, meaning, registry=self._registry).set_function(read)
 
     def text(self) -> str:
         """Prometheus' text format, version 0.0.4."""
-        return "\n".join([*self._counters(), *self._histogram(), *self._read_gauges(), *_process(), ""])
+        return generate_latest(self._registry).decode()
 
-    def _counters(self) -> Iterator[str]:
-        yield from _head("tfgpu_reconciles_total", "counter", "Looks at a job, by result.")
-        for result in ("ok", "stale", "error"):
-            yield f'tfgpu_reconciles_total{{result="{result}"}} {self._results[result]}'
-        yield from _head("tfgpu_watch_events_total", "counter", "Watch events received, by kind.")
-        for kind, count in sorted(self._events.items()):
-            yield f'tfgpu_watch_events_total{{kind="{kind}"}} {count}'
-        yield from _head("tfgpu_progress_asked_total", "counter", "Questions for a pod's progress, by result.")
-        for result in ("ok", "unreachable", "refused"):
-            yield f'tfgpu_progress_asked_total{{result="{result}"}} {self._polled[result]}'
-
-    def _histogram(self) -> Iterator[str]:
-        name = "tfgpu_reconcile_seconds"
-        yield from _head(name, "histogram", "How long a look at a job takes, its writes included.")
-        total = 0
-        for bound, count in zip((*BUCKETS, "+Inf"), self._buckets, strict=True):
-            total += count
-            yield f'{name}_bucket{{le="{bound}"}} {total}'
-        yield f"{name}_sum {self._seconds:.6f}"
-        yield f"{name}_count {total}"
-
-    def _read_gauges(self) -> Iterator[str]:
-        for name, (meaning, read) in self._gauges.items():
-            yield from _head(name, "gauge", meaning)
-            yield f"{name} {read():g}"
+    def _counter(self, name: str, meaning: str, label: str) -> Counter:
+        return Counter(name, meaning, (label,), registry=self._registry)
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
-    yield f"# HELP {name} {meaning}"
-    yield f"# TYPE {name} {kind}"
+class _Process:
+    """CPU time and memory of this process."""
 
-
-def _process() -> Iterator[str]:
-    usage = os.times()
-    yield from _head("process_cpu_seconds_total", "counter", "CPU time, user and system.")
-    yield f"process_cpu_seconds_total {usage.user + usage.system:.2f}"
-    yield from _head("process_max_resident_memory_bytes", "gauge", "Largest resident memory so far.")
-    yield f"process_max_resident_memory_bytes {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}"
+    def collect(self) -> Iterator[Metric]:
+        usage = os.times()
+        yield CounterMetricFamily("process_cpu_seconds", "CPU time, user and system.", value=usage.user + usage.system)
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        yield GaugeMetricFamily("process_max_resident_memory_bytes", "Largest resident memory so far.", value=most)

@@ -17,7 +17,6 @@ from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
 from tfgpujob.shell.apply import CreateResults, ObjectWriter
 from tfgpujob.shell.event_recorder import EventRecorder
-from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.workqueue import WorkQueue
 
@@ -79,15 +78,16 @@ class Worker:
         *,
         core: Core,
         now: Callable[[], datetime],
-        metrics: Metrics,
+        observe: Callable[[str, float], None],
     ) -> None:
+        """`observe` is called with the result and the seconds of each reconciliation."""
         self._cluster = cluster
         self._store = store
         self._queue = queue
         self._recorder = recorder
         self._core = core
         self._now = now
-        self._metrics = metrics
+        self._observe = observe
         self._writer = ObjectWriter(cluster, store)
         self._deferred_since: dict[Key, datetime] = {}
         """Since when the core has deferred a status write that is not worth one by itself."""
@@ -100,7 +100,7 @@ class Worker:
             started = clock()
             try:
                 result = await self.reconcile_once(key)
-                self._metrics.reconciled(result, clock() - started)
+                self._observe(result, clock() - started)
             finally:
                 self._queue.done(key)
 
