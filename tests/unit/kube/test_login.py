@@ -19,10 +19,10 @@ from tests.unit.shell.fakes import job
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.kube import login
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Credentials
-from tfgpujob.shell import login
 from tfgpujob.shell.watch import Watch
 
 
