@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tfgpujob import names
-from tfgpujob.core import start
+from tfgpujob.core import backoff, start
 from tfgpujob.core.acceptance import accept
 from tfgpujob.core.case import Case, old_pods
 from tfgpujob.core.draft import Draft, moment, timestamp
@@ -145,7 +145,8 @@ def _not_yet(case: Case) -> tuple[ReplicaId, ...]:
     return tuple(
         r
         for r in view.missing()
-        if view.starts_again(r) and (r in view.superseded or case.now < moment(view.records[r].backoff_until))
+        if view.starts_again(r)
+        and (r in view.superseded or not backoff.over(moment(view.records[r].backoff_until), case.now))
     )
 
 

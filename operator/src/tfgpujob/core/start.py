@@ -55,8 +55,12 @@ def all_is_created(draft: Draft) -> None:
 
 
 def not_before(draft: Draft) -> datetime | None:
+    """When it is tried again; the past, once the wait is over. None: nothing waits for a time."""
     text = (draft.fields.get("retry") or {}).get("notBefore")
-    return moment(text) if text else None
+    if not text:
+        return None
+    until = moment(text)
+    return min(until, draft.now) if backoff.over(until, draft.now) else until
 
 
 def refused_last(draft: Draft) -> frozenset[str]:
@@ -208,10 +212,13 @@ def start_deadline(draft: Draft, policy: RunPolicy) -> datetime | None:
 
 
 def starts_late(draft: Draft, policy: RunPolicy) -> bool:
-    """So much of the start deadline has passed in waiting (for old pods, or for the operator) that it must be reset."""
+    """So much of the start deadline has passed in waiting (for old pods, or for the operator) that it must be reset.
+
+    Or it has not begun, by a clock that has been set back since.
+    """
     deadline = start_deadline(draft, policy)
     allowed = timedelta(seconds=policy.start_deadline_seconds)
-    return deadline is not None and draft.now > deadline - allowed * 0.9
+    return deadline is not None and not deadline - allowed <= draft.now <= deadline - allowed * 0.9
 
 
 def say_how_it_runs(draft: Draft, view: View) -> None:

@@ -36,7 +36,8 @@ def patience_for_stragglers(spec: JobSpec, view: View, now: datetime) -> datetim
     if not stragglers(spec, view):
         return None
     finished = (_finished_at(view, replica) for replica in deciders(spec, view))
-    ends = max((at + STRAGGLERS for at in finished if at is not None), default=now)
+    # A node whose clock is ahead must not hold up what is to be said.
+    ends = max((at + STRAGGLERS for at in finished if at is not None and at <= now), default=now)
     return ends if now < ends else None
 
 
