@@ -107,3 +107,37 @@ def test_a_long_message_leaves_room_for_what_to_do() -> None:
     lines = told({"phase": "Failed", "conditions": failed, "lastFailure": failure}).splitlines()
     assert any("line 39" in line for line in lines[:FIRST_SCREEN])
     assert any("Correct the program." in line for line in lines[:FIRST_SCREEN])
+
+
+def event(number: int, reason: str, message: str, *, day: int = 1) -> dict[str, Any]:
+    at = f"2026-01-{day:02d}T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z"
+    about = {"uid": "u", "kind": "TFGPUJob", "name": "digits"}
+    return {"involvedObject": about, "reason": reason, "message": message, "firstTimestamp": at, "count": 1}
+
+
+def past(*events: dict[str, Any], now: datetime = NOW) -> list[str]:
+    metadata = {"name": "digits", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    restarting = condition("Restarting", "True", "RetryableFailure", "attempt 500 follows.")
+    whole = {**job("digits", worker=1), "metadata": metadata, "status": {"conditions": [restarting]}}
+    return describe(whole, [], events, None, now).partition("Timeline (UTC)\n")[2].splitlines()
+
+
+def test_the_past_of_a_job_with_500_restarts_is_readable() -> None:
+    events = [event(7 * n, "Restarting", f"attempt {n} follows.") for n in range(1, 501)]
+    lines = past(*events)
+    assert len(lines) == 31
+    assert lines[0].endswith("(471 entries before these)")
+    assert lines[-1] == "  00:58:20  Restarting: attempt 500 follows."
+    assert not [line for line in lines if "00:30:00" in line], "the event has told it"
+
+
+def test_what_happens_again_and_again_is_one_line_with_how_often() -> None:
+    same = [event(60 * n, "Restarting", "worker-1 failed; what starts again: worker-1.") for n in range(1, 51)]
+    assert past(*same)[-1] == (
+        "  00:50:00  Restarting: worker-1 failed; what starts again: worker-1. (50 times since 00:01:00)"
+    )
+
+
+def test_days_are_told_when_it_lasts_for_days() -> None:
+    lines = past(event(60, "Restarting", "a", day=3), now=datetime(2026, 1, 8, tzinfo=UTC))
+    assert lines[-1] == "  2026-01-03 00:01:00  Restarting: a"

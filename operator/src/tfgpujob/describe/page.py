@@ -112,10 +112,11 @@ def _conditions(facts: Facts) -> str:
 
 
 def _past(facts: Facts) -> str:
-    lines = [
-        f"  {at.strftime('%H:%M:%S')}  {textwrap.shorten(text, WIDTH - _LABEL, placeholder=' …')}"
-        for at, text in timeline(facts)
-    ]
+    entries = timeline(facts)
+    # A job that works for a week: the hour alone says little.
+    form = "%H:%M:%S" if all(at.date() == facts.now.date() for at, _ in entries) else "%Y-%m-%d %H:%M:%S"
+    room = WIDTH - _LABEL - len(facts.now.strftime(form)) + len("HH:MM:SS")
+    lines = [f"  {at.strftime(form)}  {textwrap.shorten(text, room, placeholder=' …')}" for at, text in entries]
     return "\n".join(["Timeline (UTC)", *lines])
 
 

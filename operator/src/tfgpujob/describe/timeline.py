@@ -7,6 +7,7 @@ from datetime import datetime
 
 from tfgpujob.describe.facts import Facts, moment
 from tfgpujob.names import Condition
+from tfgpujob.units import counted
 
 Entry = tuple[datetime, str]
 _CHANGES = frozenset(
@@ -23,23 +24,54 @@ _CHANGES = frozenset(
 """Conditions whose turning True is a moment in the job's life."""
 
 
+MOST = 30
+"""Lines of a timeline: who wants to know what comes before them finds all events with kubectl."""
+
+
 def timeline(facts: Facts) -> list[Entry]:
-    """In the order of time. What an event has told already, a condition does not tell again."""
-    found: dict[str, Entry] = {}
-    for at, text in _entries(facts):
-        found.setdefault(text.partition(": ")[2] or text, (at, text))
-    return sorted(found.values(), key=lambda entry: entry[0])
+    """In the order of time, the last of what happened again and again with how often it did.
+
+    What an event has told already, a condition does not tell again.
+    """
+    told: dict[str, list[datetime]] = {}
+    for at, text in (*_created(facts), *_events(facts)):
+        told.setdefault(text, []).append(at)
+    known = {text.partition(": ")[2] for text in told}
+    for at, text in _conditions(facts):
+        if text.partition(": ")[2] not in known:
+            told.setdefault(text, []).append(at)
+    for at, text in _pods(facts):
+        told.setdefault(text, []).append(at)
+    entries = [(max(times), _with_times(text, times)) for text, times in told.items()]
+    found = sorted(entries, key=lambda entry: entry[0])
+    left_out = len(found) - MOST
+    if left_out <= 0:
+        return found
+    return [(found[left_out][0], f"({counted(left_out, 'entry', 'entries')} before these)"), *found[left_out:]]
 
 
-def _entries(facts: Facts) -> Iterator[Entry]:
+def _with_times(text: str, times: list[datetime]) -> str:
+    return text if len(times) == 1 else f"{text} ({len(times)} times since {min(times).strftime('%H:%M:%S')})"
+
+
+def _created(facts: Facts) -> Iterator[Entry]:
     yield from _at(facts.job["metadata"].get("creationTimestamp"), "the job was created")
+
+
+def _events(facts: Facts) -> Iterator[Entry]:
     for event in facts.events:
         when = event.get("firstTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         times = f" ({event['count']} times)" if int(event.get("count") or 1) > 1 else ""
         yield from _at(when, f"{event['reason']}: {event['message']}{times}")
+
+
+def _conditions(facts: Facts) -> Iterator[Entry]:
     for condition in facts.status.get("conditions") or ():
         if condition["status"] == "True" and condition["type"] in _CHANGES:
             yield from _at(condition["lastTransitionTime"], f"{condition['type']}: {condition['message']}")
+
+
+def _pods(facts: Facts) -> Iterator[Entry]:
     for pod in facts.pods:
         yield from _at(pod.created_at, f"{pod.name} was created (attempt {pod.attempt})")
         if pod.termination is not None:
