@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -49,6 +50,9 @@ class Front:
         """What other servers answer, by the path on which the API server passes requests on to them."""
         self.outage = 0
         """So many requests from now on are answered by a server that is going down."""
+        self.token = ""
+        """Whoever shows another one is nobody; empty: anybody may ask."""
+        self._open: dict[int, web.Request] = {}
         self._changed = asyncio.Condition()
         server.observers.append(lambda _: self.wake())
 
@@ -60,8 +64,17 @@ class Front:
         async with self._changed:
             self._changed.notify_all()
 
+    def hang_up(self) -> None:
+        """Every connection that something is asked on breaks off."""
+        for request in self._open.values():
+            if request.transport is not None:
+                request.transport.abort()
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        self._open[id(request)] = request
         try:
+            if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+                raise ApiError(401, "Unauthorized", "Unauthorized")
             if self.outage:
                 self.outage -= 1
                 raise ApiError(503, "ServiceUnavailable", "apiserver is shutting down")
@@ -69,6 +82,11 @@ class Front:
         except ApiError as refused:
             body = {"kind": "Status", "code": refused.code, "reason": refused.reason, "message": refused.message}
             return web.json_response(body, status=refused.code)
+        except ConnectionResetError:
+            # Nobody is there any more to whom it could be said.
+            return web.Response()
+        finally:
+            del self._open[id(request)]
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
         if request.path in self.behind:
@@ -143,6 +161,9 @@ class Front:
         await stream.prepare(request)
         lines = self.logs.setdefault(metadata["uid"], [])
         told = max(0, len(lines) - int(request.query["tailLines"])) if "tailLines" in request.query else 0
+        if since := request.query.get("sinceTime"):
+            # By the second, as the kubelet is asked.
+            told = bisect_left(lines, since[:19], key=lambda line: line[:19])
         while True:
             for line in lines[told:]:
                 told += 1
