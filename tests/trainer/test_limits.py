@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import resource
@@ -19,7 +20,7 @@ import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, until
 
 from tfgpujob_trainer import limits, usage
-from tfgpujob_trainer.exits import classify
+from tfgpujob_trainer.exits import classify, limit_reached
 from tfgpujob_trainer.limits import Limit, recognise, recognise_lines
 from tfgpujob_trainer.usage import Bound, Usage
 
@@ -174,6 +175,7 @@ def test_descriptors_of_python(launch):
     line = ended(task, 162)
     assert_says(line, r"out of file descriptors: RLIMIT_NOFILE \(ulimit -n\) is 200, the training process holds \d+ \(")
     assert_says(line, r"\d+ /dev/null", "LimitNOFILE", r"OSError: \[Errno 24\]")
+    assert "Traceback (most recent call last)" in task.log
 
 
 def test_descriptors_of_tensorflow_are_not_called_memory(launch):
@@ -293,6 +295,11 @@ def test_a_limit_of_the_node_is_worth_another_try_on_another_node():
     found = limits.explain(Limit.THREADS, "", Usage(threads=15_100, thread_bounds=(bound,)))
     assert found.shared
     assert "raise kernel.pid_max by sysctl on the node" in found.fix
+
+
+def test_an_end_before_the_first_look_has_no_figures():
+    outcome = limit_reached(Limit.THREADS, "x", Usage(), seconds_ago=math.inf)
+    assert outcome.message == "out of threads: x"
 
 
 def test_a_look_costs_next_to_nothing():

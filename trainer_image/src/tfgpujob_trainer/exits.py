@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import sysconfig
@@ -172,7 +173,7 @@ def limit_reached(limit: Limit, text: str, usage: Usage, *, refused: bool = Fals
     found = explain(limit, text, usage, refused=refused)
     # A file that is too large once is too large after every restart.
     permanent = ExitCode.FAILED if limit is Limit.FILE_SIZE else ExitCode.LIMIT_AT_START
-    when = f" (figures of {seconds_ago:.1f} s before the end)" if seconds_ago >= 0.1 else ""
+    when = f" (figures of {seconds_ago:.1f} s before the end)" if 0.1 <= seconds_ago < math.inf else ""
     return Outcome(
         code=ExitCode.LIMIT_REACHED if found.shared else permanent,
         cause="LimitReached",

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> None:
         outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heart)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
         outcome = classify(error, has_peers=env.has_peers)
-        if outcome.cause == "Exception":
+        if outcome.cause in ("Exception", "LimitReached"):
             print(users_traceback(error), end="", file=sys.stderr)
         # Here, while the exception keeps the variables: deleting one would ask a parameter server that may be lost.
         end(outcome, heart, deadline)
