@@ -29,7 +29,7 @@ Key = tuple[str, str]
 
 
 class Point(NamedTuple):
-    """One value of a series: seconds since the recorder began, steps done by then."""
+    """One value of a series: seconds since the first sample, steps done by then."""
 
     seconds: float
     steps: int
@@ -177,10 +177,14 @@ def shared_memory(*, since: float) -> Measures:
 
 
 def machine() -> Measures:
-    """Seconds that all cores together were busy since the machine started, and the load average of a minute."""
+    """Seconds that all cores together were busy since the machine started, the cores, and a minute's load average."""
     fields = [int(field) for field in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
-    return {"busy": (user + nice + system + irq + softirq + steal) / _TICKS, "load": os.getloadavg()[0]}
+    return {
+        "busy": (user + nice + system + irq + softirq + steal) / _TICKS,
+        "load": os.getloadavg()[0],
+        "cores": os.cpu_count() or 1,
+    }
 
 
 class Recorder:
@@ -194,11 +198,15 @@ class Recorder:
     ) -> None:
         self.probes: list[Probe] = [*probes, lambda: {"machine": machine()}]
         self.series: dict[Key, list[Point]] = defaultdict(list)
-        self._steps, self._clock, self._began = steps, clock, clock()
+        self._steps, self._clock = steps, clock
+        self._began: float | None = None
 
     def sample(self) -> int:
         """Ask all probes once; the steps done by now."""
-        steps, seconds = self._steps(), self._clock() - self._began
+        steps, now = self._steps(), self._clock()
+        if self._began is None:
+            self._began = now
+        seconds = now - self._began
         for probe in self.probes:
             for subject, measures in probe().items():
                 for name, value in measures.items():

@@ -1,4 +1,7 @@
-"""Starts real `tfgpu-train` processes as pods would, and reads what they leave behind."""
+"""Starts real `tfgpu-train` processes as pods would, and reads what they leave behind.
+
+Imports nothing of theirs: it also works from an environment without TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ from typing import Any
 
 from tests.machine import PATIENCE, Deadline
 
-from tfgpujob_trainer.scoreboard import MAX_BYTES
-
 DEADLINE_SECONDS = 90
 """On a quiet machine."""
+
+MOST_BYTES = 16 << 10
+"""That the operator reads of /progress."""
 
 MODULE = Path(__file__).parent / "user_module.py"
 """The module that most tests train; see there for its params."""
@@ -99,7 +103,7 @@ def ask(port: int) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=PATIENCE) as answer:
             assert answer.headers["Content-Type"] == "application/json"
-            told: dict[str, Any] = json.loads(answer.read(MAX_BYTES + 1))
+            told: dict[str, Any] = json.loads(answer.read(MOST_BYTES + 1))
             return told
     except OSError:
         return {}
@@ -108,8 +112,9 @@ def ask(port: int) -> dict[str, Any]:
 class Launcher:
     """Starts tasks in a directory of their own, and ends what is left of them."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, python: str = sys.executable) -> None:
+        """`python` is the interpreter of an environment that has the trainer."""
+        self.directory, self._python = directory, python
         self._tasks: list[Task] = []
         self._count = 0
 
@@ -134,7 +139,7 @@ class Launcher:
             "TF_NUM_INTEROP_THREADS": "2",
             **(env or {}),
         }
-        command = [*prefix, sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(base.with_suffix(".json"))]
+        command = [*prefix, self._python, "-m", "tfgpujob_trainer.main", "--config", str(base.with_suffix(".json"))]
         with base.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
@@ -176,9 +181,9 @@ class Launcher:
 
 
 @contextmanager
-def launcher(directory: Path) -> Iterator[Launcher]:
+def launcher(directory: Path, python: str = sys.executable) -> Iterator[Launcher]:
     """A Launcher whose tasks do not outlive the block."""
-    result = Launcher(directory)
+    result = Launcher(directory, python)
     try:
         yield result
     finally:

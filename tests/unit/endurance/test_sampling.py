@@ -178,9 +178,9 @@ def test_shared_memory_is_counted_if_it_is_new() -> None:
 
 
 def test_a_recorder_keeps_what_its_probes_say() -> None:
-    clock = iter([0.0, 1.0, 2.0])
+    clock = iter([7.0, 8.5])
     steps = iter([5, 6])
     recorder = Recorder([lambda: {"a": {"x": 1.0}}], lambda: next(steps), lambda: next(clock))
     assert (recorder.sample(), recorder.sample()) == (5, 6)
-    assert recorder.series[("a", "x")] == [(1.0, 5, 1.0), (2.0, 6, 1.0)]
+    assert recorder.series[("a", "x")] == [(0.0, 5, 1.0), (1.5, 6, 1.0)]
     assert recorder.subjects() == ["a", "machine"]

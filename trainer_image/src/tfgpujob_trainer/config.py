@@ -91,6 +91,11 @@ class Evaluate:
     def __post_init__(self) -> None:
         _positive(self, "evaluate", "every_epochs", "every_steps")
 
+    @property
+    def ever(self) -> bool:
+        """Whether anything is evaluated while training."""
+        return self.every_epochs is not None or self.every_steps is not None
+
     def due(self, *, step: int, epoch: int | None) -> bool:
         """Whether to evaluate after that step, with which that epoch ended if it is one."""
         by_step = self.every_steps is not None and step % self.every_steps == 0
@@ -245,9 +250,8 @@ class TrainerConfig:
             _require(name.isdecimal(), f"classWeights names {name!r}", 'name classes by their numbers, such as "0"')
             numeric = isinstance(weight, int | float) and not isinstance(weight, bool) and weight >= 0
             _require(numeric, f"classWeights.{name} is {json.dumps(weight)}", "use a number of at least 0")
-        judged = self.best.monitor is None or self.evaluate.every_epochs or self.evaluate.every_steps
         _require(
-            bool(judged),
+            self.best.monitor is None or self.evaluate.ever,
             f"best.monitor is {self.best.monitor!r} and nothing is evaluated while training",
             "set evaluate.everyEpochs or evaluate.everySteps",
         )

@@ -164,7 +164,7 @@ def build_model(
         *schedule.notes,
     ):
         say(line)
-    evaluates = settings.evaluate.every_epochs is not None or settings.evaluate.every_steps is not None
+    evaluates = settings.evaluate.ever or env.is_evaluator
     return Built(
         strategy=strategy_,
         module=module,
@@ -174,7 +174,7 @@ def build_model(
         schedule=schedule,
         first_replica=strategy.first_replica(strategy_, env),
         data=data,
-        validation=other_split(settings, module, "validation", data, heart) if evaluates or env.is_evaluator else None,
+        validation=other_split(settings, module, "validation", data, heart) if evaluates else None,
         test=other_split(settings, module, "test", data, heart),
     )
 

@@ -73,7 +73,7 @@ def read_splits(settings: TrainerConfig, module: Entrypoint, heart: Heartbeat) -
     schedule = make_schedule(settings, data, replicas=1, accumulate=1)
     splits = {rows.TRAIN: rows.Split(rows.indexed(data, "train"), schedule)}
     wanted = {rows.TEST: "test"}
-    if settings.evaluate.every_epochs is not None:
+    if settings.evaluate.ever:
         wanted[rows.VALIDATION] = "validation"
     for number, name in wanted.items():
         other = other_split(settings, module, name, data, heart)

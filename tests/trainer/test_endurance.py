@@ -1,0 +1,48 @@
+"""`make endurance` in two minutes: so many steps of the jobs in which most can leak, and of one that is made to leak.
+
+No time decides: a leak that a minute of a job shows is found in so many steps, on any machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from tests.endurance.run import Found, Pace, run
+from tests.endurance.scenarios import BY_NAME, SHORT, Scenario
+
+STEPS = 1500
+SAMPLES = 50
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def ran(scenario: Scenario, tmp_path, steps: int = STEPS) -> Found:
+    pace = Pace(seconds=0.02, steps=steps // SAMPLES)
+    return run(scenario, tmp_path / "run", SHORT, pace, python=sys.executable, say=print, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("multi-worker-evaluator", STEPS), ("parameter-server", STEPS), ("generator", 3000), ("predict", 20_000)],
+)
+def test_nothing_that_a_process_holds_grows_with_the_steps(name, steps, tmp_path):
+    found = ran(BY_NAME[name], tmp_path, steps)
+    assert found.ok, "\n".join(found.problems)
+    assert found.figures["steps"] >= 0.9 * steps
+
+
+def test_each_planted_leak_is_found(tmp_path):
+    """A thread for each collective, a descriptor a checkpoint, a MiB an evaluation, a temporary file an epoch."""
+    found = ran(replace(BY_NAME["multi-worker"], entrypoint="leaky"), tmp_path)
+    chief, other = "worker-0/tfgpujob_trainer.task: ", "worker-1/tfgpujob_trainer.task: "
+    for broken in (
+        f"{chief}threads grows",
+        f"{other}threads grows",
+        f"{chief}descriptors grows",
+        f"{chief}rss grows",
+        "temporary files: files grows",
+    ):
+        assert any(problem.startswith(broken) for problem in found.problems), (broken, found.problems)
+    assert not any("ended with" in problem or "too few" in problem for problem in found.problems), found.problems
