@@ -30,7 +30,7 @@ from tfgpujob_trainer.loop import Position
 from tfgpujob_trainer.profiler import Profiler
 from tfgpujob_trainer.progress import Progress
 from tfgpujob_trainer.scoreboard import Scoreboard
-from tfgpujob_trainer.timing import StepTime, Workers
+from tfgpujob_trainer.timing import Durations, StepTime, Workers
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +245,18 @@ def test_the_most_memory_that_each_gpu_has_used(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: tf.config.list_physical_devices("CPU"))
     assert gpu_memory() is None
+
+
+def test_quantiles_of_any_number_of_durations_take_no_more_room():
+    """A prediction of many rows once kept the seconds of every batch."""
+    durations, rng = Durations(), np.random.default_rng(1)
+    seconds = rng.lognormal(-4, 1, 20_000)
+    for one in seconds[:10_000]:
+        durations.add(one)
+    room = len(durations._buckets)
+    for one in [*seconds[10_000:], 0.0]:
+        durations.add(one)
+    assert len(durations._buckets) < 1.3 * room < 2000
+    for share in (0.5, 0.99):
+        assert durations.quantile(share) == pytest.approx(np.quantile(seconds, share), rel=0.01)
+    assert Durations().quantile(0.5) == 0

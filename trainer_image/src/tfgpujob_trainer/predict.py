@@ -37,6 +37,7 @@ from tfgpujob_trainer.sources.base import Indexed, Rows
 from tfgpujob_trainer.sources.cached import MEMORY, read_once
 from tfgpujob_trainer.sources.stream import Stream
 from tfgpujob_trainer.splits import read
+from tfgpujob_trainer.timing import Durations
 from tfgpujob_trainer.words import counted
 
 _READ_AHEAD = 2
@@ -104,14 +105,14 @@ class _Figures:
 
     started: float = field(default_factory=time.monotonic)
     rows: int = 0
-    latencies: list[float] = field(default_factory=list)
+    latencies: Durations = field(default_factory=Durations)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, rows: int, seconds: float) -> None:
         """Count one call."""
         with self.lock:
             self.rows += rows
-            self.latencies.append(seconds)
+            self.latencies.add(seconds)
 
     @property
     def seconds(self) -> float:
@@ -119,8 +120,8 @@ class _Figures:
 
     def summary(self) -> dict[str, Any]:
         with self.lock:
-            seconds, latencies = self.seconds, list(self.latencies)
-        p50, p99 = (float(f"{p * 1000:.3g}") for p in np.percentile(latencies or [0.0], [50, 99]))
+            seconds, quantiles = self.seconds, [self.latencies.quantile(share) for share in (0.5, 0.99)]
+        p50, p99 = (float(f"{quantile * 1000:.3g}") for quantile in quantiles)
         return {"rows": self.rows, "examplesPerSecond": round(self.rows / seconds, 1), "latencyMs": [p50, p99]}
 
     def line(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +16,31 @@ _STRAGGLES = 1.3
 _SMOOTHING = 0.1
 _SHOWN = 200
 """So many workers fit into /progress; of more, the slowest are shown."""
+
+
+_BUCKETS_PER_E = 200
+"""Of durations: a bucket is as wide as 0.5 % of what is in it."""
+
+
+class Durations:
+    """Quantiles of any number of durations in bounded memory, each within 0.3 %: from a microsecond to a day there are
+    5,000 buckets."""
+
+    def __init__(self) -> None:
+        self._buckets: Counter[int] = Counter()
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self._buckets[round(math.log(max(seconds, 1e-6)) * _BUCKETS_PER_E)] += 1
+
+    def quantile(self, share: float) -> float:
+        """Seconds that so large a share of them did not exceed; 0 if there are none."""
+        wanted = share * self._buckets.total()
+        for bucket in sorted(self._buckets):
+            wanted -= self._buckets[bucket]
+            if wanted <= 0:
+                return math.exp(bucket / _BUCKETS_PER_E)
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
