@@ -9,21 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from tests.endurance import trainer
+from tests.endurance.part import Part, Stage
 from tests.endurance.scenarios import BY_NAME
-
-Say = Callable[[str], None]
-Part = Callable[[float, Path, Say], tuple[dict[str, Any], list[str]]]
-"""Runs for so many minutes in a folder of its own; the figures for the JSON line, and one line for each bound that was
-broken."""
 
 PARTS: dict[str, Part] = {"trainer": trainer.endure}
 """They run side by side, each for all the minutes."""
@@ -40,32 +37,38 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=60, help="divided among the scenarios")
     parser.add_argument("--part", choices=PARTS, action="append", help="only this; may be repeated")
     parser.add_argument("--scenario", choices=BY_NAME, action="append", help="only this of the trainer's")
-    parser.add_argument("--steps", type=int, help="with --scenario: in one piece, instead of --minutes")
+    parser.add_argument("--steps", type=int, help="with --scenario: so many in one piece, instead of --minutes")
     options = parser.parse_args(arguments)
     if options.steps and not options.scenario:
         parser.error("--steps needs --scenario")
-    folder, began = Path(tempfile.mkdtemp(prefix="endurance-")), time.monotonic()
-    say(f"logs and samples in {folder}")
-    parts = dict(PARTS)
+    parts = {name: PARTS[name] for name in options.part or PARTS}
     if options.scenario:
         parts = {"trainer": trainer.only([BY_NAME[name] for name in options.scenario], steps=options.steps)}
-    elif options.part:
-        parts = {name: PARTS[name] for name in options.part}
+    folder, began, stopped = Path(tempfile.mkdtemp(prefix="endurance-")), time.monotonic(), threading.Event()
+    say(f"logs and samples in {folder}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+
     with ThreadPoolExecutor(len(parts)) as pool:
-        begun = {name: pool.submit(part, options.minutes, folder / name, say) for name, part in parts.items()}
+        begun = {}
+        for name, part in parts.items():
+            stage = Stage(minutes=options.minutes, folder=folder / name, say=say, stopped=stopped)
+            begun[name] = pool.submit(part, stage)
         found = {name: one.result() for name, one in begun.items()}
-    problems = [f"{name}: {problem}" for name, (_, problems) in found.items() for problem in problems]
+    problems = [f"{name}: {problem}" for name, result in found.items() for problem in result.problems]
+    if stopped.is_set():
+        problems.append("stopped before its end")
     for problem in problems:
         say(problem)
-    result = {
+    line = {
         "name": "endurance",
         "ok": not problems,
         "minutes": round((time.monotonic() - began) / 60, 1),
         "load": round(os.getloadavg()[2], 1),
-        **{name: figures for name, (figures, _) in found.items()},
+        **{name: result.figures for name, result in found.items()},
         "problems": problems,
     }
-    print(json.dumps(result))
+    print(json.dumps(line))
     return 0 if not problems else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ def run(
     *,
     python: str,
     say: Say,
+    stopped: threading.Event,
     steps: int | None = None,
     seconds: float | None = None,
     log_every: int = 1,
@@ -64,7 +66,7 @@ def run(
     """Run it for so many steps, or for so long, and judge it."""
     with running(scenario, directory, python=python, steps=steps, log_every=log_every) as job:
         recorder = Recorder(job.probes(), job.steps)
-        problems = [*_watch(job, recorder, pace, seconds, say)]
+        problems = [*_watch(job, recorder, pace, seconds, say=say, stopped=stopped)]
         if not problems:
             problems = [*_ends(job, told=not _over(job))]
         if problems and (explained := job.explain()):
@@ -74,7 +76,9 @@ def run(
     return found
 
 
-def _watch(job: Job, recorder: Recorder, pace: Pace, seconds: float | None, say: Say) -> Iterator[str]:
+def _watch(
+    job: Job, recorder: Recorder, pace: Pace, seconds: float | None, *, say: Say, stopped: threading.Event
+) -> Iterator[str]:
     """Sample until the scenario ends or its time is up; why it could not go on, if so."""
     said = moved = began = time.monotonic()
     steps, due = 0, 1
@@ -95,7 +99,8 @@ def _watch(job: Job, recorder: Recorder, pace: Pace, seconds: float | None, say:
         if now - said >= _SAY_SECONDS:
             say(f"{job.scenario.name}: {counted(steps)}{_now(recorder)}")
             said = now
-        time.sleep(pace.seconds)
+        if stopped.wait(pace.seconds):
+            return
 
 
 def _over(job: Job) -> bool:

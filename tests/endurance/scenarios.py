@@ -132,8 +132,8 @@ def of_process(name: str, scenario: Scenario, length: Length) -> dict[str, Bound
     }
     if "/" not in name:
         bounds["processes"] = Flat(warm_up=counted)
-    # An evaluator looks once a second, however many steps there were.
-    if length.cpu_ratio is not None and not name.startswith("evaluator"):
+    # A supervisor and an evaluator look now and then, however many steps there were.
+    elif length.cpu_ratio is not None and not name.startswith("evaluator"):
         bounds["cpu"] = PerStep(ratio=length.cpu_ratio, warm_up=length.warm_up)
     return bounds
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+from tests.endurance.part import Part, Result, Stage
 from tests.endurance.run import Found, Pace, run
-from tests.endurance.sampling import Key, Point
 from tests.endurance.scenarios import LONG, SCENARIOS, Scenario
 
-Say = Callable[[str], None]
-Result = tuple[dict[str, Any], list[str]]
-
 LOG_EVERY = 10
-"""As jobs have it if they don't say."""
+"""Seconds, as jobs have it if they don't say."""
 LANES = 2
 """Scenarios at the same time."""
+SAMPLES = 400
+"""Of a scenario with a given time, about."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -32,59 +30,63 @@ def python() -> str:
     return own
 
 
-def endure(minutes: float, folder: Path, say: Say) -> Result:
-    """All scenarios."""
-    return _all(SCENARIOS, minutes, folder, say)
+def endure(stage: Stage) -> Result:
+    """All scenarios, which share the time."""
+    return _all(SCENARIOS, stage)
 
 
-def only(scenarios: Sequence[Scenario], *, steps: int | None) -> Callable[[float, Path, Say], Result]:
-    """Some of them; with `steps`, for that many, one after another."""
+def only(scenarios: Sequence[Scenario], *, steps: int | None) -> Part:
+    """Some of them; with `steps` for that many, one after another."""
 
-    def part(minutes: float, folder: Path, say: Say) -> Result:
-        return _all(scenarios, minutes, folder, say, steps=steps)
+    def part(stage: Stage) -> Result:
+        return _all(scenarios, stage, steps=steps)
 
     return part
 
 
 def lanes(scenarios: Sequence[Scenario], count: int) -> list[list[Scenario]]:
-    """The scenarios in so many rows, about equally long: those with most processes first."""
+    """The scenarios in so many rows of about the same length: those with most processes first, and in rows apart."""
     rows: list[list[Scenario]] = [[] for _ in range(count)]
     for scenario in sorted(scenarios, key=lambda one: -one.processes):
         min(rows, key=len).append(scenario)
     return [row for row in rows if row]
 
 
-def _all(scenarios: Sequence[Scenario], minutes: float, folder: Path, say: Say, *, steps: int | None = None) -> Result:
-    rows = lanes(scenarios, 1 if steps else LANES)
-    interpreter = python()
+def _all(scenarios: Sequence[Scenario], stage: Stage, *, steps: int | None = None) -> Result:
+    rows, interpreter = lanes(scenarios, 1 if steps else LANES), python()
 
     def one_after_another(row: Sequence[Scenario]) -> list[tuple[str, Found]]:
-        results = []
-        for scenario in row:
-            seconds = None if steps else minutes * 60 / len(row)
-            say(f"{scenario.name}: begins{f', {seconds:.0f} s' if seconds else ''}")
-            found = run(
-                scenario,
-                folder / scenario.name,
-                LONG,
-                Pace(seconds=2.0 if seconds is None else max(0.5, seconds / 400)),
-                python=interpreter,
-                say=say,
-                steps=steps,
-                seconds=seconds,
-                log_every=LOG_EVERY,
-            )
-            _keep(folder / f"{scenario.name}.samples.json", found.series)
-            say(f"{scenario.name}: {'ok' if found.ok else 'NOT OK'} {json.dumps(found.figures)}")
-            results.append((scenario.name, found))
-        return results
+        seconds = None if steps else stage.minutes * 60 / len(row)
+        return [
+            (scenario.name, _one(scenario, stage, interpreter, steps=steps, seconds=seconds))
+            for scenario in row
+            if not stage.stopped.is_set()
+        ]
 
     with ThreadPoolExecutor(len(rows)) as pool:
         found = dict(result for row in pool.map(one_after_another, rows) for result in row)
-    problems = [f"{name}: {problem}" for name, one in found.items() for problem in one.problems]
-    return {name: {"ok": one.ok, **one.figures} for name, one in found.items()}, problems
+    return Result(
+        figures={name: {"ok": one.ok, **one.figures} for name, one in found.items()},
+        problems=[f"{name}: {problem}" for name, one in found.items() for problem in one.problems],
+    )
 
 
-def _keep(path: Path, series: dict[Key, list[Point]] | Any) -> None:
-    """For whoever wants to see how a series grew."""
-    path.write_text(json.dumps({" ".join(key): points for key, points in series.items()}))
+def _one(scenario: Scenario, stage: Stage, python: str, *, steps: int | None, seconds: float | None) -> Found:
+    stage.say(f"{scenario.name}: begins{f', {seconds:.0f} s' if seconds else ''}")
+    found = run(
+        scenario,
+        stage.folder / scenario.name,
+        LONG,
+        Pace(seconds=2.0 if seconds is None else max(0.5, seconds / SAMPLES)),
+        python=python,
+        say=stage.say,
+        stopped=stage.stopped,
+        steps=steps,
+        seconds=seconds,
+        log_every=LOG_EVERY,
+    )
+    # For whoever wants to see how a series grew.
+    kept = {" ".join(key): points for key, points in found.series.items()}
+    (stage.folder / f"{scenario.name}.samples.json").write_text(json.dumps(kept))
+    stage.say(f"{scenario.name}: {'ok' if found.ok else 'NOT OK'} {json.dumps(found.figures)}")
+    return found

@@ -6,6 +6,7 @@ No time decides: a leak that a minute of a job shows is found in so many steps, 
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.timeout(900)
 
 def ran(scenario: Scenario, tmp_path, steps: int = STEPS) -> Found:
     pace = Pace(seconds=0.02, steps=steps // SAMPLES)
-    return run(scenario, tmp_path / "run", SHORT, pace, python=sys.executable, say=print, steps=steps)
+    folder, stopped = tmp_path / "run", threading.Event()
+    return run(scenario, folder, SHORT, pace, python=sys.executable, say=print, stopped=stopped, steps=steps)
 
 
 @pytest.mark.parametrize(
