@@ -58,11 +58,15 @@ class Job:
         }
         if self.scenario.predicts:
             return {**found, "predictions": folder(self.output / "predictions")}
-        checkpoints = folder(self.output / "checkpoints")
+        checkpoints = self.output / "checkpoints"
+        there = list(checkpoints.iterdir()) if checkpoints.is_dir() else []
         return {
             **found,
             "tensorboard": folder(self.output / "tensorboard"),
-            "checkpoints": {"bytes": checkpoints["bytes"], "kept": folder(self.output, "checkpoints/step-*")["files"]},
+            "checkpoints": {
+                "bytes": folder(checkpoints)["bytes"],
+                "kept": sum(path.name.startswith("step-") for path in there),
+            },
             "output": {"files": folder(self.output)["files"]},
         }
 

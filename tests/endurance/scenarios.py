@@ -109,26 +109,42 @@ class Length:
     """How long a run is decides how small a leak it can show."""
 
     warm_up: WarmUp
+    evaluator_warm_up: WarmUp
     rss_slack: float
     rss_ratio: float
     cpu_ratio: float | None
     """None: too short to say anything about speed."""
 
 
-LONG = Length(warm_up=WarmUp(seconds=60, share=0.1, steps=100), rss_slack=4 * MIB, rss_ratio=1.02, cpu_ratio=1.1)
-SHORT = Length(warm_up=WarmUp(share=0.1, steps=100), rss_slack=8 * MIB, rss_ratio=1.02, cpu_ratio=None)
+LONG = Length(
+    warm_up=WarmUp(seconds=60, share=0.1, steps=100),
+    evaluator_warm_up=WarmUp(seconds=60, share=0.1, steps=100),
+    rss_slack=4 * MIB,
+    rss_ratio=1.02,
+    cpu_ratio=1.1,
+)
+SHORT = Length(
+    warm_up=WarmUp(share=0.1, steps=100),
+    evaluator_warm_up=WarmUp(share=0.5),
+    rss_slack=8 * MIB,
+    rss_ratio=1.02,
+    cpu_ratio=None,
+)
 
 
 def of_process(name: str, scenario: Scenario, length: Length) -> dict[str, Bound]:
     """What a process named so, of a task or below it, may hold."""
-    counted = scenario.warm_up
+    counted, grown = scenario.warm_up, length.warm_up
+    if name.startswith("evaluator"):
+        # It begins when the first checkpoints are there, and takes one a second, however many steps that is.
+        counted, grown = WarmUp(share=0.2, steps=counted.steps), length.evaluator_warm_up
     bounds: dict[str, Bound] = {
         "threads": Flat(warm_up=counted),
         "descriptors": Flat(warm_up=counted),
         "sockets": Flat(warm_up=counted),
-        "maps": Flat(warm_up=length.warm_up, ratio=1.02, slack=16),
-        "rss": Flat(warm_up=length.warm_up, ratio=length.rss_ratio, slack=length.rss_slack, unit="bytes"),
-        "shared": Flat(warm_up=length.warm_up, slack=MIB, unit="bytes"),
+        "maps": Flat(warm_up=grown, ratio=1.02, slack=16),
+        "rss": Flat(warm_up=grown, ratio=length.rss_ratio, slack=length.rss_slack, unit="bytes"),
+        "shared": Flat(warm_up=grown, slack=MIB, unit="bytes"),
     }
     if "/" not in name:
         bounds["processes"] = Flat(warm_up=counted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,18 +74,22 @@ def _all(scenarios: Sequence[Scenario], stage: Stage, *, steps: int | None = Non
 
 def _one(scenario: Scenario, stage: Stage, python: str, *, steps: int | None, seconds: float | None) -> Found:
     stage.say(f"{scenario.name}: begins{f', {seconds:.0f} s' if seconds else ''}")
-    found = run(
-        scenario,
-        stage.folder / scenario.name,
-        LONG,
-        Pace(seconds=2.0 if seconds is None else max(0.5, seconds / SAMPLES)),
-        python=python,
-        say=stage.say,
-        stopped=stage.stopped,
-        steps=steps,
-        seconds=seconds,
-        log_every=LOG_EVERY,
-    )
+    try:
+        found = run(
+            scenario,
+            stage.folder / scenario.name,
+            LONG,
+            Pace(seconds=2.0 if seconds is None else max(0.5, seconds / SAMPLES)),
+            python=python,
+            say=stage.say,
+            stopped=stage.stopped,
+            steps=steps,
+            seconds=seconds,
+            log_every=LOG_EVERY,
+        )
+    except Exception as error:  # the other scenarios go on
+        stage.say(traceback.format_exc())
+        found = Found(problems=[f"could not be run: {type(error).__name__}: {error}"])
     # For whoever wants to see how a series grew.
     kept = {" ".join(key): points for key, points in found.series.items()}
     (stage.folder / f"{scenario.name}.samples.json").write_text(json.dumps(kept))

@@ -160,7 +160,28 @@ def test_folders_are_counted_with_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"12345")
     assert folder(tmp_path) == {"files": 2, "bytes": 5}
-    assert folder(tmp_path, "*") == {"files": 1, "bytes": 0}
+    assert folder(tmp_path, depth=1) == {"files": 1, "bytes": 0}
+
+
+def test_a_folder_that_goes_while_it_is_counted_is_no_error(tmp_path: Path) -> None:
+    """As a checkpoint does, in the middle of a sample."""
+    remove = (
+        "import pathlib, shutil, sys\n"
+        "print(flush=True)\n"
+        "while True:\n"
+        "    for name in 'abcdefgh':\n"
+        "        pathlib.Path(sys.argv[1], name, 'in', 'it').mkdir(parents=True)\n"
+        "    for name in 'abcdefgh':\n"
+        "        shutil.rmtree(pathlib.Path(sys.argv[1], name))\n"
+    )
+    busy = subprocess.Popen([sys.executable, "-c", remove, str(tmp_path)], stdout=subprocess.PIPE)
+    assert busy.stdout
+    busy.stdout.readline()
+    try:
+        assert 0 < max(folder(tmp_path)["files"] for _ in range(2000)) <= 24
+    finally:
+        busy.kill()
+        busy.communicate()
 
 
 def test_shared_memory_is_counted_if_it_is_new() -> None:
