@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import asked, config, environment, exits, fields
-from tfgpujob_trainer.scoreboard import Scoreboard
+from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields
+from tfgpujob_trainer.report.run_status import Scoreboard
 
 
 def pod(given: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
         try:
             settings = config.load(file)
             env = environment.read(given["env"])
-            asked.check(settings, env)
+            checks.check(settings, env)
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
     return {"config": settings.to_json(), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
@@ -49,7 +49,7 @@ def facts() -> dict[str, Any]:
         "defaults": smallest.to_json(),
         "ofTraining": config.OF_TRAINING,
         "volume": fullest.to_json()["code"]["volume"],
-        "configMap": [fields.camel(field.name) for field in dataclasses.fields(mapped)],
+        "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 

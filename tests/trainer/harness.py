@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer.scoreboard import MAX_BYTES
+from tfgpujob_trainer.report.run_status import MAX_BYTES
 
 DEADLINE_SECONDS = 90
 

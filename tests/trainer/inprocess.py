@@ -13,11 +13,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer import config, environment, task
-from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loop import Run, StopFlag, train
-from tfgpujob_trainer.values import local_value
+from tfgpujob_trainer import task
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config, environment
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.train.loop import train
+from tfgpujob_trainer.train.run import Run
 
 WORKERS = 0
 """In place of a number of devices: the workers of TF_CONFIG, of which this process is one."""

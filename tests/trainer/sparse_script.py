@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer.harness import free_ports
 
-from tfgpujob_trainer.lift import lift
-from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.batch import batch_spec
+from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.optimizer_takeover import lift
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.step import batch_spec, build
 
 ROWS = 1000
 

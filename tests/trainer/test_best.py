@@ -7,12 +7,12 @@ import pytest
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.best import Found, judge
-from tfgpujob_trainer.checkpoint import newest
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.progress import say
+from tfgpujob_trainer.checkpoint.store import newest
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.train.best import Found, judge
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.run import Position
 
 DATA, VALIDATION = (rows(6), labels()), (rows(6, seed=8), labels()[::-1])
 """Labels that nothing follows from: the more is learnt, the worse is the validation."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.trainer.cases import CE, blocks, labels, masked, rng, rows
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.contract.exits import ConfigError
 
 DATA = (rows(6), labels())
 SEQUENCES = (rng(6).integers(0, 7, size=(101, 5)), labels(3, 5))

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
-from tfgpujob_trainer.checkpoint import COMMIT, Owner, Store
-from tfgpujob_trainer.exits import ConfigError, FencedError
-from tfgpujob_trainer.peers import Peers
-from tfgpujob_trainer.resume import Resume
+from tfgpujob_trainer.checkpoint.resume import Resume
+from tfgpujob_trainer.checkpoint.store import COMMIT, Owner, Store
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError, FencedError
 
 ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3), "model/0001/seed": np.array([1, 2], np.uint32)}
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tfgpujob_trainer import config
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.exits import ConfigError
 
 GOOD = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20}
 

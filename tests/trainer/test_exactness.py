@@ -29,13 +29,13 @@ from tests.trainer.cases import (
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly
 
-from tfgpujob_trainer.checkpoint import variables_to_save
-from tfgpujob_trainer.data import Schedule
-from tfgpujob_trainer.environment import PARAMETER_SERVER
-from tfgpujob_trainer.exits import ConfigError, NotFiniteError
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.support import SUPPORT
+from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.contract.environment import PARAMETER_SERVER
+from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
+from tfgpujob_trainer.contract.support import SUPPORT
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.run import Position
 
 MICRO: dict[str, Any] = {"accumulate": MICRO_BATCHES}
 

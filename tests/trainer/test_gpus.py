@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from tfgpujob_trainer import gpus, strategy
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.gpus import Gpu
+from tfgpujob_trainer.cluster import gpus, strategy
+from tfgpujob_trainer.cluster.gpus import Gpu
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
 
 TWO = (Gpu("H100", 81559), Gpu("H100", 81559))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tfgpujob_trainer import launcher
-from tfgpujob_trainer.exits import Outcome
+from tfgpujob_trainer.contract.exits import Outcome
+from tfgpujob_trainer.supervise import launcher
 
 
 def outcome(code):

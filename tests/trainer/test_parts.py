@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.objectstore import ObjectStore
-from tfgpujob_trainer.parts import COMMIT, Directory, Part, Results, split
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.predict.parts import COMMIT, Directory, Part, Results, split
 
 PARTS = split(25, 10)
 

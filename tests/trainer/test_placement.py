@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfgpujob_trainer.parameter_server import memory
-from tfgpujob_trainer.parameter_server.placement import describe_placement
+from tfgpujob_trainer.parameter_server import memory_limits
+from tfgpujob_trainer.parameter_server.variable_placement import describe_placement
 
 GIB = 1 << 30
 
@@ -48,5 +48,5 @@ def test_the_limit_is_that_of_the_container(files, limit, tmp_path, monkeypatch)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     names = ("memory.max", "memory.limit_in_bytes")
-    monkeypatch.setattr(memory, "_LIMITS", tuple(tmp_path / name for name in names))
-    assert memory.limit_of_this_container() == limit
+    monkeypatch.setattr(memory_limits, "_LIMITS", tuple(tmp_path / name for name in names))
+    assert memory_limits.limit_of_this_container() == limit

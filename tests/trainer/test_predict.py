@@ -13,10 +13,10 @@ import pytest
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
 
-from tfgpujob_trainer.loop import StopFlag
-from tfgpujob_trainer.objectstore import ObjectStore
-from tfgpujob_trainer.parts import Directory, Results, split
-from tfgpujob_trainer.predict import _Work
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.predict.parts import Directory, Results, split
+from tfgpujob_trainer.predict.predict import _Work
 
 ROWS = 203
 

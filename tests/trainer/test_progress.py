@@ -20,16 +20,16 @@ from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.inprocess import entrypoint, train_module
 
-from tfgpujob_trainer import endpoint
-from tfgpujob_trainer.environment import read
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.gpu_memory import gpu_memory
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.profiler import Profiler
-from tfgpujob_trainer.progress import Progress
-from tfgpujob_trainer.scoreboard import Scoreboard
-from tfgpujob_trainer.timing import StepTime, Workers
+from tfgpujob_trainer.contract.environment import read
+from tfgpujob_trainer.report import progress_endpoint
+from tfgpujob_trainer.report.gpu_memory import gpu_memory
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.profiler import Profiler
+from tfgpujob_trainer.report.run_status import Scoreboard
+from tfgpujob_trainer.report.timing import StepTime, Workers
+from tfgpujob_trainer.report.training_log import Progress
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.run import Position
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +158,13 @@ def test_json_has_no_numbers_that_json_does_not_know():
 
 def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
     said: list[str] = []
-    port = endpoint.serve(Scoreboard(), 0, in_pod=True, say=said.append)
+    port = progress_endpoint.serve(Scoreboard(), 0, in_pod=True, say=said.append)
     assert port is not None
     assert ask(port)["phase"] == "starting"
     for path in ("/", "/progress/", "/../progress", "/etc/passwd"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5)
-    assert endpoint.serve(Scoreboard(), port, in_pod=True, say=said.append) is None
+    assert progress_endpoint.serve(Scoreboard(), port, in_pod=True, say=said.append) is None
     fix = "set TFGPU_PROGRESS_PORT to a free one, or to 0"
     assert said == [f"no /progress: port {port}: Address already in use; {fix}"]
     with socket.create_connection(("127.0.0.1", port)):  # says nothing, and keeps others waiting for a second only

@@ -10,8 +10,8 @@ from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here
 
-from tfgpujob_trainer.exits import StoppedError
-from tfgpujob_trainer.loop import StopFlag
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract.exits import StoppedError
 
 BATCH = 20
 """101 rows: for one replica the last row is a batch of its own, two replicas have it in the batch before."""

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tests.trainer.cases import CASES, dense, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.wire import sum_as_float16
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.step.float16_allreduce import sum_as_float16
 
 
 class Together:

@@ -19,7 +19,7 @@ SMALLEST = {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}
 def trainer_config(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Imports no TensorFlow."""
     monkeypatch.syspath_prepend(str(TRAINER))
-    return importlib.import_module("tfgpujob_trainer.config")
+    return importlib.import_module("tfgpujob_trainer.contract.config")
 
 
 def written(spec: dict[str, Any]) -> dict[str, Any]:

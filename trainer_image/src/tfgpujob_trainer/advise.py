@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import config
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.words import counted
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.text import counted
 
 _WORTH = 1.1
 """How many times faster it must be for several processes to be worth their memory."""

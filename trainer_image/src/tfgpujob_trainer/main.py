@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfgpujob_trainer import asked, config, entrypoint, environment
-from tfgpujob_trainer.completed import Mark
-from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome
-from tfgpujob_trainer.launcher import run, shared_gpu
-from tfgpujob_trainer.rollcall import call_the_roll
-from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
+from tfgpujob_trainer.checkpoint.completed import Mark
+from tfgpujob_trainer.cluster.wait_for_workers import call_the_roll
+from tfgpujob_trainer.contract import checks, config, entrypoint, environment
+from tfgpujob_trainer.contract.command_line import parser
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.supervise.launcher import run, shared_gpu
+from tfgpujob_trainer.supervise.supervisor import Supervisor, write_termination_log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +33,7 @@ def train(arguments: Sequence[str]) -> int:
         settings = config.load(options.config, options.set)
         environments = environment.processes(os.environ)
         env = environment.read(environments[0])
-        asked.check(settings, env)
+        checks.check(settings, env)
         entrypoint.locate(settings.entrypoint, env.code_directory)
     except ConfigError as error:
         outcome = error.outcome()
@@ -52,21 +53,6 @@ def train(arguments: Sequence[str]) -> int:
         call_the_roll(env, say)
         outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
     return _end(outcome, last_lines)
-
-
-def say(message: str) -> None:
-    """One line for people."""
-    print(f"tfgpu-train: {message}", flush=True)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line, shared with the training process."""
-    result = argparse.ArgumentParser(prog="tfgpu-train", description=__doc__)
-    result.add_argument("--config", type=Path, required=True, metavar="FILE", help="spec.trainer as JSON")
-    result.add_argument(
-        "--set", action="append", default=[], metavar="A.B=C", help="override one field, such as params.units=32"
-    )
-    return result
 
 
 def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:

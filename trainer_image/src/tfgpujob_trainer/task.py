@@ -18,47 +18,55 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer import blocks, config, entrypoint, environment, heartbeat, strategy
-from tfgpujob_trainer.best import Best
-from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.callbacks import Callbacks, check
-from tfgpujob_trainer.checkpoint import variables_to_save
-from tfgpujob_trainer.collective_deadline import CollectiveDeadline
-from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.data import Schedule
-from tfgpujob_trainer.describe import code_hash, describe_batch, describe_run
-from tfgpujob_trainer.endpoint import serve as serve_progress
-from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.environment import MULTI_WORKER_MIRRORED, PARAMETER_SERVER, Environment
-from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, StoppedError, classify, users_traceback
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.follow import follow
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.initial import load_initial_weights
-from tfgpujob_trainer.lift import Lifted, lift
-from tfgpujob_trainer.loop import Run, StopFlag, train
-from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
-from tfgpujob_trainer.main import parser
+from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
+from tfgpujob_trainer.checkpoint.open_stores import open_stores
+from tfgpujob_trainer.checkpoint.resume import Resume
+from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.cluster import strategy
+from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
+from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config, entrypoint, environment
+from tfgpujob_trainer.contract.command_line import parser
+from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import MULTI_WORKER_MIRRORED, PARAMETER_SERVER, Environment
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError, classify, users_traceback
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.schedule import Schedule, describe_batch
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.data.splits import agree_on_data, make_schedule, other_split, read
+from tfgpujob_trainer.model import recompute_and_placement
+from tfgpujob_trainer.model.batch import batch_spec
+from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.optimizer_takeover import Lifted, lift
+from tfgpujob_trainer.model.replica_seeds import draw_per_replica
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
 from tfgpujob_trainer.parameter_server.loop import train_on_workers
 from tfgpujob_trainer.parameter_server.rows import batch_policy
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.peers import Peers
-from tfgpujob_trainer.predict import predict
-from tfgpujob_trainer.preflight import measure_all_reduce
-from tfgpujob_trainer.profiler import Profiler
-from tfgpujob_trainer.progress import Progress, say
-from tfgpujob_trainer.randomness import draw_per_replica
-from tfgpujob_trainer.resume import Resume
-from tfgpujob_trainer.scalars import Scalars
-from tfgpujob_trainer.sources import Source
-from tfgpujob_trainer.splits import agree_on_data, make_schedule, other_split, read
-from tfgpujob_trainer.step import Steps, batch_spec, build
-from tfgpujob_trainer.stores import open_stores
-from tfgpujob_trainer.timing import Workers
-from tfgpujob_trainer.words import counted
+from tfgpujob_trainer.predict.predict import predict
+from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.profiler import Profiler
+from tfgpujob_trainer.report.progress_endpoint import serve as serve_progress
+from tfgpujob_trainer.report.run_json import code_hash, describe_run
+from tfgpujob_trainer.report.tensorboard_scalars import Scalars
+from tfgpujob_trainer.report.timing import Workers
+from tfgpujob_trainer.report.training_log import Progress
+from tfgpujob_trainer.step.synchronous import Steps
+from tfgpujob_trainer.train.best import Best
+from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.callbacks import Callbacks, check
+from tfgpujob_trainer.train.evaluator_replica import follow
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.loop import train
+from tfgpujob_trainer.train.run import Run
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -144,7 +152,7 @@ def build_model(
     kind, head = strategy.kind(strategy_), data.head(2)
     policy = data.policy if kind != PARAMETER_SERVER else batch_policy(data)
     devices = strategy.placement_devices(settings.placement, strategy_)
-    with blocks.creating(settings.placement, devices):
+    with recompute_and_placement.creating(settings.placement, devices):
         model = module.model()
     lifted = lift(model, kind, settings.accumulate)
     check_precision(settings, model)
@@ -153,7 +161,7 @@ def build_model(
     steps = make_steps(settings, strategy_, model, lifted, data=data, schedule=schedule)
     if isinstance(steps, Steps):
         heart.scoreboard.waits_for_peers = steps.waits_for_peers
-    arranged = blocks.arrange(model, settings.recompute, settings.placement, devices, kind)
+    arranged = recompute_and_placement.arrange(model, settings.recompute, settings.placement, devices, kind)
     for line in (
         describe_batch(schedule, env),
         f"shard policy {policy}",

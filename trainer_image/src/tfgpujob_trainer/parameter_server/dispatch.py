@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import PeerLostError
+from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import PeerLostError
 
 Place = tuple[int, int, int]
 """Split, epoch and index of a batch."""

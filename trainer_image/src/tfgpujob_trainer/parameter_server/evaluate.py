@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfgpujob_trainer import heartbeat, metrics
-from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.evaluation import evaluation_schedule
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loss import LossSums, add_loss, mean_loss
+from tfgpujob_trainer.data.schedule import evaluation_schedule
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model import metrics
+from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.sources import Source
+from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.train.built_model import Built
 
 
 class ServerEvaluator:

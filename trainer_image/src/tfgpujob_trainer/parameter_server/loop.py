@@ -13,23 +13,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from tfgpujob_trainer import heartbeat
-from tfgpujob_trainer.checkpoint import variables_to_save
-from tfgpujob_trainer.data import GlobalBatch
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
-from tfgpujob_trainer.loop import Position, Run, begin, conclude, next_epoch, report, restore, saved
-from tfgpujob_trainer.loss import add_loss
+from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import NotFiniteError, PeerLostError
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.feed import GlobalBatch
+from tfgpujob_trainer.model.loss import add_loss
+from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.parameter_server.dispatch import LOST, Dispatcher, Place
-from tfgpujob_trainer.parameter_server.memory import ask_limits
-from tfgpujob_trainer.parameter_server.placement import describe_placement
-from tfgpujob_trainer.parameter_server.reach import reach_everyone
+from tfgpujob_trainer.parameter_server.memory_limits import ask_limits
 from tfgpujob_trainer.parameter_server.rows import TRAIN
 from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
-from tfgpujob_trainer.progress import say
-from tfgpujob_trainer.timing import StepTime
-from tfgpujob_trainer.values import local_value
-from tfgpujob_trainer.words import counted
+from tfgpujob_trainer.parameter_server.variable_placement import describe_placement
+from tfgpujob_trainer.parameter_server.wait_for_servers import reach_everyone
+from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.timing import StepTime
+from tfgpujob_trainer.train.run import Position, Run, begin, conclude, next_epoch, report, restore, saved
 
 
 def train_on_workers(run: Run, dispatcher: Dispatcher, env: Environment) -> tuple[Position, dict[str, int]]:

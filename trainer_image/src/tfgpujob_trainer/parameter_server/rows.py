@@ -17,10 +17,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
-from tfgpujob_trainer.data import Schedule, take
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.sources import Indexed, Source
-from tfgpujob_trainer.sources.base import leaves
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.feed import take
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Indexed, Source
+from tfgpujob_trainer.data.sources.base import leaves
 
 TRAIN, VALIDATION, TEST = range(3)
 

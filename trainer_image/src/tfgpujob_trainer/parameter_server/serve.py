@@ -13,19 +13,20 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfgpujob_trainer import entrypoint, heartbeat
-from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.evaluation import evaluation_schedule
-from tfgpujob_trainer.exits import StoppedError, classify, users_traceback
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loop import StopFlag
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.cluster.strategy import listening
+from tfgpujob_trainer.contract import entrypoint
+from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import StoppedError, classify, users_traceback
+from tfgpujob_trainer.data.schedule import evaluation_schedule
+from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.parameter_server import rows
-from tfgpujob_trainer.parameter_server.memory import offer_limit
-from tfgpujob_trainer.progress import say
-from tfgpujob_trainer.splits import make_schedule, other_split, read
-from tfgpujob_trainer.strategy import listening
+from tfgpujob_trainer.parameter_server.memory_limits import offer_limit
+from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
 
 _POLL_SECONDS = 0.2
 

@@ -16,14 +16,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.classes import weigher
-from tfgpujob_trainer.lift import Lifted
-from tfgpujob_trainer.loss import Batch, LossParts, LossSums, grouped, loss_of, numbers_of
-from tfgpujob_trainer.metrics import metric_variables
-from tfgpujob_trainer.parameter_server.lookup import look_up_on_servers
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.batch import Batch, unpack
+from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
+from tfgpujob_trainer.model.metrics import metric_variables
+from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.parameter_server.embedding_lookup import look_up_on_servers
 from tfgpujob_trainer.parameter_server.rows import ask
-from tfgpujob_trainer.step import unpack
-from tfgpujob_trainer.support import require
 
 _NOTE = "asynchronous: each step is one global batch on one worker, and workers do not wait for each other"
 

@@ -1,0 +1,111 @@
+"""The synchronous training loop: a global batch, an exact step, and a stop at which all workers agree."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tfgpujob_trainer.contract.exits import NotFiniteError
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.model.loss import add_loss
+from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report.timing import StepTime
+from tfgpujob_trainer.step.synchronous import Steps
+from tfgpujob_trainer.train.run import Position, Run, begin, conclude, next_epoch, restore, saved
+
+_MAX_SKIPPED = 50
+"""Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
+
+
+def train(run: Run) -> Position:
+    """Train from the last checkpoint, or the beginning, to the last step.
+
+    Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError.
+    """
+    position, steps = restore(run), run.built.steps
+    assert isinstance(steps, Steps)
+    start = (position.epoch, position.index)
+    feed = Feed(
+        run.built.data,
+        run.built.schedule,
+        run.built.first_replica,
+        run.built.local_replicas,
+        start,
+        parallel_reads=run.config.data.parallel_reads,
+    )
+    try:
+        begin(run, position)
+        if run.metric_states:
+            steps.metric_states.restore(run.metric_states)
+        while not run.done(position):
+            position = _one_step(run, feed, position)
+        saved(run, position)
+        run.callbacks("on_train_end")
+    except BaseException:
+        # A checkpoint of a step before the trouble is a good one, and may take as long as any save.
+        run.heart.beat(heartbeat.SAVING)
+        with contextlib.suppress(Exception):
+            run.resume.wait()
+        raise
+    finally:
+        feed.close()
+        run.profiler.close()
+    return position
+
+
+def _one_step(run: Run, feed: Feed, position: Position) -> Position:
+    run.profiler.before(position.step + 1)
+    began, waited = time.monotonic(), feed.waited
+    batch = feed.next()
+    steps, own_seconds = run.built.steps, run.progress.workers.own
+    assert isinstance(steps, Steps)
+    result = steps.train(
+        batch.replicas,
+        stop=run.stop.set,
+        edges=batch.edges,
+        own_seconds=own_seconds,
+        whole=batch.rows == run.config.global_batch_size,
+    )
+    spent = StepTime(time.monotonic() - began, feed.waited - waited, result.all_reduce_seconds)
+    run.progress.add(batch.rows, spent, result.own_seconds)
+    position = position.after(batch, run.built.schedule.steps_per_epoch)
+    if result.applied:
+        if any(result.not_finite):
+            _not_finite(run, position.step, result.not_finite)
+        run.skipped = 0
+        position = replace(position, loss=add_loss(position.loss, result.loss))
+    else:
+        _skipped(run, position.step)
+    run.heart.beat(heartbeat.TRAINING, position.step)
+    run.metric_states = result.metrics
+    evaluated = conclude(run, batch, position, stop=result.stop)
+    if position.index == 0:
+        steps.metric_states.reset()
+        return next_epoch(run, position)
+    if evaluated:  # it has used the metrics, and the epoch goes on
+        steps.metric_states.restore(run.metric_states)
+    return position
+
+
+def _skipped(run: Run, step: int) -> None:
+    """An overflow: harmless while the loss scale finds its value, hopeless when it goes on."""
+    run.skipped += 1
+    run.skipped_in_all += 1
+    if run.skipped >= _MAX_SKIPPED:
+        raise NotFiniteError(
+            f"the gradients of {run.skipped} steps in a row overflowed, up to step {step}",
+            "lower the learning rate, or use precision mixed_bfloat16",
+        )
+
+
+def _not_finite(run: Run, step: int, flags: Sequence[float]) -> None:
+    local = run.built.local_replicas
+    workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
+    raise NotFiniteError(
+        f"the loss of step {step} is NaN or infinite on worker {', '.join(map(str, workers))}",
+        "lower the learning rate, clip the gradients, or look for bad values in the data",
+    )
