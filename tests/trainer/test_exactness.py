@@ -30,8 +30,8 @@ from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly
 
 from tfgpujob_trainer.checkpoint.store import variables_to_save
-from tfgpujob_trainer.contract.environment import PARAMETER_SERVER
 from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
+from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import SUPPORT
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.train.finish import finish

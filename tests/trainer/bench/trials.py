@@ -13,12 +13,14 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer.inprocess import entrypoint
 
-from tfgpujob_trainer import task
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.train import loop
+from tfgpujob_trainer.train.assemble import assemble
+from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.run import Position
 
 Trial = Callable[[int], float]
@@ -109,8 +111,9 @@ def trainers(
     name = "Mirrored" if strategy.num_replicas_in_sync > 1 else "OneDevice"
     env = environment.read(os.environ) if workers else environment.Environment(strategy=name)
     with strategy.scope():
-        built = task.build_model(settings, env, strategy, entrypoint(make, rows), Heartbeat(None))
-        run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())
+        trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
+        built = build_model(settings, env, strategy, entrypoint(make, rows), trainer=trainer, heart=Heartbeat(None))
+        run = assemble(settings, env, built, trainer.evaluator(built), heart=Heartbeat(None), stop=StopFlag())
     reads = settings.data.parallel_reads
     feed = Feed(built.data, built.schedule, built.first_replica, built.local_replicas, (0, 0), parallel_reads=reads)
     position = Position()

@@ -21,6 +21,7 @@ from typing import Any
 
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
 
 _WORTH = 1.1
@@ -123,13 +124,13 @@ def _pod(settings: config.TrainerConfig, count: int) -> dict[str, str]:
     """The environment of a pod with one GPU and so many processes on it."""
     pod = {"TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": str(count), "TFGPU_GPU_MEMORY_GROWTH": "true"}
     if settings.mode == "predict":
-        return {**pod, "TFGPU_STRATEGY": "Custom", "TFGPU_REPLICAS": "1"}
+        return {**pod, "TFGPU_STRATEGY": CUSTOM, "TFGPU_REPLICAS": "1"}
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
         one.close()
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-    return {**pod, "TFGPU_STRATEGY": "MultiWorkerMirrored", "TF_CONFIG": json.dumps(cluster)}
+    return {**pod, "TFGPU_STRATEGY": MULTI_WORKER_MIRRORED, "TF_CONFIG": json.dumps(cluster)}
 
 
 def _memory_until_the_end(run: subprocess.Popen[bytes]) -> Iterator[int]:

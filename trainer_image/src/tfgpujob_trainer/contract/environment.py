@@ -12,14 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES, Traits, strategy_of, traits
 from tfgpujob_trainer.contract.text import did_you_mean
 
-ONE_DEVICE = "OneDevice"
-MIRRORED = "Mirrored"
-MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
-PARAMETER_SERVER = "ParameterServer"
-STRATEGIES = (ONE_DEVICE, MIRRORED, MULTI_WORKER_MIRRORED, PARAMETER_SERVER)
-CUSTOM = "Custom"
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 
 
@@ -64,9 +59,19 @@ class Environment:
         return not self.is_evaluator and self.position == 0
 
     @property
+    def traits(self) -> Traits:
+        """What the strategy means for this task."""
+        return traits(self.strategy)
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether a chief hands out the steps and the variables are on parameter servers."""
-        return self.strategy == PARAMETER_SERVER
+        return self.traits.asynchronous
+
+    @property
+    def serves(self) -> bool:
+        """Whether this is a worker or a parameter server that does what a chief asks of it."""
+        return self.is_asynchronous and not self.is_chief
 
     @property
     def has_peers(self) -> bool:
@@ -100,11 +105,11 @@ def read(env: Mapping[str, str]) -> Environment:
     """Read the environment; raises ConfigError naming the variable."""
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
     role = env.get("TFGPU_REPLICA_TYPE") or role
-    with_cluster = PARAMETER_SERVER if "ps" in cluster else MULTI_WORKER_MIRRORED
-    strategy = env.get("TFGPU_STRATEGY") or (with_cluster if cluster else ONE_DEVICE)
+    strategy = env.get("TFGPU_STRATEGY") or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)
     if role == "evaluator":
         # An evaluator is no member of the training cluster: it has its own devices only.
-        cluster, strategy = {}, MIRRORED if strategy == MIRRORED else ONE_DEVICE
+        alone = strategy in STRATEGIES and not traits(strategy).clustered
+        cluster, strategy = {}, strategy if alone else ONE_DEVICE
     replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
     if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and is told how many it is
         _check_strategy(strategy, clustered=bool(cluster))
@@ -114,7 +119,7 @@ def read(env: Mapping[str, str]) -> Environment:
             "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
             "keep one of them: TensorFlow refuses a limit on memory that grows",
         )
-    asynchronous = strategy == PARAMETER_SERVER
+    asynchronous = traits(strategy).asynchronous
     peers = () if asynchronous else tuple(a for task in ("chief", "worker") for a in cluster.get(task, []))
     return Environment(
         strategy=strategy,
@@ -183,8 +188,8 @@ def _check_strategy(strategy: str, *, clustered: bool) -> None:
             "remove spec.trainer and run your own script, or use MultiWorkerMirrored",
         )
     if strategy not in STRATEGIES:
-        raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, STRATEGIES))
-    if strategy in (MULTI_WORKER_MIRRORED, PARAMETER_SERVER) and not clustered:
+        raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, list(STRATEGIES)))
+    if traits(strategy).clustered and not clustered:
         raise ConfigError(f"TFGPU_STRATEGY={strategy} without TF_CONFIG", "set TF_CONFIG, or use Mirrored or OneDevice")
 
 

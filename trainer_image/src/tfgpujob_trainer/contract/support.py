@@ -12,14 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tfgpujob_trainer.contract.environment import (
-    MIRRORED,
-    MULTI_WORKER_MIRRORED,
-    ONE_DEVICE,
-    PARAMETER_SERVER,
-    STRATEGIES,
-)
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.strategies import STRATEGIES, Traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +46,16 @@ _WHOLE = Verdict("refused", "works with strategy OneDevice only", "use OneDevice
 
 
 def _everywhere(verdict: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
-    return {**dict.fromkeys(STRATEGIES, verdict), PARAMETER_SERVER: on_servers}
+    return _alone_and_together(verdict, verdict, on_servers)
 
 
 def _alone_and_together(alone: Verdict, together: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
-    return {ONE_DEVICE: alone, MIRRORED: together, MULTI_WORKER_MIRRORED: together, PARAMETER_SERVER: on_servers}
+    def of(strategy: Traits) -> Verdict:
+        if strategy.asynchronous:
+            return on_servers
+        return alone if strategy.single_replica else together
+
+    return {name: of(its) for name, its in STRATEGIES.items()}
 
 
 def _refused(reason: str, fix: str) -> dict[str, Verdict]:

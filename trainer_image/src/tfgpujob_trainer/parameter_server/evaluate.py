@@ -19,8 +19,7 @@ from tfgpujob_trainer.train.built_model import Built
 class ServerEvaluator:
     """Evaluates the model at rest."""
 
-    def __init__(self, built: Built, dispatcher: Dispatcher, heart: Heartbeat) -> None:
-        assert isinstance(built.steps, ServerSteps)
+    def __init__(self, built: Built[ServerSteps], dispatcher: Dispatcher, heart: Heartbeat) -> None:
         self._built, self._steps, self._dispatcher, self._heart = built, built.steps, dispatcher, heart
 
     def __call__(self, data: Source) -> dict[str, float]:

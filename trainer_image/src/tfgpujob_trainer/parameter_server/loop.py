@@ -32,7 +32,9 @@ from tfgpujob_trainer.report.timing import StepTime
 from tfgpujob_trainer.train.run import Position, Run, begin, conclude, next_epoch, report, restore, saved
 
 
-def train_on_workers(run: Run, dispatcher: Dispatcher, env: Environment) -> tuple[Position, dict[str, int]]:
+def train_on_workers(
+    run: Run[ServerSteps], dispatcher: Dispatcher, env: Environment
+) -> tuple[Position, dict[str, int]]:
     """Train to the last step; where that is, and what the summary says besides. See Chief.train."""
     variables = variables_to_save(run.built.model)
     reach_everyone(variables, env)
@@ -50,8 +52,7 @@ class Chief:
     another worker took them again. A step of which a lost worker did only a part is not among them.
     """
 
-    def __init__(self, run: Run, dispatcher: Dispatcher) -> None:
-        assert isinstance(run.built.steps, ServerSteps)
+    def __init__(self, run: Run[ServerSteps], dispatcher: Dispatcher) -> None:
         self._run, self._steps, self._dispatcher = run, run.built.steps, dispatcher
         self.repeated = 0
 

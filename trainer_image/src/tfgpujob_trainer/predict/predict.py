@@ -20,12 +20,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.checkpoint.object_store import object_store
-from tfgpujob_trainer.cluster import strategy
+from tfgpujob_trainer.cluster.devices import prepare_devices
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
-from tfgpujob_trainer.contract.environment import ONE_DEVICE, Environment
+from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources import Source
@@ -50,8 +50,8 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
-    devices = strategy.prepare(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
-    devices = devices[:1] if env.strategy == ONE_DEVICE else devices
+    devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    devices = devices[:1] if env.traits.single_replica else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
         serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)

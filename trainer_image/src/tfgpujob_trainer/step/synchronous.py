@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.cluster.strategy import kind
+from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
@@ -54,9 +54,9 @@ class StepResult:
 class Compiled:
     """A function of each replica, in one graph.
 
-    That function returns whether the gradients were applied, the flags of `Steps._message`, (numerator, normaliser) of
-    each part of the loss, the state of the metrics, and the times of the all-reduce. `inputs` is the signature of the
-    batches; without one it is traced for each size of batch and each number of micro-batches.
+    That function returns whether the gradients were applied, the flags of `SynchronousSteps._message`, (numerator,
+    normaliser) of each part of the loss, the state of the metrics, and the times of the all-reduce. `inputs` is the
+    signature of the batches; without one it is traced for each size of batch and each number of micro-batches.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, replica: Callable[..., Any], inputs: Any) -> None:
@@ -93,7 +93,7 @@ class Compiled:
         return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in told], axis=0), metrics
 
 
-class Steps:
+class SynchronousSteps:
     """Training and evaluation steps of one model under one strategy.
 
     `arrays` are some rows of the data; `rows` is what each replica gets of every training batch, if that is always the
@@ -119,15 +119,16 @@ class Steps:
         self._loss = LossParts(model)
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
-        self.notes = [*self._loss.notes, *batch_normalization_notes(model, kind(strategy), lifted.accumulate)]
+        name = name_in_support(strategy)
+        self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, lifted.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
         if half:
-            self.notes += require("allReduce: float16", kind(strategy), "allReduce: float16")
+            self.notes += require("allReduce: float16", name, "allReduce: float16")
         inputs = (batch_spec(arrays, rows),) * replicas
         self._train = self._compile(partial(self._train_replica, self._sums), inputs)
         self._train_jitted = None
         if jit:
-            self.notes += jitted_notes(model, kind(strategy))
+            self.notes += jitted_notes(model, name)
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
         self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * replicas)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import keras
 import tensorflow as tf
@@ -11,21 +12,30 @@ from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.optimizer_takeover import Lifted
-from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.step.synchronous import Steps
-from tfgpujob_trainer.train.evaluation import Evaluator
+
+
+class Steps(Protocol):
+    """The steps of one model, as whatever does not take them sees them."""
+
+    notes: list[str]
+    """What a user should know about how they are computed."""
+
+    def regularisation(self) -> float:
+        """The weight regularisers' part of the loss, now."""
+
+
+S_co = TypeVar("S_co", bound=Steps, covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
+class Built(Generic[S_co]):
     """What training and evaluation have in common. `first_replica` is this worker's, among all replicas."""
 
     strategy: tf.distribute.Strategy
     module: Entrypoint
     model: keras.Model
     lifted: Lifted
-    steps: Steps | ServerSteps
+    steps: S_co
     schedule: Schedule
     first_replica: int
     data: Source
@@ -36,15 +46,3 @@ class Built:
     def local_replicas(self) -> int:
         """Replicas of this worker."""
         return len(self.strategy.extended.worker_devices)
-
-    def evaluator(self, heart: Heartbeat) -> Evaluator:
-        """Evaluates this model with the replicas and batch size of the training."""
-        assert isinstance(self.steps, Steps)
-        return Evaluator(
-            strategy=self.strategy,
-            model=self.model,
-            steps=self.steps,
-            schedule=self.schedule,
-            first_replica=self.first_replica,
-            heart=heart,
-        )

@@ -15,7 +15,7 @@ from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.report import heartbeat
 from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.step.synchronous import Steps
+from tfgpujob_trainer.step.synchronous import SynchronousSteps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +24,7 @@ class Evaluator:
 
     strategy: tf.distribute.Strategy
     model: keras.Model
-    steps: Steps
+    steps: SynchronousSteps
     schedule: Schedule
     first_replica: int
     heart: Heartbeat

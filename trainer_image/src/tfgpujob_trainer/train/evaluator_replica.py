@@ -16,12 +16,15 @@ from tfgpujob_trainer.report import heartbeat
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.training_log import describe
-from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.trainer import Evaluate
 
 _POLL_SECONDS = 1.0
 
 
-def follow(settings: TrainerConfig, built: Built, heart: Heartbeat, stop: StopFlag) -> Outcome:
+def follow(
+    settings: TrainerConfig, built: Built[Steps], evaluate: Evaluate, *, heart: Heartbeat, stop: StopFlag
+) -> Outcome:
     """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run."""
     data = built.validation or built.test
     if data is None:
@@ -30,7 +33,7 @@ def follow(settings: TrainerConfig, built: Built, heart: Heartbeat, stop: StopFl
     reader = Owner(job_uid="", attempt=1, replica_restart=0)
     remote = object_store(settings.output.store, say)
     store = store_at(output, remote, reader, keep=settings.checkpoint.keep, say=say)
-    evaluate, seen = built.evaluator(heart), 0
+    seen = 0
     say(f"following the checkpoints in {store.directory}")
     while True:
         if remote is not None:
@@ -51,7 +54,7 @@ def follow(settings: TrainerConfig, built: Built, heart: Heartbeat, stop: StopFl
         time.sleep(_POLL_SECONDS)
 
 
-def _load(built: Built, saved: Saved) -> int:
+def _load(built: Built[Steps], saved: Saved) -> int:
     arrays = saved.arrays()
     for name, variable in variables_to_save(built.model).items():
         if name.startswith("model/"):

@@ -17,10 +17,13 @@ from tfgpujob_trainer.model.variables import weights_digest
 from tfgpujob_trainer.report import heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.training_log import describe
+from tfgpujob_trainer.train.built_model import Steps
 from tfgpujob_trainer.train.run import Position, Run
 
 
-def finish(run: Run, lifted: Lifted, position: Position, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def finish(
+    run: Run[Steps], lifted: Lifted, position: Position, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
     run.best.restore()
     # With use_ema the averages become the weights, as at the end of Keras' fit().

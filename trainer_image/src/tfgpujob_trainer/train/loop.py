@@ -6,28 +6,83 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
+from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import NotFiniteError
 from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import add_loss
+from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.model.replica_seeds import draw_per_replica
 from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.timing import StepTime
-from tfgpujob_trainer.step.synchronous import Steps
+from tfgpujob_trainer.step.synchronous import SynchronousSteps
+from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.run import Position, Run, begin, conclude, next_epoch, restore, saved
 
 _MAX_SKIPPED = 50
 """Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
 
 
-def train(run: Run) -> Position:
+class SynchronousTrainer:
+    """All replicas take each step together: one all-reduce an optimizer step."""
+
+    def __init__(
+        self, settings: TrainerConfig, _env: Environment, strategy: tf.distribute.Strategy, heart: Heartbeat
+    ) -> None:
+        self._settings, self._strategy, self._heart = settings, strategy, heart
+
+    def data_policy(self, data: Source) -> str:
+        """What the source says."""
+        return data.policy
+
+    def build_steps(self, model: keras.Model, lifted: Lifted, data: Source, schedule: Schedule) -> SynchronousSteps:
+        """Steps with the exact gradient of the global batch."""
+        draw_per_replica(model)
+        steps = SynchronousSteps(
+            self._strategy,
+            model,
+            lifted,
+            data.head(2),
+            rows=schedule.rows_per_replica,
+            jit=self._settings.jit == "replica",
+            half=self._settings.all_reduce == "float16",
+            class_weights=self._settings.class_weights,
+        )
+        self._heart.scoreboard.waits_for_peers = steps.waits_for_peers
+        return steps
+
+    def evaluator(self, built: Built[SynchronousSteps]) -> Evaluator:
+        """Evaluation with the replicas and the batch size of the training."""
+        return Evaluator(
+            strategy=built.strategy,
+            model=built.model,
+            steps=built.steps,
+            schedule=built.schedule,
+            first_replica=built.first_replica,
+            heart=self._heart,
+        )
+
+    def train(self, run: Run[SynchronousSteps]) -> tuple[Position, dict[str, Any]]:
+        """See `train`."""
+        return train(run), {}
+
+
+def train(run: Run[SynchronousSteps]) -> Position:
     """Train from the last checkpoint, or the beginning, to the last step.
 
     Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError.
     """
     position, steps = restore(run), run.built.steps
-    assert isinstance(steps, Steps)
     start = (position.epoch, position.index)
     feed = Feed(
         run.built.data,
@@ -57,12 +112,11 @@ def train(run: Run) -> Position:
     return position
 
 
-def _one_step(run: Run, feed: Feed, position: Position) -> Position:
+def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Position:
     run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
     steps, own_seconds = run.built.steps, run.progress.workers.own
-    assert isinstance(steps, Steps)
     result = steps.train(
         batch.replicas,
         stop=run.stop.set,
@@ -91,7 +145,7 @@ def _one_step(run: Run, feed: Feed, position: Position) -> Position:
     return position
 
 
-def _skipped(run: Run, step: int) -> None:
+def _skipped(run: Run[SynchronousSteps], step: int) -> None:
     """An overflow: harmless while the loss scale finds its value, hopeless when it goes on."""
     run.skipped += 1
     run.skipped_in_all += 1
@@ -102,7 +156,7 @@ def _skipped(run: Run, step: int) -> None:
         )
 
 
-def _not_finite(run: Run, step: int, flags: Sequence[float]) -> None:
+def _not_finite(run: Run[SynchronousSteps], step: int, flags: Sequence[float]) -> None:
     local = run.built.local_replicas
     workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
     raise NotFiniteError(

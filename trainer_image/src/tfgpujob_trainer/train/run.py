@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.profiler import Profiler
 from tfgpujob_trainer.report.training_log import Progress, describe
 from tfgpujob_trainer.train.best import Best
-from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.built_model import Built, S_co, Steps
 from tfgpujob_trainer.train.callbacks import Callbacks
 
 
@@ -53,11 +53,11 @@ class Position:
 
 
 @dataclass(kw_only=True)
-class Run:
-    """Everything that training needs, built once by `task`."""
+class Run(Generic[S_co]):
+    """Everything that training needs, assembled once."""
 
     config: TrainerConfig
-    built: Built
+    built: Built[S_co]
     total_steps: int
     evaluate: Callable[[Source], dict[str, float]]
     peers: Peers
@@ -79,7 +79,7 @@ class Run:
         return position.step >= self.total_steps or self.best.enough
 
 
-def begin(run: Run, position: Position) -> None:
+def begin(run: Run[Steps], position: Position) -> None:
     """Tell the callbacks that training begins here, and make up for an evaluation that a stop left out."""
     run.callbacks("on_train_begin")
     if run.owes_evaluation:
@@ -90,14 +90,14 @@ def begin(run: Run, position: Position) -> None:
         run.callbacks("on_epoch_begin", position.epoch)
 
 
-def next_epoch(run: Run, position: Position) -> Position:
+def next_epoch(run: Run[Steps], position: Position) -> Position:
     """The position from which the next epoch counts."""
     if not run.done(position):
         run.callbacks("on_epoch_begin", position.epoch)
     return replace(position, loss=())
 
 
-def conclude(run: Run, batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
+def conclude(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
     """Report, evaluate and save, whatever is due after a step; whether it evaluated.
 
     Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start, and what the
@@ -121,18 +121,18 @@ def conclude(run: Run, batch: GlobalBatch, position: Position, *, stop: bool) ->
     return bool(found)
 
 
-def _epoch_end(run: Run, epoch: int, found: dict[str, float]) -> None:
+def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, float]) -> None:
     validation = {f"val_{name}": value for name, value in found.items()}
     run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **validation})
 
 
-def evaluation_due(run: Run, position: Position) -> bool:
+def evaluation_due(run: Run[Steps], position: Position) -> bool:
     """Whether the `validation` split is evaluated here."""
     epoch = position.epoch if position.index == 0 else None
     return run.built.validation is not None and run.config.evaluate.due(step=position.step, epoch=epoch)
 
 
-def _evaluate(run: Run, position: Position) -> dict[str, float]:
+def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
     """Evaluate the `validation` split, and judge and keep what was found."""
     assert run.built.validation is not None
     found = run.evaluate(run.built.validation)
@@ -143,7 +143,7 @@ def _evaluate(run: Run, position: Position) -> dict[str, float]:
     return found
 
 
-def report(run: Run, batch: GlobalBatch, position: Position) -> None:
+def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
     """Print how it goes."""
     loss = mean_loss(position.loss) + run.built.steps.regularisation()
     values = {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
@@ -152,7 +152,7 @@ def report(run: Run, batch: GlobalBatch, position: Position) -> None:
     run.callbacks("on_train_batch_end", position.step, values)
 
 
-def restore(run: Run) -> Position:
+def restore(run: Run[Steps]) -> Position:
     """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
     restored = run.resume.restore(run.peers)
     if restored is None:
@@ -172,7 +172,7 @@ def restore(run: Run) -> Position:
     return position
 
 
-def _among_these_replicas(run: Run, position: Position) -> Position:
+def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
     """`position` in the epochs of this run; its steps are counted anew.
 
     Rows that are too few for the replicas are a batch of their own for fewer: an epoch may have had more steps.
@@ -188,7 +188,7 @@ def _among_these_replicas(run: Run, position: Position) -> Position:
     return position
 
 
-def _save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
+def _save_due(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool:
     settings = run.config.checkpoint
     epochs = settings.epochs_between()
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
@@ -196,7 +196,7 @@ def _save_due(run: Run, position: Position, *, epoch_ended: bool) -> bool:
     return by_step or by_epoch or run.done(position)
 
 
-def _state(run: Run, position: Position) -> dict[str, Any]:
+def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
     """What a checkpoint says beside the variables."""
     return {
         "position": {
@@ -213,7 +213,7 @@ def _state(run: Run, position: Position) -> dict[str, Any]:
     }
 
 
-def save(run: Run, position: Position, *, owes_evaluation: bool = False) -> None:
+def save(run: Run[Steps], position: Position, *, owes_evaluation: bool = False) -> None:
     """Copy everything and have it written while training goes on."""
     run.heart.beat(heartbeat.SAVING, position.step)
     at_epoch_start = position.index == 0
@@ -223,7 +223,7 @@ def save(run: Run, position: Position, *, owes_evaluation: bool = False) -> None
     run.heart.beat(heartbeat.TRAINING, position.step)
 
 
-def saved(run: Run, position: Position) -> None:
+def saved(run: Run[Steps], position: Position) -> None:
     """Wait, on every worker, until the last save is published."""
     run.heart.beat(heartbeat.SAVING, position.step)
     run.resume.wait()
