@@ -1,7 +1,7 @@
 """The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
 
 `python trainer_side.py pod` reads {"config": text of the file, "env": {…}} and prints what the trainer makes of them,
-or {"error": …, "code": …}; `scoreboard` reads what is known of a run and prints what GET /progress says; `facts` prints
+or {"error": …, "code": …}; `run_status` reads what is known of a run and prints what GET /progress says; `facts` prints
 the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields
-from tfgpujob_trainer.report.run_status import Scoreboard
+from tfgpujob_trainer.report.run_status import RunStatus
 
 
 def pod(given: dict[str, Any]) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def facts() -> dict[str, Any]:
     }
 
 
-def scoreboard(known: dict[str, Any]) -> dict[str, Any]:
+def run_status(known: dict[str, Any]) -> dict[str, Any]:
     """What GET /progress says at first, and of a run of which this is known."""
-    board = Scoreboard()
+    board = RunStatus()
     first = json.loads(board.to_json())
     board.update(**known)
     board.waits_for_peers = lambda: True
@@ -64,6 +64,6 @@ def scoreboard(known: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    questions = {"pod": pod, "scoreboard": scoreboard}
+    questions = {"pod": pod, "run_status": run_status}
     answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer, default=str))

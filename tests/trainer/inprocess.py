@@ -84,8 +84,8 @@ def train_module(
         keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
         trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
-        built = build_model(settings, env, strategy, module, trainer=trainer, heart=Heartbeat(None))
-        run = assemble(settings, env, built, trainer.evaluator(built), heart=Heartbeat(None), stop=StopFlag())
+        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=Heartbeat(None))
+        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=Heartbeat(None), stop=StopFlag())
     trainer.train(run)
     return run
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
-from tfgpujob_trainer.checkpoint.resume import Resume
+from tfgpujob_trainer.checkpoint.manager import CheckpointManager
 from tfgpujob_trainer.checkpoint.store import COMMIT, Owner, Store
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError, FencedError
@@ -149,7 +149,7 @@ def slow(tmp_path, said, variable):
     store = SlowStore(tmp_path, owner(), keep=2, say=said.append)
     store.take_ownership()
     published: list[int] = []
-    resume = Resume(
+    resume = CheckpointManager(
         store,
         {"model/0000/v": variable},
         identity={},

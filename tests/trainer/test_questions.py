@@ -54,12 +54,14 @@ def too_small():
 
 
 MISTAKES: dict[str, Callable[[], object]] = {
-    "accumulation said twice": lambda: optimizer_takeover.lift(model(gradient_accumulation_steps=4), "Mirrored", 8),
-    "an unreduced loss": lambda: optimizer_takeover.lift(
+    "accumulation said twice": lambda: optimizer_takeover.take_over_optimizer(
+        model(gradient_accumulation_steps=4), "Mirrored", 8
+    ),
+    "an unreduced loss": lambda: optimizer_takeover.take_over_optimizer(
         model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None
     ),
-    "gradients applied every step *and* on accumulation, in a train_step of its own": lambda: optimizer_takeover.lift(
-        own_step(), "Mirrored", None
+    "gradients applied every step *and* on accumulation, in a train_step of its own": lambda: (
+        optimizer_takeover.take_over_optimizer(own_step(), "Mirrored", None)
     ),
     "no TF_CONFIG": lambda: environment.read({"TFGPU_STRATEGY": "MultiWorkerMirrored"}),
     "one worker of two in TF_CONFIG": lambda: environment.read(tf_config(["10.0.0.1:2222"], index=1)),

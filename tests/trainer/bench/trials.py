@@ -112,8 +112,8 @@ def trainers(
     env = environment.read(os.environ) if workers else environment.Environment(strategy=name)
     with strategy.scope():
         trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
-        built = build_model(settings, env, strategy, entrypoint(make, rows), trainer=trainer, heart=Heartbeat(None))
-        run = assemble(settings, env, built, trainer.evaluator(built), heart=Heartbeat(None), stop=StopFlag())
+        built = build_model(settings, env, strategy, entrypoint(make, rows), trainer=trainer, heartbeat=Heartbeat(None))
+        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=Heartbeat(None), stop=StopFlag())
     reads = settings.data.parallel_reads
     feed = Feed(built.data, built.schedule, built.first_replica, built.local_replicas, (0, 0), parallel_reads=reads)
     position = Position()

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfgpujob_trainer.checkpoint.completed import Mark
-from tfgpujob_trainer.cluster.wait_for_workers import call_the_roll
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome
@@ -38,7 +38,7 @@ def train(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         outcome = error.outcome()
     else:
-        summary = Mark(Path(settings.output.directory)).summary_for(settings.to_json())
+        summary = CompletionMark(Path(settings.output.directory)).summary_for(settings.to_json())
         if summary is not None and not env.is_evaluator:
             outcome = Outcome(
                 code=ExitCode.DONE,
@@ -50,7 +50,7 @@ def train(arguments: Sequence[str]) -> int:
             return _end(outcome, ())
         if env.processes_per_gpu > 1:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
-        call_the_roll(env, say)
+        wait_for_workers(env, say)
         outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
     return _end(outcome, last_lines)
 

@@ -28,7 +28,7 @@ from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
 from tfgpujob_trainer.predict.predict import predict
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.progress_endpoint import serve as serve_progress
@@ -47,67 +47,67 @@ def main(arguments: Sequence[str]) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1)
-    heart = Heartbeat.from_environment()
-    heart.beat(heartbeat.STARTING)
+    heartbeat = Heartbeat.from_environment()
+    heartbeat.beat(phases.STARTING)
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), environment.read(os.environ)
-    deadline = CollectiveDeadline(heart.scoreboard, settings.watchdog.step_seconds)
+    deadline = CollectiveDeadline(heartbeat.run_status, settings.watchdog.step_seconds)
     if env.traits.has_collectives and env.has_peers:
         deadline.start()
     try:
-        outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heart)
+        outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heartbeat)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
         outcome = classify(error, has_peers=env.has_peers)
         if outcome.cause == "Exception":
             print(users_traceback(error), end="", file=sys.stderr)
         # Here, while the exception keeps the variables: deleting one would ask a parameter server that may be lost.
-        end(outcome, heart, deadline)
-    end(outcome, heart, deadline)
+        end(outcome, heartbeat, deadline)
+    end(outcome, heartbeat, deadline)
 
 
-def end(outcome: Outcome, heart: Heartbeat, deadline: CollectiveDeadline) -> NoReturn:
+def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) -> NoReturn:
     """Report the end, and end."""
-    heart.ended(outcome)
+    heartbeat.ended(outcome)
     sys.stdout.flush()
     sys.stderr.flush()
     deadline.leave_after_the_stalled()
     os._exit(int(outcome.code))
 
 
-def run_task(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outcome:
+def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Train, evaluate and export, or follow a training run as its evaluator; says how it ended."""
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     leave_threads_for_reading(settings.data.parallel_reads)
     devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     if env.serves:
-        serve(settings, env, heart)
+        serve(settings, env, heartbeat)
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
-        serve_progress(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
+        serve_progress(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
     strategy = build_strategy(env, devices)
     stop = StopFlag()
     stop.listen()
-    heart.stoppable()
+    heartbeat.stoppable()
     stop_keras_scaling_by_replicas()
     kind = ParameterServerTrainer if env.is_asynchronous else SynchronousTrainer
-    trainer: Trainer[Any] = kind(settings, env, strategy, heart)
+    trainer: Trainer[Any] = kind(settings, env, strategy, heartbeat)
     with strategy.scope():
-        built = build_model(settings, env, strategy, module, trainer=trainer, heart=heart)
+        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)
         evaluate = trainer.evaluator(built)
         if env.is_evaluator:
-            return follow(settings, built, evaluate, heart=heart, stop=stop)
-        run = assemble(settings, env, built, evaluate, heart=heart, stop=stop)
+            return follow(settings, built, evaluate, heartbeat=heartbeat, stop=stop)
+        run = assemble(settings, env, built, evaluate, heartbeat=heartbeat, stop=stop)
     try:
         position, more = trainer.train(run)
-        summary = finish(run, built.lifted, position, more)
+        summary = finish(run, built.takeover, position, more)
         done = f"done after {counted(position.step, 'step')}"
         outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=summary)
     except StoppedError as error:
         outcome = error.outcome()
     # All work is done. A worker that leaves at once may take the others down before they have said so.
-    heart.ended(outcome)
+    heartbeat.ended(outcome)
     with contextlib.suppress(tf.errors.OpError):
         run.peers.count(True)
     return outcome

@@ -1,4 +1,4 @@
-"""The mark of a finished run, which a later start finds and ends with success. Imports no TensorFlow."""
+"""The completion mark of a finished run, with which a later start ends in success. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CompletionMark:
     """`checkpoints/COMPLETED.json` of one output directory."""
 
     output: Path
@@ -32,7 +32,7 @@ class Mark:
         return summary if record.get("config") == config else None
 
     def write(self, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-        """Mark the run as finished."""
+        """CompletionMark the run as finished."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, json.dumps({"config": config, "summary": summary}))
 
@@ -44,7 +44,7 @@ class Mark:
 def replace_file(path: Path, text: str) -> None:
     """Replace a small file in one go, on disk when this returns.
 
-    Process numbers repeat from pod to pod, and a shared volume may hear from a pod that was taken for dead.
+    Process numbers repeat from pod to pod, and a pod that was taken for lost may still write to a shared volume.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with temporary.open("w") as file:

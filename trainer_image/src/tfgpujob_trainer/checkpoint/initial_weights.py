@@ -26,7 +26,7 @@ def load_initial_weights(where: str, model: keras.Model, peers: Peers, say: Say)
     """
     values = _read(_local(where, say), model, say) if peers.is_chief else None
     for index, variable in enumerate(model.weights):
-        data = peers.from_chief(b"" if values is None else values[index].tobytes())
+        data = peers.broadcast_from_chief(b"" if values is None else values[index].tobytes())
         variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
     say(f"initial weights from {where}")
 

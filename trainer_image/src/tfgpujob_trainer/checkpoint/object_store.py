@@ -95,16 +95,16 @@ class ObjectStore:
             if file.is_file():
                 self._files.put_file(str(file), self._at(str(file.relative_to(output))))
 
-    def folder(self, name: str) -> Folder:
+    def folder(self, name: str) -> ObjectStoreFolder:
         """A folder of it."""
-        return Folder(self._files, self._at(name), f"{self.url}/{name}")
+        return ObjectStoreFolder(self._files, self._at(name), f"{self.url}/{name}")
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
 
 
-class Folder:
-    """One folder of an object store, whose objects appear whole: a Place of predict/parts.py."""
+class ObjectStoreFolder:
+    """One folder of an object store, whose objects appear whole: an OutputFolder of predict/parts.py."""
 
     def __init__(self, files: Any, path: str, url: str) -> None:
         self._files, self._path, self._url = files, path, url

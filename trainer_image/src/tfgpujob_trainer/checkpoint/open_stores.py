@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tfgpujob_trainer.checkpoint.completed import Mark
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.checkpoint.store import Owner, Store, store_at
 from tfgpujob_trainer.cluster.peers import Peers
@@ -36,13 +36,13 @@ def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: 
             f"{output} is not shared by the workers: only {'this' if peers.is_chief else 'the first'} worker's "
             "directory holds checkpoints and the model; set trainer.output.claim to a shared volume to keep them"
         )
-    Mark(output).remove()
+    CompletionMark(output).remove()
     return store, best
 
 
 def is_shared(output: Path, peers: Peers) -> bool:
     """Whether every worker sees a file that the chief writes."""
-    token = peers.from_chief(f".shared-{time.time_ns()}".encode()).decode()
+    token = peers.broadcast_from_chief(f".shared-{time.time_ns()}".encode()).decode()
     probe = output / "checkpoints" / token
     if peers.is_chief:
         probe.touch()

@@ -36,7 +36,7 @@ _PREFIX = "variables"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """Who writes: within a job a higher attempt, then a higher replica restart, is newer."""
+    """The writer of a directory, for fencing: in a job a higher attempt, then a higher replica restart, is newer."""
 
     job_uid: str
     attempt: int
@@ -73,7 +73,7 @@ class Store:
         self._owner, self._keep, self._say = owner, keep, say
 
     def take_ownership(self) -> None:
-        """Become the one who writes; raises FencedError if a newer attempt already is."""
+        """Become the only writer; raises FencedError if a newer attempt already is."""
         self.directory.mkdir(parents=True, exist_ok=True)
         current = self._current_owner()
         if current is not None and self._owner.is_older_than(current):
@@ -175,7 +175,7 @@ class CopiedStore(Store):
                 self._remote.remove(name)
 
     def take_ownership(self) -> None:
-        """Become the one who writes, here and there."""
+        """Become the only writer, here and there."""
         super().take_ownership()
         self._remote.own(self._owner.to_json())
 

@@ -15,8 +15,8 @@ import time
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfgpujob_trainer.report.heartbeat import UNTIMED, grace_seconds
-from tfgpujob_trainer.report.run_status import Scoreboard
+from tfgpujob_trainer.report.phases import UNTIMED, grace_seconds
+from tfgpujob_trainer.report.run_status import RunStatus
 
 _MARGIN_SECONDS = 2.0
 """What the watchdog of the stalled worker needs, beyond its grace, to see that it is overdue and to end it."""
@@ -25,8 +25,8 @@ _MARGIN_SECONDS = 2.0
 class CollectiveDeadline:
     """A thread that aborts this process's collectives after `step_seconds` of silence. Does so at most once."""
 
-    def __init__(self, scoreboard: Scoreboard, step_seconds: float) -> None:
-        self._scoreboard, self._step_seconds = scoreboard, step_seconds
+    def __init__(self, run_status: RunStatus, step_seconds: float) -> None:
+        self._run_status, self._step_seconds = run_status, step_seconds
         self._aborted_at: float | None = None
 
     def start(self) -> None:
@@ -35,7 +35,7 @@ class CollectiveDeadline:
 
     def _watch(self) -> None:
         while True:
-            phase, silent = self._scoreboard.silence()
+            phase, silent = self._run_status.silence()
             if phase not in UNTIMED and silent >= self._step_seconds:
                 break
             time.sleep(max(0.1, min(1.0, self._step_seconds - silent)))

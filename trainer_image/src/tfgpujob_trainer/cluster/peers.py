@@ -1,4 +1,4 @@
-"""What the workers agree on outside the training steps: small collectives of bytes and flags."""
+"""Small collectives outside the training step: bytes broadcast from the chief, counted flags, barriers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Peers:
         self._strategy, self.workers, self.is_chief = strategy, workers, is_chief
         self._sum = tf.function(self._sum_replicas, autograph=False)
 
-    def from_chief(self, data: bytes) -> bytes:
+    def broadcast_from_chief(self, data: bytes) -> bytes:
         """The chief's bytes, on every worker; what the others pass is ignored."""
         if self.workers == 1:
             return data
@@ -39,8 +39,8 @@ class Peers:
             return int(flag)
         return int(self._numbers([int(flag)])[0])
 
-    def part(self) -> None:
-        """Before all leave for what a call has told: whoever leaves first may take the answer from the others."""
+    def barrier_before_exit(self) -> None:
+        """Before all workers exit for an error that a call has shown: the first exit aborts the others' collectives."""
         with suppress(tf.errors.OpError):
             self.count(True)
 

@@ -12,7 +12,7 @@ _LOOK_SECONDS = 5.0
 _CONNECT_SECONDS = 1.0
 
 
-def call_the_roll(env: Environment, say: Callable[[str], None]) -> None:
+def wait_for_workers(env: Environment, say: Callable[[str], None]) -> None:
     """Look from a thread which other workers listen, until each has once; say who is missing whenever that changes.
 
     How long to wait is the watchdog's to decide.
@@ -31,7 +31,7 @@ def call_the_roll(env: Environment, say: Callable[[str], None]) -> None:
                 say(f"waiting for {len(missing)} of {others} other workers, which do not answer: {names}")
                 said = len(missing)
 
-    threading.Thread(target=look, name="rollcall", daemon=True).start()
+    threading.Thread(target=look, name="wait-for-workers", daemon=True).start()
 
 
 def _answers(address: str) -> bool:

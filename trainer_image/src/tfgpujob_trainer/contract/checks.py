@@ -1,4 +1,4 @@
-"""What the configuration asks for, held against SUPPORT and the cluster before TensorFlow is imported.
+"""Checks the configuration against SUPPORT and the cluster, before TensorFlow is imported.
 
 The API's rules refuse the same, so that no pod starts for it; tests/contract holds the two against each other.
 """
@@ -12,7 +12,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 
-ASKED: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
+TECHNIQUE_FIELDS: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
     "gradient accumulation": ("accumulate", lambda c: (c.accumulate or 1) > 1),
     "mixed_bfloat16": ("precision mixed_bfloat16", lambda c: c.precision == "mixed_bfloat16"),
     "mixed_float16": ("precision mixed_float16", lambda c: c.precision == "mixed_float16"),
@@ -32,7 +32,7 @@ def check(settings: TrainerConfig, env: Environment) -> None:
     """Raise ConfigError for what this task could not do."""
     if settings.mode == "predict":
         return
-    for technique, (field, wanted) in ASKED.items():
+    for technique, (field, wanted) in TECHNIQUE_FIELDS.items():
         if wanted(settings):
             require(technique, env.strategy, f"trainer.{field}")
     if env.is_asynchronous:

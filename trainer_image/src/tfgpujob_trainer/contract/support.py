@@ -17,7 +17,7 @@ from tfgpujob_trainer.contract.strategies import STRATEGIES, Traits
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Support:
     """How a technique fares under a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
 
     kind: Literal["exact", "per micro-batch", "asynchronous", "bounded", "per worker", "refused"]
@@ -25,32 +25,32 @@ class Verdict:
     fix: str = ""
 
 
-EXACT = Verdict("exact")
-ASYNCHRONOUS = Verdict("asynchronous")
+EXACT = Support("exact")
+ASYNCHRONOUS = Support("asynchronous")
 _IN_STEP = "is only done where all workers take their steps together, not under ParameterServer"
-_NEEDS_STEP = Verdict("refused", _IN_STEP, "remove it, or use MultiWorkerMirrored")
-_ONE_PIECE = Verdict("refused", _IN_STEP, "remove it and lower globalBatchSize: a step is one batch on one worker")
-_OTHER_FLOAT = Verdict("refused", _IN_STEP, "use mixed_bfloat16 or float32")
-_NEEDS_END = Verdict("refused", _IN_STEP, "remove it: return data with an end, so that a batch has a number")
+_NEEDS_STEP = Support("refused", _IN_STEP, "remove it, or use MultiWorkerMirrored")
+_ONE_PIECE = Support("refused", _IN_STEP, "remove it and lower globalBatchSize: a step is one batch on one worker")
+_OTHER_FLOAT = Support("refused", _IN_STEP, "use mixed_bfloat16 or float32")
+_NEEDS_END = Support("refused", _IN_STEP, "remove it: return data with an end, so that a batch has a number")
 _SCRIPT = "run it as your own script: remove spec.trainer"
-_MICRO_BATCH = Verdict(
+_MICRO_BATCH = Support(
     "per micro-batch", "batch statistics are each micro-batch's own, as with Keras' gradient_accumulation_steps"
 )
-_HALF = Verdict(
+_HALF = Support(
     "bounded",
     "a gradient's element is off by at most 2**-11 of the sum of the replicas' magnitudes, times their number; sparse "
     "gradients, losses and metrics are exact",
 )
-_NO_ALL_REDUCE = Verdict("refused", _IN_STEP, "remove it: there is no all-reduce")
-_WHOLE = Verdict("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
+_NO_ALL_REDUCE = Support("refused", _IN_STEP, "remove it: there is no all-reduce")
+_WHOLE = Support("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
 
 
-def _everywhere(verdict: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
-    return _alone_and_together(verdict, verdict, on_servers)
+def _everywhere(support: Support, on_servers: Support = _NEEDS_STEP) -> dict[str, Support]:
+    return _alone_and_together(support, support, on_servers)
 
 
-def _alone_and_together(alone: Verdict, together: Verdict, on_servers: Verdict = _NEEDS_STEP) -> dict[str, Verdict]:
-    def of(strategy: Traits) -> Verdict:
+def _alone_and_together(alone: Support, together: Support, on_servers: Support = _NEEDS_STEP) -> dict[str, Support]:
+    def of(strategy: Traits) -> Support:
         if strategy.asynchronous:
             return on_servers
         return alone if strategy.single_replica else together
@@ -58,12 +58,12 @@ def _alone_and_together(alone: Verdict, together: Verdict, on_servers: Verdict =
     return {name: of(its) for name, its in STRATEGIES.items()}
 
 
-def _refused(reason: str, fix: str) -> dict[str, Verdict]:
-    refused = Verdict("refused", reason, fix)
+def _refused(reason: str, fix: str) -> dict[str, Support]:
+    refused = Support("refused", reason, fix)
     return _everywhere(refused, refused)
 
 
-SUPPORT: dict[str, dict[str, Verdict]] = {
+SUPPORT: dict[str, dict[str, Support]] = {
     "global_clipnorm": _everywhere(EXACT, ASYNCHRONOUS),
     "clipnorm": _everywhere(EXACT, ASYNCHRONOUS),
     "clipvalue": _everywhere(EXACT, ASYNCHRONOUS),
@@ -94,16 +94,16 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "synchronized BatchNormalization": _everywhere(EXACT),
     "BatchNormalization": _alone_and_together(
         EXACT,
-        Verdict(
+        Support(
             "per worker",
             "batch statistics are each replica's own",
             "BatchNormalization(synchronized=True) makes them those of the global batch",
         ),
-        Verdict("per worker", "of two workers that update the moving statistics at once, one may overwrite the other"),
+        Support("per worker", "of two workers that update the moving statistics at once, one may overwrite the other"),
     ),
     "BatchNormalization with accumulation": _alone_and_together(
         _MICRO_BATCH,
-        Verdict(
+        Support(
             "per worker",
             "batch statistics are each replica's own in each micro-batch",
             "BatchNormalization(synchronized=True) makes them those of the micro-batch on all replicas",
@@ -112,14 +112,14 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
     "synchronized BatchNormalization with accumulation": _everywhere(_MICRO_BATCH),
     "Dropout": _alone_and_together(
         EXACT,
-        Verdict("per worker", "every replica draws masks of its own"),
-        Verdict("per worker", "two workers at once may draw the same masks"),
+        Support("per worker", "every replica draws masks of its own"),
+        Support("per worker", "two workers at once may draw the same masks"),
     ),
     "jit of synchronized BatchNormalization": _alone_and_together(
-        EXACT, Verdict("refused", "has a collective, which XLA does not compile here", "set jit: none")
+        EXACT, Support("refused", "has a collective, which XLA does not compile here", "set jit: none")
     ),
     "recompute of synchronized BatchNormalization": _alone_and_together(
-        EXACT, Verdict("refused", "has a collective, which is not run twice", "leave it out of trainer.recompute")
+        EXACT, Support("refused", "has a collective, which is not run twice", "leave it out of trainer.recompute")
     ),
     "placement": _alone_and_together(EXACT, _WHOLE, _WHOLE),
     "own train_step": _refused("overrides train_step", _SCRIPT),
@@ -134,12 +134,12 @@ SUPPORT: dict[str, dict[str, Verdict]] = {
 
 def require(technique: str, strategy: str, who: str) -> list[str]:
     """A note for people if the technique is per worker, nothing if exact; raises ConfigError if refused."""
-    verdict = SUPPORT[technique][strategy]
-    if verdict.kind == "refused":
-        raise ConfigError(f"{who} {verdict.reason}", verdict.fix)
-    if not verdict.reason:
+    support = SUPPORT[technique][strategy]
+    if support.kind == "refused":
+        raise ConfigError(f"{who} {support.reason}", support.fix)
+    if not support.reason:
         return []
-    return [f"{who}: {verdict.reason}{f'; {verdict.fix}' if verdict.fix else ''}"]
+    return [f"{who}: {support.reason}{f'; {support.fix}' if support.fix else ''}"]
 
 
 def markdown() -> str:

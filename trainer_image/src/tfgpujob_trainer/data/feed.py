@@ -41,7 +41,7 @@ def take(data: Indexed, schedule: Schedule, epoch: int, numbers: np.ndarray) -> 
 
 
 class Feed:
-    """Prepares this worker's part of the global batches in threads of its own, some batches ahead."""
+    """The input pipeline of one worker: threads prefetch its replicas' part of the global batches."""
 
     def __init__(
         self,

@@ -11,12 +11,12 @@ from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source, source
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 
 
-def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heart: Heartbeat) -> Source:
+def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heartbeat: Heartbeat) -> Source:
     """The source of rows behind what data(split) returned."""
     found = source(
         value,
@@ -24,14 +24,14 @@ def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, he
         settings.data,
         global_batch_size=settings.global_batch_size,
         reopen=lambda: module.data(split),
-        beat=lambda: heart.beat(heartbeat.CACHING),
+        beat=lambda: heartbeat.beat(phases.CACHING),
     )
-    heart.beat(heartbeat.STARTING)
+    heartbeat.beat(phases.STARTING)
     return found
 
 
 def other_split(
-    settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heart: Heartbeat
+    settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heartbeat: Heartbeat
 ) -> Source | None:
     """Data to evaluate on; None, said aloud, if data() has no such split.
 
@@ -44,7 +44,7 @@ def other_split(
         return None
     if value is None:
         return None
-    found = read(settings, module, split, value, heart)
+    found = read(settings, module, split, value, heartbeat)
     if found.signature() != train_data.signature():
         raise ConfigError(
             f"data({split!r}) has rows of {', '.join(found.signature())}, "
@@ -79,10 +79,10 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
 def agree_on_data(data: Source, peers: Peers) -> None:
     """Raise ConfigError on every worker unless all read the same training rows, in number and at their head."""
     mine = {"rows": data.rows, "fingerprint": data.fingerprint()}
-    chief = json.loads(peers.from_chief(json.dumps(mine).encode()))
+    chief = json.loads(peers.broadcast_from_chief(json.dumps(mine).encode()))
     if peers.count(mine == chief) == peers.workers:
         return
-    peers.part()
+    peers.barrier_before_exit()
     if mine == chief:
         what = "another worker's data('train') differs from this one's; see that worker's log"
     elif mine["rows"] != chief["rows"]:

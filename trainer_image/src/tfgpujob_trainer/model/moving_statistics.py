@@ -1,4 +1,4 @@
-"""State that layers change by themselves while they train, which replicas would each change in their own way."""
+"""Moving statistics, such as BatchNormalization's: state that each replica would update in its own way."""
 
 from __future__ import annotations
 

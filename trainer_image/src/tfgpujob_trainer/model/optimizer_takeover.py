@@ -1,7 +1,7 @@
-"""What the user's compiled model already says about a step: taken over, switched off there, done right here.
+"""Optimizer takeover: what the compiled Keras optimizer does to gradients is switched off there and done here.
 
 Keras clips on each replica before the gradients are summed, which is another computation than on one device.
-So clipping moves behind the sum, and the optimizer only applies.
+So clipping moves behind the all-reduce, loss scaling and accumulation around it, and the optimizer only applies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
-_LIFTED = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor", "ema_overwrite_frequency")
+_TAKEN_OVER = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor", "ema_overwrite_frequency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Averages:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class OptimizerTakeover:
     """What was taken over from the optimizer, and how to say so. `optimizer` is the one that applies."""
 
     optimizer: keras.optimizers.Optimizer
@@ -107,7 +107,7 @@ class Lifted:
         return notes
 
 
-def lift(model: keras.Model, strategy: str, accumulate: int | None = None) -> Lifted:
+def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | None = None) -> OptimizerTakeover:
     """Take over what the optimizer says, and switch it and the optimizer's own reduction off.
 
     `strategy` is its name in SUPPORT, `accumulate` what the configuration says. Raises ConfigError if the
@@ -116,7 +116,7 @@ def lift(model: keras.Model, strategy: str, accumulate: int | None = None) -> Li
     _refuse(model, strategy)
     scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
     optimizer = model.optimizer if scaler is None else scaler.inner_optimizer
-    original = {name: getattr(optimizer, name) for name in _LIFTED}
+    original = {name: getattr(optimizer, name) for name in _TAKEN_OVER}
     clips = [Clip(name, float(original[name])) for name in _CLIPS if original[name]]
     compiled = original["gradient_accumulation_steps"]
     for technique, who, wanted in (
@@ -131,12 +131,12 @@ def lift(model: keras.Model, strategy: str, accumulate: int | None = None) -> Li
             f"the optimizer says gradient_accumulation_steps={compiled}, trainer.accumulate is {accumulate}",
             "say it in one place",
         )
-    for name in _LIFTED:
+    for name in _TAKEN_OVER:
         setattr(optimizer, name, None)
     if not hasattr(optimizer, "_all_reduce_sum_gradients"):
         raise RuntimeError("Keras' optimizer has no _all_reduce_sum_gradients: this trainer needs Keras 3.15.1")
     optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
-    return Lifted(
+    return OptimizerTakeover(
         optimizer,
         clips[0] if clips else None,
         None if scaler is None else LossScale(scaler),
@@ -147,15 +147,15 @@ def lift(model: keras.Model, strategy: str, accumulate: int | None = None) -> Li
 
 
 @contextmanager
-def as_compiled(lifted: Lifted) -> Iterator[None]:
+def as_compiled(takeover: OptimizerTakeover) -> Iterator[None]:
     """The model as its author compiled it, while it is exported."""
-    for name, value in lifted.original.items():
-        setattr(lifted.optimizer, name, value)
+    for name, value in takeover.original.items():
+        setattr(takeover.optimizer, name, value)
     try:
         yield
     finally:
-        for name in lifted.original:
-            setattr(lifted.optimizer, name, None)
+        for name in takeover.original:
+            setattr(takeover.optimizer, name, None)
 
 
 def _refuse(model: Any, strategy: str) -> None:

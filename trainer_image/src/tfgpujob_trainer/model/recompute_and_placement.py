@@ -1,4 +1,4 @@
-"""Layers whose computation is moved: run again in the backward pass, or placed on a device of their own.
+"""Rematerialisation (`recompute`: forward again in the backward pass) and layer placement (`placement`: on one device).
 
 The call of such a layer becomes a pure function of tensors: its inputs, its weights and its state. What it
 writes (moving statistics, random seeds) comes out as results and is assigned once. So a second forward pass
@@ -29,7 +29,7 @@ _PLAIN = "use Keras layers, variables and seed generators in it, or leave it out
 
 
 @contextlib.contextmanager
-def creating(placement: Mapping[str, int], devices: Sequence[str]) -> Iterator[None]:
+def create_on_devices(placement: Mapping[str, int], devices: Sequence[str]) -> Iterator[None]:
     """Create the variables of placed layers on their devices at once, so that no device must hold them all."""
     anchors = {}
     for device in devices if placement else ():
@@ -44,7 +44,7 @@ def creating(placement: Mapping[str, int], devices: Sequence[str]) -> Iterator[N
         yield
 
 
-def arrange(
+def rewrite_layers(
     model: keras.Model, recompute: Sequence[str], placement: Mapping[str, int], devices: Sequence[str], strategy: str
 ) -> list[str]:
     """Change how the layers that the globs name are computed; returns a note for people for each kind.

@@ -1,4 +1,4 @@
-"""How much memory each parameter server may use. It tells the chief, since only its own container knows."""
+"""The memory limit of each parameter server, which only its own container knows: the chief fetches it by RPC."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.parameter_server.rows import offer
+from tfgpujob_trainer.parameter_server.rows import register
 
 _NAME = "tfgpu_memory_limit"
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -25,12 +25,12 @@ def limit_of_this_container() -> int:
     return 0
 
 
-def offer_limit() -> None:
-    """Let the chief ask this process."""
-    offer(_NAME, lambda: [np.int64(limit_of_this_container())])
+def register_limit() -> None:
+    """Let the chief fetch this process's limit."""
+    register(_NAME, lambda: [np.int64(limit_of_this_container())])
 
 
-def ask_limits(servers: int) -> dict[str, int]:
+def fetch_limits(servers: int) -> dict[str, int]:
     """Bytes that each parameter server may use, such as `ps-1`; those without a limit are left out."""
 
     @tf.function(autograph=False)

@@ -10,7 +10,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.batch import batch_spec
-from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
 from tfgpujob_trainer.parameter_server.loop import train_on_workers
@@ -27,26 +27,26 @@ class ParameterServerTrainer:
     _dispatcher: Dispatcher
 
     def __init__(
-        self, settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, heart: Heartbeat
+        self, settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
     ) -> None:
-        self._settings, self._env, self._strategy, self._heart = settings, env, strategy, heart
+        self._settings, self._env, self._strategy, self._heartbeat = settings, env, strategy, heartbeat
 
     def data_policy(self, data: Source) -> str:
         """By batch; raises ConfigError for rows without an index."""
         return batch_policy(data)
 
-    def build_steps(self, model: keras.Model, lifted: Lifted, data: Source, schedule: Schedule) -> ServerSteps:  # noqa: ARG002
+    def build_steps(self, model: keras.Model, takeover: OptimizerTakeover, data: Source, _: Schedule) -> ServerSteps:
         """Steps that a worker computes, of rows that it reads itself."""
         weights = self._settings.class_weights
         return ServerSteps(
-            self._strategy, model, lifted, batch_spec(data.head(2)), data.fingerprint(), class_weights=weights
+            self._strategy, model, takeover, batch_spec(data.head(2)), data.fingerprint(), class_weights=weights
         )
 
     def evaluator(self, built: Built[ServerSteps]) -> ServerEvaluator:
         """Evaluation on the workers, to which this connects."""
-        # Not before the variables are there: TensorFlow creates them differently where a coordinator is.
+        # Not earlier: a coordinator has a thread for each worker.
         self._dispatcher = Dispatcher.of(self._strategy, self._env, self._settings)
-        return ServerEvaluator(built, self._dispatcher, self._heart)
+        return ServerEvaluator(built, self._dispatcher, self._heartbeat)
 
     def train(self, run: Run[ServerSteps]) -> tuple[Position, dict[str, int]]:
         """The chief's loop."""

@@ -1,4 +1,4 @@
-"""Waits until every task reaches every parameter server.
+"""Waits until every task can connect to every parameter server.
 
 A task that has just failed to reach a parameter server fails at once for another second, although the server has
 started again meanwhile. In a step that would be the end of the chief, so it is tried out before the first one.
@@ -19,7 +19,7 @@ from tfgpujob_trainer.report.log import say
 _RETRY_SECONDS = 0.5
 
 
-def reach_everyone(variables: Mapping[str, Any], env: Environment) -> None:
+def wait_for_servers(variables: Mapping[str, Any], env: Environment) -> None:
     """Let every worker and parameter server read a variable of every parameter server.
 
     Tries without a limit of its own; the start-up deadline is the watchdog's.

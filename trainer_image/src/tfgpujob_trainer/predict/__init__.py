@@ -1,1 +1,1 @@
-"""Mode predict: a model on each device computes parts of the rows, without a word to any other worker."""
+"""Mode predict: a model on each device computes parts of the rows, without any collective."""

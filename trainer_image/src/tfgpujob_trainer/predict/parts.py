@@ -1,6 +1,6 @@
 """The files of mode predict: each holds a fixed range of rows and is there whole, or not at all. Imports no TensorFlow.
 
-    predictions/RUN.json                             what all workers compute: whoever computes something else stays out
+    predictions/RUN.json                             what all workers compute: another run is refused
     predictions/part-000000000000-000000008192.npz   rows 0 to 8191
     predictions/COMMIT                               the parts and their rows: there once all of them are
     predictions/run.json                             how worker 0 went; run-worker-1.json and so on for the others
@@ -53,7 +53,7 @@ def split(rows: int, part_rows: int) -> list[Part]:
     return [Part(start, min(start + part_rows, rows)) for start in range(0, rows, part_rows)]
 
 
-class Place(Protocol):
+class OutputFolder(Protocol):
     """A folder of files that appear whole or not at all."""
 
     @property
@@ -79,22 +79,22 @@ class Place(Protocol):
 class Results:
     """The predictions of one run, to which all its workers add."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, folder: OutputFolder) -> None:
+        self._folder = folder
 
     @property
     def name(self) -> str:
         """Where they are."""
-        return self._place.name
+        return self._folder.name
 
     def claim(self, identity: Mapping[str, Any]) -> None:
         """Say what is computed here. Raises ConfigError if the folder holds parts of something else."""
         try:
-            self._place.create(_RUN, json.dumps(identity, indent=1).encode())
+            self._folder.create(_RUN, json.dumps(identity, indent=1).encode())
         except OSError:
-            if _RUN not in self._place.names():
+            if _RUN not in self._folder.names():
                 raise
-            known: dict[str, Any] = json.loads(self._place.read(_RUN))
+            known: dict[str, Any] = json.loads(self._folder.read(_RUN))
             different = [name for name, value in identity.items() if known.get(name) != value]
             if different:
                 raise ConfigError(
@@ -104,32 +104,32 @@ class Results:
 
     def missing(self, parts: Sequence[Part]) -> list[Part]:
         """Those of `parts` that are not there."""
-        there = self._place.names()
+        there = self._folder.names()
         return [part for part in parts if part.name not in there]
 
     def sweep(self, parts: Sequence[Part]) -> None:
         """Remove what a writer of these parts left half-written."""
-        self._place.sweep({part.name for part in parts})
+        self._folder.sweep({part.name for part in parts})
 
     def publish(self, part: Part, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a part: its arrays, and the numbers of its rows as `row`. The same arrays give the same bytes."""
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, row=np.arange(part.start, part.stop), **arrays)
-        self._place.replace(part.name, content.getvalue())
+        self._folder.replace(part.name, content.getvalue())
 
     def commit(self, parts: Sequence[Part]) -> None:
         """Say that all parts are there."""
         listed = [{"file": part.name, "rows": part.stop - part.start} for part in parts]
-        self._place.replace(COMMIT, json.dumps({"rows": parts[-1].stop, "parts": listed}, indent=1).encode())
+        self._folder.replace(COMMIT, json.dumps({"rows": parts[-1].stop, "parts": listed}, indent=1).encode())
 
     def report(self, worker: int, record: Mapping[str, Any]) -> None:
         """Leave what a worker has to say about its share."""
         name = f"run-worker-{worker}.json" if worker else "run.json"
-        self._place.replace(name, json.dumps(record, indent=1).encode())
+        self._folder.replace(name, json.dumps(record, indent=1).encode())
 
 
-class Directory:
-    """A Place on a volume."""
+class LocalFolder:
+    """A OutputFolder on a volume."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -148,7 +148,7 @@ class Directory:
         return (self._path / name).read_bytes()
 
     def create(self, name: str, content: bytes) -> None:
-        """Linked into place, so the first of two is the one."""
+        """Linked into folder, so the first of two is the one."""
         self._path.mkdir(parents=True, exist_ok=True)
         temporary = self._write(name, content)
         try:
@@ -161,7 +161,7 @@ class Directory:
             temporary.unlink()
 
     def replace(self, name: str, content: bytes) -> None:
-        """Renamed into place."""
+        """Renamed into folder."""
         self._write(name, content).replace(self._path / name)
 
     def sweep(self, names: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Mode predict: a model on each device computes parts of the input, without a word to any other worker."""
+"""Mode predict: a model on each device computes parts of the input, without any collective."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from tfgpujob_trainer.data.sources.cached import MEMORY, read_once
 from tfgpujob_trainer.data.sources.stream import Stream
 from tfgpujob_trainer.data.splits import read
 from tfgpujob_trainer.predict.models import Model, load
-from tfgpujob_trainer.predict.parts import Directory, Part, Results, split
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.predict.parts import LocalFolder, Part, Results, split
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.progress_endpoint import serve
 from tfgpujob_trainer.report.run_json import code_hash, describe_run
 
-_READ_AHEAD = 2
+_PREFETCH = 2
 """Batches of a part that are read while another is computed."""
 
 
-def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outcome:
+def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Compute this worker's parts that are not there yet; says how it ended."""
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
@@ -54,15 +54,15 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     devices = devices[:1] if env.traits.single_replica else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
-        serve(heart.scoreboard, env.progress_port, in_pod=env.in_pod, say=say)
+        serve(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
     stop = StopFlag()
     stop.listen()
-    heart.stoppable()
-    data = _indexed(settings, read(settings, module, "predict", module.data("predict"), heart), heart)
+    heartbeat.stoppable()
+    data = _indexed(settings, read(settings, module, "predict", module.data("predict"), heartbeat), heartbeat)
     models = load(settings, module, devices, data.take(np.arange(1))[0], say)
     store = object_store(settings.output.store, say)
     results = Results(
-        Directory(Path(settings.output.directory) / "predictions") if store is None else store.folder("predictions")
+        LocalFolder(Path(settings.output.directory) / "predictions") if store is None else store.folder("predictions")
     )
     results.claim(_identity(settings, module, data, models[0].digest))
     parts = split(data.rows, settings.predict.part_rows)
@@ -76,7 +76,7 @@ def predict(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> Outc
     )
     for note in data.notes:
         say(note)
-    work = _Work(settings, data, results, todo, all_parts=parts, heart=heart, stop=stop)
+    work = _Work(settings, data, results, todo, all_parts=parts, heartbeat=heartbeat, stop=stop)
     work.run(models)
     if stop.set and work.left:
         raise StoppedError(f"stopped by SIGTERM, {len(todo) - work.left} of {len(todo)} parts are written")
@@ -145,10 +145,16 @@ class _Work:
         parts: Sequence[Part],
         *,
         all_parts: Sequence[Part],
-        heart: Heartbeat,
+        heartbeat: Heartbeat,
         stop: StopFlag,
     ) -> None:
-        self._settings, self._data, self._results, self._heart, self._stop = settings, data, results, heart, stop
+        self._settings, self._data, self._results, self._heartbeat, self._stop = (
+            settings,
+            data,
+            results,
+            heartbeat,
+            stop,
+        )
         self._parts, self._all = iter(parts), all_parts
         self.left = len(parts)
         self._lock = threading.Lock()
@@ -177,13 +183,13 @@ class _Work:
         parts, rows = self._known
         found = {
             **self.figures.summary(),
-            "phase": heartbeat.PREDICTING,
+            "phase": phases.PREDICTING,
             "step": parts,
             "steps": len(self._all),
             "rows": rows,
             "examplesPerSecond": round((rows - self._there_before) / self.figures.seconds, 1),
         }
-        self._heart.scoreboard.update(**found)
+        self._heartbeat.run_status.update(**found)
         return found
 
     def _there(self) -> tuple[int, int]:
@@ -206,32 +212,32 @@ class _Work:
                 self.left -= 1
 
     def _compute(self, model: Model, part: Part) -> Iterator[dict[str, np.ndarray]]:
-        for x, count in self._ahead(part.batches(self._settings.global_batch_size)):
+        for x, count in self._prefetched(part.batches(self._settings.global_batch_size)):
             if self._stop.set:
                 return
             began = time.monotonic()
             yield model(x, count)
             self.figures.add(count, time.monotonic() - began)
-            self._heart.beat(heartbeat.PREDICTING)
+            self._heartbeat.beat(phases.PREDICTING)
 
-    def _ahead(self, batches: Sequence[np.ndarray]) -> Iterator[tuple[Any, int]]:
+    def _prefetched(self, batches: Sequence[np.ndarray]) -> Iterator[tuple[Any, int]]:
         """x of each batch and its number of rows; the next ones are read meanwhile."""
         reads: deque[Any] = deque()
         later = iter(batches)
         for batch in batches:
-            for more in itertools.islice(later, _READ_AHEAD + 1 - len(reads)):
+            for more in itertools.islice(later, _PREFETCH + 1 - len(reads)):
                 reads.append(self._readers.submit(self._data.take, more))
             rows: Rows = reads.popleft().result()
             yield rows[0], len(batch)
 
 
-def _indexed(settings: TrainerConfig, data: Source, heart: Heartbeat) -> Indexed:
+def _indexed(settings: TrainerConfig, data: Source, heartbeat: Heartbeat) -> Indexed:
     """`data`, read to its end first if its rows have no number by which they could be shared."""
     if isinstance(data, Indexed):
         return data
     assert isinstance(data, Stream)
     cache = MEMORY if settings.data.cache == "none" else settings.data.cache
-    return read_once(data, cache, lambda: heart.beat(heartbeat.CACHING))
+    return read_once(data, cache, lambda: heartbeat.beat(phases.CACHING))
 
 
 def _identity(settings: TrainerConfig, module: Entrypoint, data: Indexed, model: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""GET /progress, and nothing else, from a thread of its own: how a run goes, for whoever asks."""
+"""The HTTP endpoint GET /progress: the status of the run as JSON, from a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
 from tfgpujob_trainer import __version__
-from tfgpujob_trainer.report.run_status import Scoreboard
+from tfgpujob_trainer.report.run_status import RunStatus
 
 Say = Callable[[str], None]
 
@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 1.0
 
 
 class _Handler(BaseHTTPRequestHandler):
-    scoreboard: ClassVar[Scoreboard]
+    run_status: ClassVar[RunStatus]
     server_version, sys_version = f"tfgpu-train/{__version__}", ""
     timeout = _TIMEOUT_SECONDS
 
@@ -27,7 +27,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path != "/progress":
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        body = self.scoreboard.to_json()
+        body = self.run_status.to_json()
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -56,13 +56,13 @@ class _ServerV6(_Server):
         super().server_bind()
 
 
-def serve(scoreboard: Scoreboard, port: int, *, in_pod: bool, say: Say) -> int | None:
+def serve(run_status: RunStatus, port: int, *, in_pod: bool, say: Say) -> int | None:
     """Answer GET /progress on `port` from now on; the port, or None, said aloud, if it cannot be had.
 
     A pod is asked from outside, by the operator and by `kubectl port-forward`, so it listens on all of its own
     addresses; elsewhere only this machine may ask. 0 takes any free port.
     """
-    handler = type("Handler", (_Handler,), {"scoreboard": scoreboard})
+    handler = type("Handler", (_Handler,), {"run_status": run_status})
     try:
         if in_pod and socket.has_dualstack_ipv6():
             server: _Server = _ServerV6(("::", port), handler)

@@ -1,4 +1,4 @@
-"""Says what is run: the global batch for people, run.json for whoever must do it again."""
+"""run.json: what produced a checkpoint or predictions, complete enough to do it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run goes, as one small JSON object. Imports no TensorFlow."""
+"""The status of a run, as GET /progress answers it: one small JSON object. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 MAX_BYTES = 16 << 10
 
 
-class Scoreboard:
-    """The last known state of the run. Any thread may read it; None stands for what is not known yet."""
+class RunStatus:
+    """The last known status of the run. Any thread may read it; None stands for what is not known yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

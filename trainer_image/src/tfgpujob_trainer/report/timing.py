@@ -85,30 +85,30 @@ class Window:
 
 
 @dataclass(slots=True)
-class Workers:
-    """Seconds that each worker itself needs for a step, as they tell each other in the all-reduce."""
+class WorkerTimes:
+    """Seconds that each worker needs for a step without the all-reduce, in whose flags they are sent."""
 
     names: Sequence[str]
     own: float = 0.0
-    """This worker's, smoothed; it tells the others at its next step."""
-    _told: Sequence[float] = field(default=())
+    """This worker's, smoothed; it goes into the all-reduce of the next step."""
+    _reported: Sequence[float] = field(default=())
 
     @property
     def several(self) -> bool:
         """Whether there is anybody to wait for."""
         return len(self.names) > 1
 
-    def add(self, time: StepTime, told: Sequence[float], *, counts: bool) -> None:
-        """Take the time of a step, and what each replica's worker has told in it."""
+    def add(self, time: StepTime, reported: Sequence[float], *, counts: bool) -> None:
+        """Take the time of a step, and what each replica's worker has reported in its all-reduce."""
         if counts:
             self.own += (time.own - self.own) * (_SMOOTHING if self.own else 1.0)
-        self._told = told[:: max(1, len(told) // len(self.names))]
+        self._reported = reported[:: max(1, len(reported) // len(self.names))]
 
     def seconds(self) -> dict[str, float]:
         """Each worker's seconds, by name; empty as long as somebody's are not known."""
-        if not self._told or min(self._told) <= 0:
+        if not self._reported or min(self._reported) <= 0:
             return {}
-        known = sorted(zip(self.names, self._told, strict=True), key=lambda pair: -pair[1])[:_SHOWN]
+        known = sorted(zip(self.names, self._reported, strict=True), key=lambda pair: -pair[1])[:_SHOWN]
         return {name: _seconds(value) for name, value in sorted(known, key=lambda pair: self.names.index(pair[0]))}
 
     def slowest(self) -> str:

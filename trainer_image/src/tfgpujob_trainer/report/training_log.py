@@ -10,16 +10,16 @@ from typing import Any
 
 from tfgpujob_trainer.report.gpu_memory import gpu_memory
 from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.run_status import Scoreboard
+from tfgpujob_trainer.report.run_status import RunStatus
 from tfgpujob_trainer.report.tensorboard_scalars import Scalars
-from tfgpujob_trainer.report.timing import StepTime, Window, Workers
+from tfgpujob_trainer.report.timing import StepTime, Window, WorkerTimes
 
 SHARES = ("inputWait", "allReduce", "compute")
 
 
 @dataclass(kw_only=True)
-class Progress:
-    """Knows how far the run is to go, and prints how it goes.
+class TrainingLog:
+    """Prints the progress of a run, and measures where the time of its steps goes.
 
     `input_fix` is what to do when training waits for data, `workers` how fast each worker is.
     """
@@ -28,8 +28,8 @@ class Progress:
     epochs: int
     log_every_seconds: float
     input_fix: str
-    scoreboard: Scoreboard
-    workers: Workers
+    run_status: RunStatus
+    workers: WorkerTimes
     scalars: Scalars | None = None
     total: Window = field(default_factory=Window)
     _epoch: Window = field(default_factory=Window)
@@ -72,7 +72,7 @@ class Progress:
             "workerSeconds": self.workers.seconds(),
             "gpuMemoryMiB": gpu_memory(),
         }
-        self.scoreboard.update(**state)
+        self.run_status.update(**state)
         metrics = {name: _number(value) for name, value in values.items() if name != "loss"}
         print(json.dumps({"tfgpu": "progress", **state, "metrics": metrics}), flush=True)
         if self.scalars is not None:

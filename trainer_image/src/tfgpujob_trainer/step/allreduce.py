@@ -1,4 +1,4 @@
-"""The one all-reduce of a step: what all replicas tell each other, in one collective for each dtype."""
+"""The one all-reduce of a step: gradients, loss, metrics and flags of all replicas, a collective for each dtype."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from tfgpujob_trainer.step.float16_allreduce import sum_as_float16
+from tfgpujob_trainer.step.float16_allreduce import all_reduce_as_float16
 
 
 class AllReduce:
-    """Sums over all replicas, in their context, and knows who waits for whom; `half` sends gradients as float16."""
+    """All-reduces in the replica context, and knows whether this worker waits; `half`: gradients as float16."""
 
     def __init__(self, strategy: tf.distribute.Strategy, *, half: bool = False) -> None:
         self._strategy, self._replicas = strategy, strategy.num_replicas_in_sync
@@ -24,19 +24,19 @@ class AllReduce:
             self._reducing = ResourceVariable(0, trainable=False, dtype=tf.int32)
 
     def waits_for_peers(self) -> bool:
-        """Whether this worker has done its part and lacks the others'. Any thread may ask."""
+        """Whether this worker has entered the all-reduce and waits for the others. Any thread may ask."""
         return int(self._reducing) == len(self._strategy.extended.worker_devices)
 
     def gradients(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """As `__call__`, for a message with `gradients` in it."""
         if not self._half:
             return self(message)
-        return sum_as_float16(message, _context().replica_id_in_sync_group, self._replicas, self)
+        return all_reduce_as_float16(message, _context().replica_id_in_sync_group, self._replicas, self)
 
     def __call__(self, message: Any) -> tuple[Any, Any]:
         """Sum a structure of tensors over all replicas in one collective for each dtype.
 
-        Returns the sums, and the times at which this replica had its own numbers and everybody's.
+        Returns the sums, and the times at which this replica's tensors and the sums over all replicas were there.
         """
         if self._replicas == 1:
             return message, tf.zeros([2], tf.float64)

@@ -1,8 +1,8 @@
-"""Gradients on their way through the all-reduce as float16: half the bytes, for a bounded error.
+"""The float16 all-reduce of gradients: half the bytes, for a bounded error.
 
 float16 knows numbers from 6e-8 to 65504, and gradients span more. So each gradient is multiplied by a power of two
-first, which rounds nothing: the one that its largest element on any replica allows, which the replicas tell each other
-in a small all-reduce ahead. Then no sum of finite numbers can overflow, and what is not finite comes out as NaN.
+first, which rounds nothing: the one that its largest element on any replica allows, found by a small
+all-reduce ahead. Then no sum of finite numbers can overflow, and what is not finite comes out as NaN.
 
 Each of n replicas rounds once, and so does each of the sums: an element's error is at most n * 2**-11 of the sum of the
 replicas' magnitudes, and n**2 * 2**-37 of the gradient's largest element where that is more. float16 and not bfloat16:
@@ -29,7 +29,9 @@ Sum = Callable[[Any], tuple[Any, Any]]
 """Sums a structure of tensors over all replicas; the sums, and when they began and were there."""
 
 
-def sum_as_float16(message: dict[str, Any], replica: Any, replicas: int, sum_up: Sum) -> tuple[dict[str, Any], Any]:
+def all_reduce_as_float16(
+    message: dict[str, Any], replica: Any, replicas: int, sum_up: Sum
+) -> tuple[dict[str, Any], Any]:
     """`sum_up(message)`, with the dense gradients in it as float16 on the way. `replica` is this one's number."""
     flat = tf.nest.flatten(message["gradients"])
     wide = [i for i, gradient in enumerate(flat) if isinstance(gradient, tf.Tensor) and gradient.dtype in _WIDE]
@@ -46,7 +48,7 @@ def sum_as_float16(message: dict[str, Any], replica: Any, replicas: int, sum_up:
     flat = tf.nest.flatten(message["gradients"])
     sums = [tf.cast(g, scales[i].dtype) / scales[i] if i in scales else g for i, g in enumerate(flat)]
     gradients = tf.nest.pack_sequence_as(message["gradients"], sums)
-    # Whoever waits for another replica does so in the small one.
+    # A replica that waits for another one does so in the small all-reduce.
     return {**message, "gradients": gradients}, tf.stack([ahead[0], times[1]])
 
 

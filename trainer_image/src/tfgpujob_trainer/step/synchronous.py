@@ -22,7 +22,7 @@ from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
-from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
@@ -31,13 +31,13 @@ from tfgpujob_trainer.step.jit import Sums, compiling, jitted, jitted_notes
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step, or an evaluation batch, tells every worker alike.
+    """What a step, or an evaluation batch, gives every worker alike.
 
     `loss` is (numerator, normaliser) of each part of the loss, summed over the global batch; a plain sum has no
     normaliser. `not_finite` has one number for each replica: 1 where the loss was NaN or infinite. `applied` is False
     when the gradients overflowed and the step was skipped. `own_seconds` is what each replica's worker passed as its
-    own. `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until they had everybody's,
-    so the time for which it waited for slower workers is in it.
+    own. `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until the all-reduce was
+    done, so the time for which it waited for slower workers is in it.
     `metrics`, still on the device, is the state of the model's metrics since they were last reset, summed over all
     replicas.
     """
@@ -88,9 +88,9 @@ class Compiled:
         applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
         self._has_normaliser = [normaliser is not None for _, normaliser in groups]
         ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
-        told = [reduced - ready, applied, flags, *numbers_of(groups)]
+        numbers = [reduced - ready, applied, flags, *numbers_of(groups)]
         # One vector: the host waits for each number that it reads.
-        return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in told], axis=0), metrics
+        return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
 
 
 class SynchronousSteps:
@@ -104,7 +104,7 @@ class SynchronousSteps:
         self,
         strategy: tf.distribute.Strategy,
         model: keras.Model,
-        lifted: Lifted,
+        takeover: OptimizerTakeover,
         arrays: Any,
         *,
         rows: int | None = None,
@@ -112,7 +112,7 @@ class SynchronousSteps:
         half: bool = False,
         class_weights: Mapping[str, float] | None = None,
     ) -> None:
-        self._strategy, self._model, self._lifted = strategy, model, lifted
+        self._strategy, self._model, self._takeover = strategy, model, takeover
         self._weigh = weigher(class_weights or {})
         replicas = len(strategy.extended.worker_devices)
         self._all_reduce = AllReduce(strategy, half=half)
@@ -120,7 +120,7 @@ class SynchronousSteps:
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
         name = name_in_support(strategy)
-        self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, lifted.accumulate)]
+        self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
         if half:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
@@ -138,7 +138,7 @@ class SynchronousSteps:
         """One optimizer step on this worker's part of a global batch; `whole` unless the batch is a short one.
 
         `edges`, of shape (replicas, micro-batches + 1): where each replica's micro-batches begin and end in its rows.
-        `own_seconds` tells all workers how long this one needs for a step without the all-reduce.
+        `own_seconds` is how long this worker needs for a step without the all-reduce; every worker gets it.
         """
         function = self._train_jitted if whole and self._train_jitted is not None else self._train
         with compiling(function is self._train_jitted):
@@ -165,7 +165,7 @@ class SynchronousSteps:
     def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
         batch = batches[replica]
-        if self._lifted.accumulate == 1:
+        if self._takeover.accumulate == 1:
             groups, gradients = sums(batch)
         else:
             groups, gradients = accumulate(batch, edges[replica], sums, unrolled=self._unrolled)
@@ -197,31 +197,31 @@ class SynchronousSteps:
 
         A sum over rows overflows float16 sooner than a mean, so the rows are divided out in between.
         """
-        if self._lifted.loss_scale is None:
+        if self._takeover.loss_scale is None:
             return None, None
         rows = tf.maximum(tf.cast(tf.shape(tf.nest.flatten(batch[0])[0])[0], tf.float32), 1.0)
-        return self._lifted.loss_scale.value / rows, rows
+        return self._takeover.loss_scale.value / rows, rows
 
     def _apply(self, gradients: list[Any]) -> Any:
         """Apply the gradient of the global loss or, after an overflow, skip it; whether it was applied."""
-        if self._lifted.loss_scale is None:
+        if self._takeover.loss_scale is None:
             return self._apply_finite(gradients)
         return tf.distribute.get_replica_context().merge_call(self._apply_if_finite, args=(gradients,))
 
     def _apply_finite(self, gradients: list[Any]) -> Any:
         """Unscale, regularise, clip and apply."""
-        variables, scale = self._model.trainable_variables, self._lifted.loss_scale
+        variables, scale = self._model.trainable_variables, self._takeover.loss_scale
         total = gradients if scale is None else [divided(g, scale.value) for g in gradients]
         if self._loss.regularised:
             with tf.GradientTape() as tape:
                 regularisation = self._loss.regularisation()
             added = tape.gradient(regularisation, variables)
             total = [add(a, b) for a, b in zip(total, added, strict=True)]
-        if self._lifted.clip is not None:
-            total = self._lifted.clip(total)
-        self._lifted.optimizer.apply(total, variables)
-        if self._lifted.averages is not None:
-            self._lifted.averages.overwrite_if_due(variables)
+        if self._takeover.clip is not None:
+            total = self._takeover.clip(total)
+        self._takeover.optimizer.apply(total, variables)
+        if self._takeover.averages is not None:
+            self._takeover.averages.overwrite_if_due(variables)
         if scale is not None:
             scale.grow()
         return tf.constant(True)
@@ -234,8 +234,8 @@ class SynchronousSteps:
             return strategy.experimental_local_results(results)[0]
 
         def skip() -> Any:
-            assert self._lifted.loss_scale is not None
-            self._lifted.loss_scale.shrink()
+            assert self._takeover.loss_scale is not None
+            self._takeover.loss_scale.shrink()
             return tf.constant(False)
 
         finite = run(all_finite, gradients)
@@ -250,7 +250,7 @@ class SynchronousSteps:
         return tf.constant(True), message["flags"], message["groups"], message["metrics"], times
 
     def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
-        """What the replicas tell each other; `Compiled` reads the flags."""
+        """What is all-reduced beside the gradients; `Compiled` reads the flags."""
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
         context = tf.distribute.get_replica_context()
         dtype = groups[0][0].dtype

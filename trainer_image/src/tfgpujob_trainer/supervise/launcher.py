@@ -39,7 +39,7 @@ def run(processes: Sequence[Supervisor]) -> tuple[Outcome, Sequence[str]]:
     while launcher.running:
         launcher.running[0].wait(_POLL_SECONDS)
         launcher.look(time.monotonic())
-    process, outcome = launcher.ends[to_blame([o for _, o in launcher.ends], told_to_stop=launcher.told_to_stop)]
+    process, outcome = launcher.ends[root_cause([o for _, o in launcher.ends], told_to_stop=launcher.told_to_stop)]
     if len(processes) > 1 and outcome.code != ExitCode.DONE:
         outcome = dataclasses.replace(outcome, message=f"{process.name}: {outcome.message}")
     return outcome, process.last_lines
@@ -90,11 +90,13 @@ class _Launcher:
             process.signal(number)
 
 
-def to_blame(ends: Sequence[Outcome], *, told_to_stop: bool) -> int:
+def root_cause(ends: Sequence[Outcome], *, told_to_stop: bool) -> int:
     """Which of the ends, in the order in which they came, is the pod's: the first of the most specific ones.
 
-    A peer's failure echoes another's, and a stop that nobody outside asked for follows from a failure.
+    A peer's failure follows from another's, and so does a stop that nobody outside asked for.
     """
-    echoes = [ExitCode.STOPPED, ExitCode.PEER_FAILURE] if told_to_stop else [ExitCode.PEER_FAILURE, ExitCode.STOPPED]
-    ranks = {int(code): 1 + rank for rank, code in enumerate([*echoes, ExitCode.DONE])}
+    consequences = (
+        [ExitCode.STOPPED, ExitCode.PEER_FAILURE] if told_to_stop else [ExitCode.PEER_FAILURE, ExitCode.STOPPED]
+    )
+    ranks = {int(code): 1 + rank for rank, code in enumerate([*consequences, ExitCode.DONE])}
     return min(range(len(ends)), key=lambda i: (ranks.get(ends[i].code, 0), i))

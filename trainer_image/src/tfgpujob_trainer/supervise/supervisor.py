@@ -34,7 +34,7 @@ KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(64 << 20),
 }
 """For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
-_FAREWELL_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 _STACKS_SECONDS = 1.0
 
 
@@ -95,22 +95,22 @@ class Supervisor:
 
     def poll(self) -> Outcome | None:
         """How the process ended; None while it runs. Ends it where it has to be."""
-        verdict = None
+        forced = None
         if self._child.poll() is None:
-            verdict = self._verdict()
-            if verdict is None:
+            forced = self._forced_end()
+            if forced is None:
                 return None
             self.kill()
             self._child.wait()
         for reader in self._readers:
             reader.join(timeout=5)
-        return verdict or self._outcome or self._unexplained(self._child.returncode)
+        return forced or self._outcome or self._unexplained(self._child.returncode)
 
-    def _verdict(self) -> Outcome | None:
+    def _forced_end(self) -> Outcome | None:
         """Why a process that runs must be ended, if it must."""
         if self._signals and not self._stoppable:
             return Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began")
-        if self._ended and time.monotonic() - self._ended > _FAREWELL_SECONDS:
+        if self._ended and time.monotonic() - self._ended > _EXIT_SECONDS:
             self.kill()
         if self._outcome is None and (overdue := self._watchdog.overdue(time.monotonic())):
             self._show_stacks()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
-from tfgpujob_trainer.report.heartbeat import SERVING, STARTING, WAITING, grace_seconds
+from tfgpujob_trainer.report.phases import SERVING, STARTING, WAITING, grace_seconds
 
 
 class Watchdog:
-    """Knows the last sign of life and says when it is too old. Times are seconds of one monotonic clock."""
+    """Keeps the last heartbeat and says when it is overdue. Times are seconds of one monotonic clock."""
 
     def __init__(self, startup_seconds: float, step_seconds: float, now: float) -> None:
         self._startup, self._step_seconds = startup_seconds, step_seconds
         self._phase, self._step, self._since = STARTING, 0, now
 
     def beat(self, phase: str, step: int, now: float) -> None:
-        """Take a sign of life; start-up has one deadline for all of it."""
+        """Take a heartbeat; start-up has one deadline for all of it."""
         if phase != STARTING:
             self._since = now
         self._phase, self._step = phase, step

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import keras
 
 from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
+from tfgpujob_trainer.checkpoint.manager import CheckpointManager
 from tfgpujob_trainer.checkpoint.open_stores import open_stores
-from tfgpujob_trainer.checkpoint.resume import Resume
 from tfgpujob_trainer.checkpoint.store import variables_to_save
 from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
 from tfgpujob_trainer.cluster.peers import Peers
@@ -26,8 +26,8 @@ from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.profiler import Profiler
 from tfgpujob_trainer.report.run_json import code_hash, describe_run
 from tfgpujob_trainer.report.tensorboard_scalars import Scalars
-from tfgpujob_trainer.report.timing import Workers
-from tfgpujob_trainer.report.training_log import Progress
+from tfgpujob_trainer.report.timing import WorkerTimes
+from tfgpujob_trainer.report.training_log import TrainingLog
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, Steps
 from tfgpujob_trainer.train.callbacks import Callbacks, check
@@ -43,7 +43,7 @@ def assemble(
     built: Built[S],
     evaluate: Evaluate,
     *,
-    heart: Heartbeat,
+    heartbeat: Heartbeat,
     stop: StopFlag,
 ) -> Run[S]:
     """Everything that training needs, with the checkpoints opened."""
@@ -53,8 +53,8 @@ def assemble(
     total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
-    keep = partial(
-        Resume,
+    manager = partial(
+        CheckpointManager,
         variables=variables_to_save(built.model),
         identity={
             "globalBatchSize": settings.global_batch_size,
@@ -66,25 +66,25 @@ def assemble(
         run_json=run_json(settings, env, built),
         say=say,
     )
-    resume = keep(
+    checkpoints = manager(
         store,
         start=lambda peers: start_from(settings.initial_weights, built.model, peers),
-        published=lambda path, step: heart.scoreboard.update(lastCheckpoint=published(path, step)),
+        published=lambda path, step: heartbeat.run_status.update(lastCheckpoint=published(path, step)),
     )
-    progress = Progress(
+    log = TrainingLog(
         steps=total_steps,
         epochs=-(-total_steps // built.schedule.steps_per_epoch),
         log_every_seconds=settings.log_every_seconds,
         input_fix=input_fix(settings),
-        scoreboard=heart.scoreboard,
-        workers=Workers(env.worker_names),
+        run_status=heartbeat.run_status,
+        workers=WorkerTimes(env.worker_names),
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
     )
     if settings.best.monitor is not None and built.validation is None:
         fix = "let data('validation') return rows, or remove trainer.best"
         raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
     callbacks = check(built.module.callbacks())
-    params = {"epochs": progress.epochs, "steps": built.schedule.steps_per_epoch}
+    params = {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch}
     profiled = settings.profile.steps if settings.profile.worker == env.position else None
     return Run(
         config=settings,
@@ -92,12 +92,12 @@ def assemble(
         total_steps=total_steps,
         evaluate=evaluate,
         peers=peers,
-        resume=resume,
-        best=Best(settings.best, keep(best_store), peers),
+        checkpoints=checkpoints,
+        best=Best(settings.best, manager(best_store), peers),
         callbacks=Callbacks(callbacks if peers.is_chief else [], built.model, params),
-        heart=heart,
+        heartbeat=heartbeat,
         stop=stop,
-        progress=progress,
+        log=log,
         profiler=Profiler(profiled, output / "profile", say),
     )
 

@@ -17,7 +17,7 @@ from tfgpujob_trainer.data.schedule import describe_batch
 from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.model import recompute_and_placement
 from tfgpujob_trainer.model.build import build
-from tfgpujob_trainer.model.optimizer_takeover import lift
+from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
@@ -33,26 +33,26 @@ def build_model(
     module: Entrypoint,
     *,
     trainer: Trainer[S],
-    heart: Heartbeat,
+    heartbeat: Heartbeat,
 ) -> Built[S]:
     """Build model, data and steps; raises ConfigError for whatever does not fit together."""
-    data = read(settings, module, "train", module.data("train"), heart)
+    data = read(settings, module, "train", module.data("train"), heartbeat)
     name, head = name_in_support(strategy), data.head(2)
     policy = trainer.data_policy(data)
     devices = placement_devices(settings.placement, strategy)
-    with recompute_and_placement.creating(settings.placement, devices):
+    with recompute_and_placement.create_on_devices(settings.placement, devices):
         model = module.model()
-    lifted = lift(model, name, settings.accumulate)
+    takeover = take_over_optimizer(model, name, settings.accumulate)
     check_precision(settings, model)
     build(model, head, name)
-    schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, lifted.accumulate)
-    steps = trainer.build_steps(model, lifted, data, schedule)
-    arranged = recompute_and_placement.arrange(model, settings.recompute, settings.placement, devices, name)
+    schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, takeover.accumulate)
+    steps = trainer.build_steps(model, takeover, data, schedule)
+    arranged = recompute_and_placement.rewrite_layers(model, settings.recompute, settings.placement, devices, name)
     for line in (
         describe_batch(schedule, env),
         f"shard policy {policy}",
         *data.notes,
-        *lifted.notes,
+        *takeover.notes,
         *arranged,
         *steps.notes,
         *schedule.notes,
@@ -63,13 +63,15 @@ def build_model(
         strategy=strategy,
         module=module,
         model=model,
-        lifted=lifted,
+        takeover=takeover,
         steps=steps,
         schedule=schedule,
         first_replica=first_replica(strategy, env),
         data=data,
-        validation=other_split(settings, module, "validation", data, heart) if evaluates or env.is_evaluator else None,
-        test=other_split(settings, module, "test", data, heart),
+        validation=other_split(settings, module, "validation", data, heartbeat)
+        if evaluates or env.is_evaluator
+        else None,
+        test=other_split(settings, module, "test", data, heartbeat),
     )
 
 

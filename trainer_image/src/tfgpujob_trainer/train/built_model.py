@@ -11,14 +11,14 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
-from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 
 
 class Steps(Protocol):
     """The steps of one model, as whatever does not take them sees them."""
 
     notes: list[str]
-    """What a user should know about how they are computed."""
+    """Log lines: what a user should know about how they are computed."""
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""
@@ -34,7 +34,7 @@ class Built(Generic[S_co]):
     strategy: tf.distribute.Strategy
     module: Entrypoint
     model: keras.Model
-    lifted: Lifted
+    takeover: OptimizerTakeover
     steps: S_co
     schedule: Schedule
     first_replica: int

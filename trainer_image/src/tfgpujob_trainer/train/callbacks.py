@@ -1,4 +1,4 @@
-"""The user's `callbacks()`: Keras callbacks that look on, on the chief alone.
+"""The user's `callbacks()`: Keras callbacks that observe the training, on the chief alone.
 
 Their hooks run at the beginning and end of training, at each epoch's end, and at each progress line instead of
 each batch. What changes the training does not belong there: it would change on one worker only.

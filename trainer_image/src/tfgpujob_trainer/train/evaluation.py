@@ -13,7 +13,7 @@ from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 
@@ -27,7 +27,7 @@ class Evaluator:
     steps: SynchronousSteps
     schedule: Schedule
     first_replica: int
-    heart: Heartbeat
+    heartbeat: Heartbeat
 
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
@@ -40,7 +40,7 @@ class Evaluator:
             for _ in range(schedule.steps_per_epoch):
                 result = self.steps.evaluate(feed.next().replicas)
                 loss, states = add_loss(loss, result.loss), result.metrics
-                self.heart.beat(heartbeat.EVALUATING)
+                self.heartbeat.beat(phases.EVALUATING)
         finally:
             feed.close()
         values = metrics.results(self.model, states)

@@ -1,4 +1,4 @@
-"""The evaluator replica: evaluates each new checkpoint of a training run until that run is complete."""
+"""The evaluator replica: continuous evaluation of the newest checkpoint until the training run is complete."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import time
 from pathlib import Path
 
-from tfgpujob_trainer.checkpoint.completed import Mark
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.checkpoint.store import Owner, Saved, store_at, variables_to_save
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.training_log import describe
@@ -23,7 +23,7 @@ _POLL_SECONDS = 1.0
 
 
 def follow(
-    settings: TrainerConfig, built: Built[Steps], evaluate: Evaluate, *, heart: Heartbeat, stop: StopFlag
+    settings: TrainerConfig, built: Built[Steps], evaluate: Evaluate, *, heartbeat: Heartbeat, stop: StopFlag
 ) -> Outcome:
     """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run."""
     data = built.validation or built.test
@@ -38,8 +38,8 @@ def follow(
     while True:
         if remote is not None:
             store.directory.mkdir(parents=True, exist_ok=True)
-            remote.get("checkpoints/COMPLETED.json", Mark(output).path)
-        finished = Mark(output).summary_for(settings.to_json()) is not None
+            remote.get("checkpoints/COMPLETED.json", CompletionMark(output).path)
+        finished = CompletionMark(output).summary_for(settings.to_json()) is not None
         saved = store.latest(newer_than=seen)
         if saved is not None:
             seen = _load(built, saved)
@@ -50,7 +50,7 @@ def follow(
             return Outcome(code=ExitCode.DONE, cause="Completed", message=f"evaluated up to step {seen}")
         if stop.set:
             raise StoppedError(f"stopped by SIGTERM; step {seen} was evaluated last")
-        heart.beat(heartbeat.WAITING, seen)
+        heartbeat.beat(phases.WAITING, seen)
         time.sleep(_POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The end of a successful run: evaluation of the test split, the model, the mark, and the summary."""
+"""The end of a successful run: the test split evaluated, the model exported, the completion mark, the summary."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import keras
 
-from tfgpujob_trainer.checkpoint.completed import Mark
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.model.optimizer_takeover import Lifted, as_compiled
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover, as_compiled
 from tfgpujob_trainer.model.variables import weights_digest
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.training_log import describe
 from tfgpujob_trainer.train.built_model import Steps
@@ -22,37 +22,37 @@ from tfgpujob_trainer.train.run import Position, Run
 
 
 def finish(
-    run: Run[Steps], lifted: Lifted, position: Position, more: Mapping[str, Any] | None = None
+    run: Run[Steps], takeover: OptimizerTakeover, position: Position, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
     run.best.restore()
     # With use_ema the averages become the weights, as at the end of Keras' fit().
     with run.built.strategy.scope():
-        lifted.optimizer.finalize_variable_values(run.built.model.trainable_variables)
+        takeover.optimizer.finalize_variable_values(run.built.model.trainable_variables)
     splits = {"train": run.last_epoch}
     if run.built.test is not None:
         splits["test"] = run.evaluate(run.built.test)
-    run.heart.beat(heartbeat.EXPORTING, position.step)
+    run.heartbeat.beat(phases.EXPORTING, position.step)
     output = Path(run.config.output.directory)
     summary: dict[str, Any] = {
         "steps": position.step,
         "epochs": position.epoch,
         "examples": position.examples,
         **(more or {}),
-        "examplesPerSecond": run.progress.total.rate,
-        "stepSeconds": run.progress.total.step_seconds,
-        "inputWait": run.progress.total.input_wait,
-        "allReduce": run.progress.total.all_reduce,
+        "examplesPerSecond": run.log.total.rate,
+        "stepSeconds": run.log.total.step_seconds,
+        "inputWait": run.log.total.input_wait,
+        "allReduce": run.log.total.all_reduce,
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
-        **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.enough}),
+        **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.stops_early}),
         "weightsSha256": weights_digest(run.built.model),
         "model": str(output / "model.keras"),
     }
     if run.peers.is_chief:
-        export(run.built.model, lifted, output, saved_model=run.config.export.saved_model)
+        export(run.built.model, takeover, output, saved_model=run.config.export.saved_model)
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
-        Mark(output).write(run.config.to_json(), summary)
+        CompletionMark(output).write(run.config.to_json(), summary)
     remote = object_store(run.config.output.store, say)
     if remote is not None and run.peers.is_chief:
         for name in ("model.keras", "run.json", "saved_model", "checkpoints/COMPLETED.json"):
@@ -60,15 +60,15 @@ def finish(
         say(f"copied to {remote.url}")
     for line in summary_lines(summary):
         say(line)
-    if advice := run.progress.advice(run.progress.total):
+    if advice := run.log.advice(run.log.total):
         say(advice)
     return summary
 
 
-def export(model: keras.Model, lifted: Lifted, output: Path, *, saved_model: bool) -> None:
+def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, *, saved_model: bool) -> None:
     """Write model.keras, and saved_model/ if asked to, each replacing an older one in one go."""
     temporary = output / ".model.tmp.keras"
-    with as_compiled(lifted):
+    with as_compiled(takeover):
         model.save(temporary)
     temporary.replace(output / "model.keras")
     if saved_model:

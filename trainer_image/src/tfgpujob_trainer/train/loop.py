@@ -19,15 +19,15 @@ from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import add_loss
-from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.timing import StepTime
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.built_model import Built
 from tfgpujob_trainer.train.evaluation import Evaluator
-from tfgpujob_trainer.train.run import Position, Run, begin, conclude, next_epoch, restore, saved
+from tfgpujob_trainer.train.run import Position, Run, after_step, begin_training, next_epoch, restore, wait_for_save
 
 _MAX_SKIPPED = 50
 """Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
@@ -37,28 +37,30 @@ class SynchronousTrainer:
     """All replicas take each step together: one all-reduce an optimizer step."""
 
     def __init__(
-        self, settings: TrainerConfig, _env: Environment, strategy: tf.distribute.Strategy, heart: Heartbeat
+        self, settings: TrainerConfig, _env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
     ) -> None:
-        self._settings, self._strategy, self._heart = settings, strategy, heart
+        self._settings, self._strategy, self._heartbeat = settings, strategy, heartbeat
 
     def data_policy(self, data: Source) -> str:
         """What the source says."""
         return data.policy
 
-    def build_steps(self, model: keras.Model, lifted: Lifted, data: Source, schedule: Schedule) -> SynchronousSteps:
+    def build_steps(
+        self, model: keras.Model, takeover: OptimizerTakeover, data: Source, schedule: Schedule
+    ) -> SynchronousSteps:
         """Steps with the exact gradient of the global batch."""
         draw_per_replica(model)
         steps = SynchronousSteps(
             self._strategy,
             model,
-            lifted,
+            takeover,
             data.head(2),
             rows=schedule.rows_per_replica,
             jit=self._settings.jit == "replica",
             half=self._settings.all_reduce == "float16",
             class_weights=self._settings.class_weights,
         )
-        self._heart.scoreboard.waits_for_peers = steps.waits_for_peers
+        self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
         return steps
 
     def evaluator(self, built: Built[SynchronousSteps]) -> Evaluator:
@@ -69,7 +71,7 @@ class SynchronousTrainer:
             steps=built.steps,
             schedule=built.schedule,
             first_replica=built.first_replica,
-            heart=self._heart,
+            heartbeat=self._heartbeat,
         )
 
     def train(self, run: Run[SynchronousSteps]) -> tuple[Position, dict[str, Any]]:
@@ -93,18 +95,18 @@ def train(run: Run[SynchronousSteps]) -> Position:
         parallel_reads=run.config.data.parallel_reads,
     )
     try:
-        begin(run, position)
+        begin_training(run, position)
         if run.metric_states:
             steps.metric_states.restore(run.metric_states)
         while not run.done(position):
             position = _one_step(run, feed, position)
-        saved(run, position)
+        wait_for_save(run, position)
         run.callbacks("on_train_end")
     except BaseException:
         # A checkpoint of a step before the trouble is a good one, and may take as long as any save.
-        run.heart.beat(heartbeat.SAVING)
+        run.heartbeat.beat(phases.SAVING)
         with contextlib.suppress(Exception):
-            run.resume.wait()
+            run.checkpoints.wait()
         raise
     finally:
         feed.close()
@@ -116,7 +118,7 @@ def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Pos
     run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
-    steps, own_seconds = run.built.steps, run.progress.workers.own
+    steps, own_seconds = run.built.steps, run.log.workers.own
     result = steps.train(
         batch.replicas,
         stop=run.stop.set,
@@ -125,7 +127,7 @@ def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Pos
         whole=batch.rows == run.config.global_batch_size,
     )
     spent = StepTime(time.monotonic() - began, feed.waited - waited, result.all_reduce_seconds)
-    run.progress.add(batch.rows, spent, result.own_seconds)
+    run.log.add(batch.rows, spent, result.own_seconds)
     position = position.after(batch, run.built.schedule.steps_per_epoch)
     if result.applied:
         if any(result.not_finite):
@@ -134,9 +136,9 @@ def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Pos
         position = replace(position, loss=add_loss(position.loss, result.loss))
     else:
         _skipped(run, position.step)
-    run.heart.beat(heartbeat.TRAINING, position.step)
+    run.heartbeat.beat(phases.TRAINING, position.step)
     run.metric_states = result.metrics
-    evaluated = conclude(run, batch, position, stop=result.stop)
+    evaluated = after_step(run, batch, position, stop=result.stop)
     if position.index == 0:
         steps.metric_states.reset()
         return next_epoch(run, position)

@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from tfgpujob_trainer.checkpoint.resume import Resume
+from tfgpujob_trainer.checkpoint.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.config import TrainerConfig
@@ -17,11 +17,11 @@ from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums, mean_loss
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.profiler import Profiler
-from tfgpujob_trainer.report.training_log import Progress, describe
+from tfgpujob_trainer.report.training_log import TrainingLog, describe
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, S_co, Steps
 from tfgpujob_trainer.train.callbacks import Callbacks
@@ -54,35 +54,35 @@ class Position:
 
 @dataclass(kw_only=True)
 class Run(Generic[S_co]):
-    """Everything that training needs, assembled once."""
+    """One training run: model, data, checkpoints and reports, and what changes from step to step."""
 
     config: TrainerConfig
     built: Built[S_co]
     total_steps: int
     evaluate: Callable[[Source], dict[str, float]]
     peers: Peers
-    resume: Resume
+    checkpoints: CheckpointManager
     best: Best
     callbacks: Callbacks
-    heart: Heartbeat
+    heartbeat: Heartbeat
     stop: StopFlag
-    progress: Progress
+    log: TrainingLog
     profiler: Profiler
     metric_states: list[Any] = field(default_factory=list)
     last_epoch: dict[str, float] = field(default_factory=dict)
-    owes_evaluation: bool = False
+    evaluation_pending: bool = False
     skipped: int = 0
     skipped_in_all: int = 0
 
     def done(self, position: Position) -> bool:
         """Whether that was the last step: of all that were asked for, or because it gets no better."""
-        return position.step >= self.total_steps or self.best.enough
+        return position.step >= self.total_steps or self.best.stops_early
 
 
-def begin(run: Run[Steps], position: Position) -> None:
+def begin_training(run: Run[Steps], position: Position) -> None:
     """Tell the callbacks that training begins here, and make up for an evaluation that a stop left out."""
     run.callbacks("on_train_begin")
-    if run.owes_evaluation:
+    if run.evaluation_pending:
         found = {} if run.built.validation is None else _evaluate(run, position)
         if position.index == 0:
             _epoch_end(run, position.epoch - 1, found)
@@ -97,7 +97,7 @@ def next_epoch(run: Run[Steps], position: Position) -> Position:
     return replace(position, loss=())
 
 
-def conclude(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
+def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
     """Report, evaluate and save, whatever is due after a step; whether it evaluated.
 
     Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start, and what the
@@ -105,16 +105,16 @@ def conclude(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: b
     """
     epoch_ended = position.index == 0
     due = evaluation_due(run, position)
-    if epoch_ended or run.progress.due or run.done(position):
+    if epoch_ended or run.log.due or run.done(position):
         report(run, batch, position)
     found = _evaluate(run, position) if due and not stop else {}
     if epoch_ended:
-        run.progress.epoch_line(epoch=position.epoch, values=run.last_epoch)
+        run.log.epoch_line(epoch=position.epoch, values=run.last_epoch)
         if found or not due:
             _epoch_end(run, batch.epoch, found)
     if stop:
-        save(run, position, owes_evaluation=due)
-        saved(run, position)
+        save(run, position, evaluation_pending=due)
+        wait_for_save(run, position)
         raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
     if _save_due(run, position, epoch_ended=epoch_ended):
         save(run, position)
@@ -133,12 +133,12 @@ def evaluation_due(run: Run[Steps], position: Position) -> bool:
 
 
 def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
-    """Evaluate the `validation` split, and judge and keep what was found."""
+    """Evaluate the `validation` split, and compare it with the best."""
     assert run.built.validation is not None
     found = run.evaluate(run.built.validation)
-    run.progress.evaluated(position.step, found)
-    verdict = run.best.judge(found, position.step, _state(run, position))
-    say(f"validation after step {position.step}: {describe(found)}{verdict}")
+    run.log.evaluated(position.step, found)
+    comment = run.best.update(found, position.step, _state(run, position))
+    say(f"validation after step {position.step}: {describe(found)}{comment}")
     run.callbacks("on_test_end", found)
     return found
 
@@ -148,13 +148,13 @@ def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
     loss = mean_loss(position.loss) + run.built.steps.regularisation()
     values = {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
     run.last_epoch = values
-    run.progress.line(phase=heartbeat.TRAINING, step=position.step, epoch=batch.epoch + 1, values=values)
+    run.log.line(phase=phases.TRAINING, step=position.step, epoch=batch.epoch + 1, values=values)
     run.callbacks("on_train_batch_end", position.step, values)
 
 
 def restore(run: Run[Steps]) -> Position:
     """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
-    restored = run.resume.restore(run.peers)
+    restored = run.checkpoints.restore(run.peers)
     if restored is None:
         return Position()
     state, metric_states = restored
@@ -168,7 +168,7 @@ def restore(run: Run[Steps]) -> Position:
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
     position = _among_these_replicas(run, position)
     run.best.resumed(state, position.step)
-    run.owes_evaluation = state["owesEvaluation"]
+    run.evaluation_pending = state["owesEvaluation"]
     return position
 
 
@@ -184,7 +184,7 @@ def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
         run.metric_states = []
     if run.config.steps is None and run.config.epochs is not None:
         left = (run.config.epochs - position.epoch) * schedule.steps_per_epoch - position.index
-        run.total_steps = run.progress.steps = position.step + max(0, left)
+        run.total_steps = run.log.steps = position.step + max(0, left)
     return position
 
 
@@ -208,24 +208,24 @@ def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
         "loss": [] if position.index == 0 else position.loss,
         "lastEpoch": run.last_epoch,
         "best": run.best.to_json(),
-        "bestJudgedBy": run.best.judged_by,
+        "bestJudgedBy": run.best.criterion,
         "owesEvaluation": False,
     }
 
 
-def save(run: Run[Steps], position: Position, *, owes_evaluation: bool = False) -> None:
+def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
     """Copy everything and have it written while training goes on."""
-    run.heart.beat(heartbeat.SAVING, position.step)
+    run.heartbeat.beat(phases.SAVING, position.step)
     at_epoch_start = position.index == 0
-    state = {**_state(run, position), "owesEvaluation": owes_evaluation}
+    state = {**_state(run, position), "owesEvaluation": evaluation_pending}
     states = [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
-    run.resume.save(run.peers, position.step, state, states)
-    run.heart.beat(heartbeat.TRAINING, position.step)
+    run.checkpoints.save(run.peers, position.step, state, states)
+    run.heartbeat.beat(phases.TRAINING, position.step)
 
 
-def saved(run: Run[Steps], position: Position) -> None:
+def wait_for_save(run: Run[Steps], position: Position) -> None:
     """Wait, on every worker, until the last save is published."""
-    run.heart.beat(heartbeat.SAVING, position.step)
-    run.resume.wait()
+    run.heartbeat.beat(phases.SAVING, position.step)
+    run.checkpoints.wait()
     run.best.wait()
     run.peers.count(True)

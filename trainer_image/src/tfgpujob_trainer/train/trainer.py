@@ -9,7 +9,7 @@ import keras
 
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
-from tfgpujob_trainer.model.optimizer_takeover import Lifted
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.train.built_model import Built, Steps
 from tfgpujob_trainer.train.run import Position, Run
 
@@ -28,7 +28,7 @@ class Trainer(Protocol[S]):
     def data_policy(self, data: Source) -> str:
         """How the workers share the training rows; raises ConfigError for data that they cannot share."""
 
-    def build_steps(self, model: keras.Model, lifted: Lifted, data: Source, schedule: Schedule) -> S:
+    def build_steps(self, model: keras.Model, takeover: OptimizerTakeover, data: Source, schedule: Schedule) -> S:
         """The training and evaluation steps of the model; raises ConfigError for settings that they do not know."""
 
     def evaluator(self, built: Built[S]) -> Evaluate:

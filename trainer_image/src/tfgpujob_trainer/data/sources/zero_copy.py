@@ -1,4 +1,4 @@
-"""Arrays become tensors with no copy too many: a step's own threads lack what is spent on its batch.
+"""Zero-copy from NumPy to TensorFlow: aligned memory handed over by DLPack. CPU time spent on copies is the step's.
 
 `tf.constant` copies twice, once for safety and once because numpy's memory rarely begins where TensorFlow needs it.
 """
@@ -22,7 +22,7 @@ def tensor(array: np.ndarray) -> Any:
             return tf.constant(array)
     memory = _memory(array.shape, array.dtype)
     np.copyto(memory, array)
-    return _handed_over(memory)
+    return _from_dlpack(memory)
 
 
 def gathered(array: np.ndarray, rows: np.ndarray) -> Any:
@@ -32,7 +32,7 @@ def gathered(array: np.ndarray, rows: np.ndarray) -> Any:
         return tensor(array[rows])
     memory = _memory((len(rows), *array.shape[1:]), array.dtype)
     np.take(array, rows, axis=0, out=memory, mode="clip")  # the mode that checks would copy the result
-    return _handed_over(memory)
+    return _from_dlpack(memory)
 
 
 def _shareable(dtype: np.dtype) -> bool:
@@ -47,5 +47,5 @@ def _memory(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
-def _handed_over(memory: np.ndarray) -> Any:
+def _from_dlpack(memory: np.ndarray) -> Any:
     return tf.experimental.dlpack.from_dlpack(memory.__dlpack__())

@@ -14,7 +14,7 @@ from tests.trainer.cases import CASES, dense, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.step.float16_allreduce import sum_as_float16
+from tfgpujob_trainer.step.float16_allreduce import all_reduce_as_float16
 
 
 class Together:
@@ -45,7 +45,7 @@ def summed(gradients: list[list[np.ndarray]]) -> tuple[list[np.ndarray], list[in
 
     def replica(number: int) -> list[np.ndarray]:
         message = {"gradients": [tf.constant(g) for g in gradients[number]], "loss": tf.constant(0.1)}
-        total, _ = sum_as_float16(message, number, len(gradients), together.of(number))
+        total, _ = all_reduce_as_float16(message, number, len(gradients), together.of(number))
         assert abs(float(total["loss"]) - 0.1 * len(gradients)) < 1e-6
         return [g.numpy() for g in total["gradients"]]
 

@@ -45,10 +45,10 @@ def test_a_resized_run_trains_all_epochs_and_no_more(tmp_path, before, step, aft
     seen: list[int] = []
     callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: seen.append(epoch))
     run = trained(tmp_path, devices=after, epochs=4, callbacks=lambda: [callback])
-    saved = run.resume._store.latest()
+    saved = run.checkpoints._store.latest()
     assert saved is not None
     assert saved.state["position"] == {"epoch": 4, "index": 0, "step": steps, "examples": examples}
-    assert (seen, run.progress.steps) == (ended, steps)
+    assert (seen, run.log.steps) == (ended, steps)
 
 
 class Listener(keras.callbacks.Callback):

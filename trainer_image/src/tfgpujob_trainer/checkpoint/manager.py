@@ -1,4 +1,4 @@
-"""Saves the whole state of a run and brings it back: on every worker the chief's, bit for bit."""
+"""Saves the whole state of a run and restores it: the chief reads and broadcasts, so all workers agree bit for bit."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Say = Callable[[str], None]
 _NEW_OUTPUT = "use a new output.directory, or restore the old value"
 
 
-class Resume:
-    """Connects the variables of a run with the checkpoints of a Store.
+class CheckpointManager:
+    """Saves and restores the variables of a run in a Store, as tf.train.CheckpointManager does those of a Checkpoint.
 
     `identity` holds what must not change between two starts, by the names that an error message shows;
     `config` what may, and is then said. `start` prepares a run that has no checkpoint yet.
@@ -85,7 +85,7 @@ class Resume:
         """
         saved = self._store.latest() if peers.is_chief else None
         arrays = {} if saved is None else saved.arrays()
-        header = json.loads(peers.from_chief(_header(saved, arrays)))
+        header = json.loads(peers.broadcast_from_chief(_header(saved, arrays)))
         if header is None:
             self._start(peers)
             return None
@@ -93,7 +93,7 @@ class Resume:
         self._check(state, header["arrays"])
         metrics: list[np.ndarray] = []
         for name, (dtype, shape) in header["arrays"].items():
-            data = peers.from_chief(arrays[name].tobytes() if name in arrays else b"")
+            data = peers.broadcast_from_chief(arrays[name].tobytes() if name in arrays else b"")
             value = np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
             if name.startswith("metrics/"):
                 metrics.append(value)
