@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields
+from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, spec, strategies
 from tfgpujob_trainer.report.run_status import RunStatus
 
 
@@ -30,11 +30,11 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
             checks.check(settings, env)
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
-    return {"config": settings.to_json(), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
+    return {"config": config.to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
 
 
 def facts() -> dict[str, Any]:
-    """The trainer's fields with their defaults, and its exit codes."""
+    """The trainer's fields with their defaults, its strategies, and its exit codes."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -44,12 +44,13 @@ def facts() -> dict[str, Any]:
             "code": {"volume": {"claimName": "x"}},
         }
     )
-    mapped = config.ConfigMapCode(name="x")
+    mapped = spec.ConfigMapCode(name="x")
     return {
-        "defaults": smallest.to_json(),
-        "ofTraining": config.OF_TRAINING,
-        "volume": fullest.to_json()["code"]["volume"],
+        "defaults": config.to_json(smallest),
+        "ofTraining": spec.OF_TRAINING,
+        "volume": config.to_json(fullest)["code"]["volume"],
         "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
+        "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 

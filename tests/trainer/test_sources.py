@@ -16,8 +16,8 @@ from tests.trainer import kinds
 from tests.trainer.harness import DEADLINE_SECONDS, free_ports
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.contract.config import Data
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import Data
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, Stream, source

@@ -21,6 +21,7 @@ from typing import Any
 
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
 
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     return result
 
 
-def _measure(options: argparse.Namespace, settings: config.TrainerConfig, count: int, folder: Path) -> Measured | None:
+def _measure(options: argparse.Namespace, settings: TrainerConfig, count: int, folder: Path) -> Measured | None:
     """One run; None, said aloud, if it failed."""
     overrides = [*options.set, f"output.directory={folder / 'output'}", "logEverySeconds=1"]
     if settings.mode == "train":
@@ -120,7 +121,7 @@ def training_rate(log: str) -> float:
     return statistics.median(rates[len(rates) // 2 :])
 
 
-def _pod(settings: config.TrainerConfig, count: int) -> dict[str, str]:
+def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
     """The environment of a pod with one GPU and so many processes on it."""
     pod = {"TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": str(count), "TFGPU_GPU_MEMORY_GROWTH": "true"}
     if settings.mode == "predict":

@@ -38,7 +38,7 @@ def train(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         outcome = error.outcome()
     else:
-        summary = CompletionMark(Path(settings.output.directory)).summary_for(settings.to_json())
+        summary = CompletionMark(Path(settings.output.directory)).summary_for(config.to_json(settings))
         if summary is not None and not env.is_evaluator:
             outcome = Outcome(
                 code=ExitCode.DONE,

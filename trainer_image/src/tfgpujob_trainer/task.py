@@ -20,9 +20,9 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
 from tfgpujob_trainer.contract import config, entrypoint, environment
 from tfgpujob_trainer.contract.command_line import parser
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, classify, users_traceback
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve

@@ -9,9 +9,9 @@ from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.checkpoint.store import Owner, Store, store_at
 from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.report.log import say
 
 

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source, source
 from tfgpujob_trainer.report import phases

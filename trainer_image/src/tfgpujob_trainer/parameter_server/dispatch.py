@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import PeerLostError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 
 BatchIndex = tuple[int, int, int]
 """Split, epoch, and index in the epoch of a batch."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.contract.config import evaluation_due
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import NotFiniteError, PeerLostError
 from tfgpujob_trainer.contract.text import counted
@@ -114,7 +115,7 @@ class Chief:
         run, every = self._run, self._run.config.checkpoint.every_steps
         for step, index in enumerate(range(position.index, run.built.schedule.steps_per_epoch), position.step + 1):
             yield TRAIN, position.epoch, index
-            due = (every and step % every == 0) or run.config.evaluate.due(step=step, epoch=None)
+            due = (every and step % every == 0) or evaluation_due(run.config.evaluate, step=step, epoch=None)
             if step == run.total_steps or due or run.stop.set:
                 return
 

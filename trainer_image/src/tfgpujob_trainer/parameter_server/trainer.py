@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.batch import batch_spec

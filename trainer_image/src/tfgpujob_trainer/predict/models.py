@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
 from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.model.variables import weights_digest
 
 Say = Callable[[str], None]

@@ -23,10 +23,10 @@ from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.cluster.devices import prepare_devices
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import entrypoint
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.base import Indexed, Rows

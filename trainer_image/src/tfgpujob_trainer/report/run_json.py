@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer import __version__
-from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.spec import TrainerConfig
 
 
 def describe_run(
@@ -23,7 +24,7 @@ def describe_run(
 ) -> dict[str, Any]:
     """run.json: what produced a checkpoint or predictions, complete enough to do it again."""
     return {
-        "config": settings.to_json(),
+        "config": to_json(settings),
         "codeSha256": code_hash(module),
         "job": env.job,
         "namespace": env.namespace,

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, termination_log
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.report import heartbeat
 from tfgpujob_trainer.supervise.watchdog import Watchdog
 

@@ -17,9 +17,9 @@ from tfgpujob_trainer.checkpoint.store import variables_to_save
 from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.splits import agree_on_data
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say

@@ -15,7 +15,7 @@ import numpy as np
 
 from tfgpujob_trainer.checkpoint.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract import spec
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import did_you_mean
 from tfgpujob_trainer.report.log import say
@@ -40,7 +40,7 @@ def updated(best: BestEvaluation, value: float, step: int, *, minimise: bool, mi
 class Best:
     """Compares evaluations as `settings` says, and saves the best state with `checkpoints`, apart from the newest."""
 
-    def __init__(self, settings: config.Best, checkpoints: CheckpointManager, peers: Peers) -> None:
+    def __init__(self, settings: spec.Best, checkpoints: CheckpointManager, peers: Peers) -> None:
         self._settings, self._checkpoints, self._peers = settings, checkpoints, peers
         self.found = BestEvaluation()
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import placement_devices
 from tfgpujob_trainer.cluster.strategy import first_replica, name_in_support
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import describe_batch
 from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.model import recompute_and_placement

@@ -10,8 +10,9 @@ from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.checkpoint.store import Owner, Saved, store_at, variables_to_save
 from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
@@ -39,7 +40,7 @@ def follow(
         if remote is not None:
             store.directory.mkdir(parents=True, exist_ok=True)
             remote.get("checkpoints/COMPLETED.json", CompletionMark(output).path)
-        finished = CompletionMark(output).summary_for(settings.to_json()) is not None
+        finished = CompletionMark(output).summary_for(to_json(settings)) is not None
         saved = store.latest(newer_than=seen)
         if saved is not None:
             seen = _load(built, saved)

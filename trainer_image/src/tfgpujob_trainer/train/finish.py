@@ -11,6 +11,7 @@ import keras
 
 from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.checkpoint.object_store import object_store
+from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover, as_compiled
 from tfgpujob_trainer.model.variables import weights_digest
@@ -52,7 +53,7 @@ def finish(
         export(run.built.model, takeover, output, saved_model=run.config.export.saved_model)
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
-        CompletionMark(output).write(run.config.to_json(), summary)
+        CompletionMark(output).write(to_json(run.config), summary)
     remote = object_store(run.config.output.store, say)
     if remote is not None and run.peers.is_chief:
         for name in ("model.keras", "run.json", "saved_model", "checkpoints/COMPLETED.json"):

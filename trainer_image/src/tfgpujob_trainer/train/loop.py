@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.contract.config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import NotFiniteError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source

@@ -11,8 +11,9 @@ import numpy as np
 from tfgpujob_trainer.checkpoint.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.contract.config import TrainerConfig
+from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import StoppedError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
@@ -129,7 +130,8 @@ def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, float]) -> None:
 def evaluation_due(run: Run[Steps], position: Position) -> bool:
     """Whether the `validation` split is evaluated here."""
     epoch = position.epoch if position.index == 0 else None
-    return run.built.validation is not None and run.config.evaluate.due(step=position.step, epoch=epoch)
+    due = config.evaluation_due(run.config.evaluate, step=position.step, epoch=epoch)
+    return due and run.built.validation is not None
 
 
 def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
@@ -190,7 +192,7 @@ def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
 
 def _save_due(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool:
     settings = run.config.checkpoint
-    epochs = settings.epochs_between()
+    epochs = config.epochs_between_saves(settings)
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
     by_epoch = epoch_ended and epochs is not None and position.epoch % epochs == 0
     return by_step or by_epoch or run.done(position)
