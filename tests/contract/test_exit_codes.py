@@ -1,4 +1,4 @@
-"""The trainer's exit codes (tfgpujob_trainer/exits.py), as the operator's core judges them."""
+"""The trainer's exit codes (tfgpujob_trainer/contract/exits.py), as the operator's core judges them."""
 
 from __future__ import annotations
 

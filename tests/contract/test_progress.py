@@ -1,4 +1,4 @@
-"""GET /progress, from the trainer's scoreboard into the operator's status."""
+"""GET /progress, from the trainer's run_status into the operator's status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOR_PEOPLE = {"allReduce", "compute"}
 
 
 def test_the_operator_understands_what_the_trainer_says() -> None:
-    said = trainer("scoreboard", KNOWN)
+    said = trainer("run_status", KNOWN)
     for told in (said["first"], said["known"]):
         assert parse(json.dumps(told).encode()) is not None
         assert set(told) - FOR_PEOPLE == {field.alias for field in Report.model_fields.values()}
@@ -40,4 +40,4 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:
-    assert json.loads(json.dumps(trainer("scoreboard", {"loss": float("nan")})["known"]))["loss"] is None
+    assert json.loads(json.dumps(trainer("run_status", {"loss": float("nan")})["known"]))["loss"] is None

@@ -1,7 +1,7 @@
 """The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
 
 `python trainer_side.py pod` reads {"config": text of the file, "env": {…}} and prints what the trainer makes of them,
-or {"error": …, "code": …}; `scoreboard` reads what is known of a run and prints what GET /progress says; `facts` prints
+or {"error": …, "code": …}; `run_status` reads what is known of a run and prints what GET /progress says; `facts` prints
 the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import asked, config, environment, exits, fields, limits
-from tfgpujob_trainer.scoreboard import Scoreboard
+from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, spec, strategies
+from tfgpujob_trainer.report.run_status import RunStatus
 
 
 def pod(given: dict[str, Any]) -> dict[str, Any]:
@@ -27,14 +27,14 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
         try:
             settings = config.load(file)
             env = environment.read(given["env"])
-            asked.check(settings, env)
+            checks.check(settings, env)
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
-    return {"config": settings.to_json(), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
+    return {"config": config.to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
 
 
 def facts() -> dict[str, Any]:
-    """The trainer's fields with their defaults, its exit codes, and the words of limits."""
+    """The trainer's fields with their defaults, its strategies, its exit codes, and the words of limits."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -44,20 +44,21 @@ def facts() -> dict[str, Any]:
             "code": {"volume": {"claimName": "x"}},
         }
     )
-    mapped = config.ConfigMapCode(name="x")
+    mapped = spec.ConfigMapCode(name="x")
     return {
-        "defaults": smallest.to_json(),
-        "ofTraining": config.OF_TRAINING,
-        "volume": fullest.to_json()["code"]["volume"],
-        "configMap": [fields.camel(field.name) for field in dataclasses.fields(mapped)],
+        "defaults": config.to_json(smallest),
+        "ofTraining": spec.OF_TRAINING,
+        "volume": config.to_json(fullest)["code"]["volume"],
+        "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
+        "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "limits": limits.TEXTS,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 
 
-def scoreboard(known: dict[str, Any]) -> dict[str, Any]:
+def run_status(known: dict[str, Any]) -> dict[str, Any]:
     """What GET /progress says at first, and of a run of which this is known."""
-    board = Scoreboard()
+    board = RunStatus()
     first = json.loads(board.to_json())
     board.update(**known)
     board.waits_for_peers = lambda: True
@@ -65,6 +66,6 @@ def scoreboard(known: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    questions = {"pod": pod, "scoreboard": scoreboard}
+    questions = {"pod": pod, "run_status": run_status}
     answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer, default=str))

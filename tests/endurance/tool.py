@@ -29,8 +29,8 @@ from tests.harness.live import LiveCluster, live_cluster
 from tests.harness.scenario import job
 from tests.integration.eventually import eventually
 
-from tfgpujob.cli.exits import Exit
 from tfgpujob.client.viewer import PORT
+from tfgpujob.exits import Exit
 
 JOB: Final = "lasting"
 LINES_PER_SECOND: Final = 200

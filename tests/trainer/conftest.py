@@ -13,8 +13,8 @@ import tensorflow as tf
 from moto.server import ThreadedMotoServer
 from tests.trainer.reference import use_float
 
-from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
-from tfgpujob_trainer.objectstore import ObjectStore
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -13,11 +13,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer import config, environment, task
-from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loop import Run, StopFlag, train
-from tfgpujob_trainer.values import local_value
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config, environment
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.train.assemble import assemble
+from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.loop import SynchronousTrainer
+from tfgpujob_trainer.train.run import Run
 
 WORKERS = 0
 """In place of a number of devices: the workers of TF_CONFIG, of which this process is one."""
@@ -45,7 +49,7 @@ def train_here(
     validation: Any = None,
     callbacks: Any = None,
     **how: Any,
-) -> Run:
+) -> Run[Any]:
     """Train a model made by a function to the end, as train_module does; the run with its trained model."""
     return train_module(entrypoint(make_model, data, validation, callbacks), **how)
 
@@ -60,7 +64,7 @@ def train_module(
     output: Path | None = None,
     store: str | None = None,
     **more: Any,
-) -> Run:
+) -> Run[Any]:
     """Train a user's module to the end; `more` are other fields of spec.trainer."""
     settings = config.parse(
         {
@@ -79,9 +83,10 @@ def train_module(
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
-        built = task.build_model(settings, env, strategy, module, Heartbeat(None))
-        run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=StopFlag())
-    train(run)
+        trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
+        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=Heartbeat(None))
+        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=Heartbeat(None), stop=StopFlag())
+    trainer.train(run)
     return run
 
 
@@ -94,6 +99,6 @@ def strategy_over(devices: int) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(names) if devices > 1 else tf.distribute.OneDeviceStrategy(names[0])
 
 
-def weights_of(run: Run) -> list[np.ndarray]:
+def weights_of(run: Run[Any]) -> list[np.ndarray]:
     """The trained weights."""
     return [local_value(v) for v in run.built.model.weights]

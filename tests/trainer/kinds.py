@@ -101,7 +101,7 @@ def train_on_all(folder: str) -> dict[str, Any]:
     """What each epoch and each evaluation has seen of each kind, as this worker's log says it."""
     from tests.trainer.inprocess import WORKERS, train_module  # noqa: PLC0415 (a user's module needs none of this)
 
-    from tfgpujob_trainer.entrypoint import Entrypoint  # noqa: PLC0415
+    from tfgpujob_trainer.contract.entrypoint import Entrypoint  # noqa: PLC0415
 
     found = {}
     for kind, settings in SETTINGS.items():

@@ -38,8 +38,8 @@ from tests.trainer.harness import free_ports
 from tests.trainer.inprocess import WORKERS, train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly, use_float
 
-from tfgpujob_trainer.data import Schedule
-from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 
 EPOCHS, BATCH, SEED = 15, 16, 1
 STEPS_PER_EPOCH = 7

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer import user_module
 
-from tfgpujob_trainer.data import Schedule
+from tfgpujob_trainer.data.schedule import Schedule
 
 
 def use_float(name: str) -> None:

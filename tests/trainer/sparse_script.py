@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer.harness import free_ports
 
-from tfgpujob_trainer.lift import lift
-from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.batch import batch_spec
+from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.step import batch_spec, build
 
 ROWS = 1000
 
@@ -39,9 +40,9 @@ def main():
         hidden = keras.layers.Flatten()(keras.layers.Embedding(ROWS, 4)(inputs))
         model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
         model.compile(keras.optimizers.SGD(0.1, global_clipnorm=1.0), "sparse_categorical_crossentropy")
-        lifted = lift(model, "ParameterServer")
+        takeover = take_over_optimizer(model, "ParameterServer")
         build(model, head, "ParameterServer")
-        steps = ServerSteps(strategy, model, lifted, batch_spec(head), "")
+        steps = ServerSteps(strategy, model, takeover, batch_spec(head), "")
     graph = steps.train.get_concrete_function().graph
     nodes = graph.as_graph_def().node
     whole = [

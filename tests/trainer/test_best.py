@@ -7,12 +7,12 @@ import pytest
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.best import Found, judge
-from tfgpujob_trainer.checkpoint import newest
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.progress import say
+from tfgpujob_trainer.checkpoint.store import newest
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.train.best import BestEvaluation, updated
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.run import Position
 
 DATA, VALIDATION = (rows(6), labels()), (rows(6, seed=8), labels()[::-1])
 """Labels that nothing follows from: the more is learnt, the worse is the validation."""
@@ -39,18 +39,18 @@ def evaluations(printed):
 @pytest.mark.parametrize(
     ("found", "value", "minimise", "min_delta", "expected"),
     [
-        (Found(), 2.0, True, 0.0, Found(value=2.0, step=9)),
-        (Found(value=2.0, step=3, waited=1), 1.9, True, 0.0, Found(value=1.9, step=9)),
-        (Found(value=2.0, step=3, waited=1), 1.9, True, 0.2, Found(value=2.0, step=3, waited=2)),
-        (Found(value=2.0, step=3), 2.0, True, 0.0, Found(value=2.0, step=3, waited=1)),
-        (Found(value=2.0, step=3), 2.1, False, 0.0, Found(value=2.1, step=9)),
-        (Found(value=2.0, step=3), 1.9, False, 0.0, Found(value=2.0, step=3, waited=1)),
-        (Found(), float("nan"), True, 0.0, Found(waited=1)),
-        (Found(value=2.0, step=3), float("inf"), False, 0.0, Found(value=2.0, step=3, waited=1)),
+        (BestEvaluation(), 2.0, True, 0.0, BestEvaluation(value=2.0, step=9)),
+        (BestEvaluation(value=2.0, step=3, waited=1), 1.9, True, 0.0, BestEvaluation(value=1.9, step=9)),
+        (BestEvaluation(value=2.0, step=3, waited=1), 1.9, True, 0.2, BestEvaluation(value=2.0, step=3, waited=2)),
+        (BestEvaluation(value=2.0, step=3), 2.0, True, 0.0, BestEvaluation(value=2.0, step=3, waited=1)),
+        (BestEvaluation(value=2.0, step=3), 2.1, False, 0.0, BestEvaluation(value=2.1, step=9)),
+        (BestEvaluation(value=2.0, step=3), 1.9, False, 0.0, BestEvaluation(value=2.0, step=3, waited=1)),
+        (BestEvaluation(), float("nan"), True, 0.0, BestEvaluation(waited=1)),
+        (BestEvaluation(value=2.0, step=3), float("inf"), False, 0.0, BestEvaluation(value=2.0, step=3, waited=1)),
     ],
 )
 def test_judgement(found, value, minimise, min_delta, expected):
-    assert judge(found, value, 9, minimise=minimise, min_delta=min_delta) == expected
+    assert updated(found, value, 9, minimise=minimise, min_delta=min_delta) == expected
 
 
 def test_training_stops_early_and_ends_with_the_best_weights(tmp_path, capsys):
@@ -60,7 +60,7 @@ def test_training_stops_early_and_ends_with_the_best_weights(tmp_path, capsys):
     assert list(seen) == list(range(3, best + 10, 3))
     assert best + 9 < 63
     last = weights_of(run)
-    summary = finish(run, run.built.lifted, Position(step=best + 9))
+    summary = finish(run, run.built.takeover, Position(step=best + 9))
     assert (summary["best"]["step"], summary["stoppedEarly"]) == (best, True)
     assert run.evaluate(run.built.validation)["loss"] == pytest.approx(summary["best"]["value"], abs=1e-6)
     assert any((a != b).any() for a, b in zip(weights_of(run), last, strict=True))
@@ -92,7 +92,7 @@ def test_a_stop_at_an_evaluation_owes_it(tmp_path, capsys):
     capsys.readouterr()
     saved = newest(tmp_path, say)
     assert saved is not None
-    run.resume._store.save(5, saved.arrays(), {**saved.state, "owesEvaluation": True}, "{}")
+    run.checkpoints._store.save(5, saved.arrays(), {**saved.state, "owesEvaluation": True}, "{}")
     trained(tmp_path, epochs=None, steps=6)
     assert list(evaluations(capsys.readouterr().out)) == [5, 6]
 

@@ -14,7 +14,7 @@ import yaml
 from tests.machine import PATIENCE
 from tests.trainer.harness import free_ports, launcher
 
-from tfgpujob_trainer import entrypoint
+from tfgpujob_trainer.contract import entrypoint
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = {"convnet": {"rows": 512}, "transformer": {"rows": 1024, "blocks": 1}}

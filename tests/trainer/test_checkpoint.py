@@ -12,10 +12,10 @@ from tests.machine import PATIENCE
 from tests.small_disk import fill, small_disk
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
-from tfgpujob_trainer.checkpoint import COMMIT, Owner, Store
-from tfgpujob_trainer.exits import ConfigError, FencedError
-from tfgpujob_trainer.peers import Peers
-from tfgpujob_trainer.resume import Resume
+from tfgpujob_trainer.checkpoint.manager import CheckpointManager
+from tfgpujob_trainer.checkpoint.store import COMMIT, Owner, Store
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError, FencedError
 
 ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3), "model/0001/seed": np.array([1, 2], np.uint32)}
 
@@ -151,7 +151,7 @@ def slow(tmp_path, said, variable):
     store = SlowStore(tmp_path, owner(), keep=2, say=said.append)
     store.take_ownership()
     published: list[int] = []
-    resume = Resume(
+    resume = CheckpointManager(
         store,
         {"model/0000/v": variable},
         identity={},

@@ -10,8 +10,8 @@ import sys
 import pytest
 from tests.trainer.harness import TELL_IMPORTS, imported
 
-from tfgpujob_trainer import config
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.exits import ConfigError
 
 GOOD = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20}
 
@@ -21,17 +21,17 @@ def test_defaults():
     assert settings.seed == 0
     assert settings.remainder == "carry"
     assert settings.output.directory == "/output"
-    assert settings.checkpoint.epochs_between() == 1
+    assert config.epochs_between_saves(settings.checkpoint) == 1
     assert settings.log_every_seconds == 10
 
 
 def test_a_config_survives_its_own_json():
     settings = config.parse({**GOOD, "params": {"units": 3}, "checkpoint": {"everySteps": 5, "keep": 1}})
-    assert config.parse(settings.to_json()) == settings
+    assert config.parse(config.to_json(settings)) == settings
 
 
 def test_saving_by_steps_alone_does_not_save_by_epochs():
-    assert config.parse({**GOOD, "checkpoint": {"everySteps": 5}}).checkpoint.epochs_between() is None
+    assert config.epochs_between_saves(config.parse({**GOOD, "checkpoint": {"everySteps": 5}}).checkpoint) is None
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.machine import PATIENCE
 from tests.trainer.harness import until
 
-from tfgpujob_trainer import host
-from tfgpujob_trainer.data import Feed, Schedule
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.sources import Indexed, share, source
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Indexed, share, source, zero_copy
 
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 64), st.integers(1, 9), st.integers(0, 3)).filter(
     lambda s: s[0] >= s[2] and s[1] >= s[2]
@@ -114,7 +114,7 @@ class Slow(Indexed):
         assert self.may[number].wait(PATIENCE)
         if number == self.fails_at:
             raise SystemExit(f"no row {number}")
-        return (host.tensor(indices),)
+        return (zero_copy.tensor(indices),)
 
 
 def slow_feed(rows, reads, **fields):
@@ -173,7 +173,7 @@ def test_arrays_of_every_kind_become_tensors_that_are_copies(dtype):
     numbers = np.array([4, 0, 4])
     for array in (whole, np.asfortranarray(whole), whole[::-1], whole[:, ::2], whole[:, :0]):
         expected, rows = array.copy(), array[numbers].copy()
-        tensor, gathered = host.tensor(array), host.gathered(array, numbers)
+        tensor, gathered = zero_copy.tensor(array), zero_copy.gathered(array, numbers)
         kept = array.copy()
         array[...] = 0
         assert (tensor.numpy() == expected).all()
@@ -183,7 +183,7 @@ def test_arrays_of_every_kind_become_tensors_that_are_copies(dtype):
 
 
 def test_text_becomes_a_tensor_too():
-    assert host.gathered(np.array(["a", "bc"]), np.array([1])).numpy().tolist() == [b"bc"]
+    assert zero_copy.gathered(np.array(["a", "bc"]), np.array([1])).numpy().tolist() == [b"bc"]
 
 
 @given(SIZES)

@@ -7,8 +7,8 @@ import textwrap
 import keras
 import pytest
 
-from tfgpujob_trainer import entrypoint
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.contract import entrypoint
+from tfgpujob_trainer.contract.exits import ConfigError
 
 GOOD = """
 def model(units=64, lr=1e-3):

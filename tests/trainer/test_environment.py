@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tfgpujob_trainer import environment
-from tfgpujob_trainer.exits import ConfigError
+from tfgpujob_trainer.contract import environment
+from tfgpujob_trainer.contract.exits import ConfigError
 
 
 def tf_config(cluster, role, index):

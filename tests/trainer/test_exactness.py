@@ -29,13 +29,13 @@ from tests.trainer.cases import (
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly
 
-from tfgpujob_trainer.checkpoint import variables_to_save
-from tfgpujob_trainer.data import Schedule
-from tfgpujob_trainer.environment import PARAMETER_SERVER
-from tfgpujob_trainer.exits import ConfigError, NotFiniteError
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.support import SUPPORT
+from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
+from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
+from tfgpujob_trainer.contract.support import SUPPORT
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.run import Position
 
 MICRO: dict[str, Any] = {"accumulate": MICRO_BATCHES}
 
@@ -45,7 +45,7 @@ def test_every_technique_that_is_called_exact_is_proved():
         return {
             technique
             for technique, row in SUPPORT.items()
-            if {verdict.kind for strategy, verdict in row.items() if strategy != PARAMETER_SERVER} == {kind}
+            if {support.kind for strategy, support in row.items() if strategy != PARAMETER_SERVER} == {kind}
         }
 
     assert everywhere("exact") == set(CASES) | JUDGED_OTHERWISE
@@ -122,11 +122,11 @@ def test_an_overflow_on_one_replica_skips_the_step_on_all(tmp_path):
         precision="mixed_float16",
     )
     assert run.skipped_in_all == 2
-    assert run.built.lifted.loss_scale is not None
+    assert run.built.takeover.loss_scale is not None
     scales = run.built.model.optimizer.dynamic_scale.value.values
     assert [float(s.numpy()) for s in scales] == [2.0**13] * 2
     assert all(np.isfinite(w).all() for w in weights_of(run))
-    assert int(run.built.lifted.optimizer.iterations.value.values[0]) == 0
+    assert int(run.built.takeover.optimizer.iterations.value.values[0]) == 0
 
 
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
@@ -215,8 +215,8 @@ def test_averaged_weights_are_the_model_in_the_end(tmp_path):
     run = train_here(
         lambda: dense(adamw(use_ema=True)), (rows(6), labels()), devices=2, epochs=1, batch=16, seed=1, output=tmp_path
     )
-    averages = [a.value.values[0].numpy() for a in run.built.lifted.optimizer._model_variables_moving_average]
-    finish(run, run.built.lifted, Position(epoch=1, step=7))
+    averages = [a.value.values[0].numpy() for a in run.built.takeover.optimizer._model_variables_moving_average]
+    finish(run, run.built.takeover, Position(epoch=1, step=7))
     exported = keras.saving.load_model(tmp_path / "model.keras").get_weights()
     assert all((a == b).all() for a, b in zip(averages, exported, strict=True))
 

@@ -7,8 +7,9 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfgpujob_trainer import entrypoint, exits, main
-from tfgpujob_trainer.exits import (
+from tfgpujob_trainer import main
+from tfgpujob_trainer.contract import entrypoint
+from tfgpujob_trainer.contract.exits import (
     ConfigError,
     FencedError,
     Outcome,
@@ -18,6 +19,7 @@ from tfgpujob_trainer.exits import (
     users_traceback,
     without_idle_threads,
 )
+from tfgpujob_trainer.step import synchronous
 
 
 def error(cls, message="x"):
@@ -53,7 +55,7 @@ GRAPH = f"""Graph execution error:
 Detected at node loss defined at (most recent call last):
   File "<frozen runpy>", line 198, in _run_module_as_main
 
-  File "{exits.__file__}", line 3, in step
+  File "{synchronous.__file__}", line 3, in step
 
   File "/code/train.py", line 7, in call
 
@@ -112,7 +114,7 @@ def test_a_traceback_begins_with_the_users_frames(tmp_path):
     )
     shown = seen_by_the_trainer(lambda: entrypoint.load("wrong.py", {}, tmp_path))
     assert shown.startswith(f'  File "{tmp_path}/wrong.py", line 1\n')
-    assert exits.__file__ not in users_traceback(error(tf.errors.InvalidArgumentError, GRAPH))
+    assert synchronous.__file__ not in users_traceback(error(tf.errors.InvalidArgumentError, GRAPH))
 
 
 def seen_by_the_trainer(function):

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from tfgpujob_trainer import gpus, strategy
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.gpus import Gpu
+from tfgpujob_trainer.cluster import gpus
+from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.gpus import Gpu
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
 
 TWO = (Gpu("H100", 81559), Gpu("H100", 81559))
 
@@ -119,7 +120,7 @@ def pretended(monkeypatch):
 
 def prepare(env):
     said: list[str] = []
-    return strategy.prepare(env, seed=1, deterministic=False, say=said.append), said
+    return prepare_devices(env, seed=1, deterministic=False, say=said.append), said
 
 
 def test_tensorflow_is_told_which_gpus_and_how_much_of_them(pretended):

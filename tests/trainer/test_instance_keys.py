@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute import collective_util, cross_device_utils
 
-from tfgpujob_trainer.instance_keys import InstanceKeys, ReusingLauncher
+from tfgpujob_trainer.cluster.instance_keys import InstanceKeys, ReusingLauncher
 
 
 def test_a_signature_takes_its_keys_in_turn_and_shares_none():

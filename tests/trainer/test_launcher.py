@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tfgpujob_trainer import launcher
-from tfgpujob_trainer.exits import Outcome
+from tfgpujob_trainer.contract.exits import Outcome
+from tfgpujob_trainer.supervise import launcher
 
 
 def outcome(code):
@@ -29,7 +29,7 @@ def outcome(code):
     ],
 )
 def test_whose_end_is_the_pods(codes, told, blamed):
-    assert launcher.to_blame([outcome(code) for code in codes], told_to_stop=told) == blamed
+    assert launcher.root_cause([outcome(code) for code in codes], told_to_stop=told) == blamed
 
 
 class Process:

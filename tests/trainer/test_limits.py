@@ -19,10 +19,10 @@ import pytest
 import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, until
 
-from tfgpujob_trainer import limits, usage
-from tfgpujob_trainer.exits import classify, limit_reached
-from tfgpujob_trainer.limits import Limit, recognise, recognise_lines
-from tfgpujob_trainer.usage import Bound, Usage
+from tfgpujob_trainer.contract import limits, usage
+from tfgpujob_trainer.contract.exits import classify, limit_reached
+from tfgpujob_trainer.contract.limits import Limit, recognise, recognise_lines
+from tfgpujob_trainer.contract.usage import Bound, Usage
 
 ANOTHER_USER = 54_321
 NO_ROOM = "unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)), "sh", "-c"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.objectstore import ObjectStore
-from tfgpujob_trainer.parts import COMMIT, Directory, Part, Results, split
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.predict.parts import COMMIT, LocalFolder, Part, Results, split
 
 PARTS = split(25, 10)
 
@@ -23,7 +23,7 @@ PARTS = split(25, 10)
 def place(request, tmp_path) -> Any:
     """A function that opens the same folder, as a process would."""
     if request.param == "directory":
-        return lambda: Directory(tmp_path / "predictions")
+        return lambda: LocalFolder(tmp_path / "predictions")
     base = request.getfixturevalue("s3") if request.param == "s3" else "memory://runs"
     url = f"{base}/{uuid.uuid4().hex}"
     return lambda: ObjectStore(url, print).folder("predictions")
@@ -75,7 +75,7 @@ def test_whoever_computes_something_else_stays_out(place):
 
 
 def test_what_was_half_written_is_no_part_and_is_removed(tmp_path):
-    results = claimed(lambda: Directory(tmp_path))
+    results = claimed(lambda: LocalFolder(tmp_path))
     left = tmp_path / f".{PARTS[0].name}.0123"
     left.write_bytes(b"half")
     assert results.missing(PARTS) == PARTS
@@ -89,12 +89,12 @@ def test_a_volume_without_links_is_named_with_what_to_do(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "hardlink_to", refuses)
     with pytest.raises(ConfigError, match="this kind of volume has no links"):
-        claimed(lambda: Directory(tmp_path))
+        claimed(lambda: LocalFolder(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_writer_that_dies_before_the_last_byte_is_on_disk_leaves_no_part(tmp_path, monkeypatch):
-    results = claimed(lambda: Directory(tmp_path))
+    results = claimed(lambda: LocalFolder(tmp_path))
 
     def dies(_: int) -> None:
         raise SystemExit

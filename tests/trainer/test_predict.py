@@ -13,10 +13,10 @@ import pytest
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
 
-from tfgpujob_trainer.loop import StopFlag
-from tfgpujob_trainer.objectstore import ObjectStore
-from tfgpujob_trainer.parts import Directory, Results, split
-from tfgpujob_trainer.predict import _Work
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.predict.parts import LocalFolder, Results, split
+from tfgpujob_trainer.predict.predict import _Work
 
 ROWS = 203
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_predicted_is_refused(undisturbed, trained, launch):
 
 def test_a_folder_that_cannot_be_listed_for_a_while_ends_no_work(tmp_path, monkeypatch):
     """Only the progress needs the list: a store that is busy must not cost a restart."""
-    results, told = Results(Directory(tmp_path)), []
+    results, told = Results(LocalFolder(tmp_path)), []
 
     def away(_: Any) -> Any:
         raise OSError("slow down")
@@ -216,10 +216,10 @@ def test_a_folder_that_cannot_be_listed_for_a_while_ends_no_work(tmp_path, monke
     settings: Any = SimpleNamespace(data=SimpleNamespace(parallel_reads=1), log_every_seconds=0.01, global_batch_size=4)
     data: Any = SimpleNamespace(rows=8, take=lambda numbers: (numbers,))
     board = SimpleNamespace(update=lambda **found: told.append(found["step"]))
-    heart: Any = SimpleNamespace(beat=lambda *_: None, scoreboard=board)
+    heartbeat: Any = SimpleNamespace(beat=lambda *_: None, run_status=board)
     models: Any = [model]
     parts = split(8, 4)
-    work = _Work(settings, data, results, parts, all_parts=parts, heart=heart, stop=StopFlag())
+    work = _Work(settings, data, results, parts, all_parts=parts, heartbeat=heartbeat, stop=StopFlag())
     work.run(models)
     assert told[-1] == 0, "the last that was known"
     monkeypatch.undo()

@@ -21,16 +21,16 @@ from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.inprocess import entrypoint, train_module
 
-from tfgpujob_trainer import endpoint
-from tfgpujob_trainer.environment import read
-from tfgpujob_trainer.finish import finish
-from tfgpujob_trainer.gpu_memory import gpu_memory
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loop import Position
-from tfgpujob_trainer.profiler import Profiler
-from tfgpujob_trainer.progress import Progress
-from tfgpujob_trainer.scoreboard import Scoreboard
-from tfgpujob_trainer.timing import Durations, StepTime, Workers
+from tfgpujob_trainer.contract.environment import read
+from tfgpujob_trainer.report import progress_endpoint
+from tfgpujob_trainer.report.gpu_memory import gpu_memory
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.profiler import Profiler
+from tfgpujob_trainer.report.run_status import RunStatus
+from tfgpujob_trainer.report.timing import Durations, StepTime, WorkerTimes
+from tfgpujob_trainer.report.training_log import TrainingLog
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.run import Position
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_every_phase_of_a_run_has_a_heartbeat(monkeypatch, tmp_path):
         evaluate={"everyEpochs": 1},
         checkpoint={"everyEpochs": 1},
     )
-    finish(run, run.built.lifted, Position(epoch=2, step=4))
+    finish(run, run.built.takeover, Position(epoch=2, step=4))
     phases = [phase for phase, _ in itertools.groupby(beats)]
     epoch = ["training", "evaluating", "saving"]
     assert phases == ["caching", "starting", "caching", "starting", *epoch, *epoch, "training", "saving", "exporting"]
@@ -152,20 +152,20 @@ def test_a_profile_of_steps_that_do_not_come_is_said(tmp_path):
 
 
 def test_json_has_no_numbers_that_json_does_not_know():
-    board = Scoreboard()
+    board = RunStatus()
     board.update(loss=float("nan"), step=3)
     assert json.loads(board.to_json(), parse_constant=pytest.fail)["loss"] is None
 
 
 def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
     said: list[str] = []
-    port = endpoint.serve(Scoreboard(), 0, in_pod=True, say=said.append)
+    port = progress_endpoint.serve(RunStatus(), 0, in_pod=True, say=said.append)
     assert port is not None
     assert ask(port)["phase"] == "starting"
     for path in ("/", "/progress/", "/../progress", "/etc/passwd"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE)
-    assert endpoint.serve(Scoreboard(), port, in_pod=True, say=said.append) is None
+    assert progress_endpoint.serve(RunStatus(), port, in_pod=True, say=said.append) is None
     fix = "set TFGPU_PROGRESS_PORT to a free one, or to 0"
     assert said == [f"no /progress: port {port}: Address already in use; {fix}"]
     with socket.create_connection(("127.0.0.1", port)):  # says nothing, and keeps others waiting for a second only
@@ -182,13 +182,13 @@ def test_the_port_is_opened_in_pods_and_where_it_is_asked_for(env, port):
 
 
 def progress_of(*workers):
-    return Progress(
+    return TrainingLog(
         steps=10,
         epochs=2,
         log_every_seconds=1,
         input_fix="do this",
-        scoreboard=Scoreboard(),
-        workers=Workers(workers),
+        run_status=RunStatus(),
+        workers=WorkerTimes(workers),
     )
 
 

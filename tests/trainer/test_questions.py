@@ -14,10 +14,12 @@ import yaml
 from tests.pages import FENCE
 from tests.trainer.harness import launcher
 
-from tfgpujob_trainer import config, entrypoint, environment, lift, splits
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.sources.arrays import arrays
-from tfgpujob_trainer.sources.read import source
+from tfgpujob_trainer.contract import config, entrypoint, environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data import splits
+from tfgpujob_trainer.data.sources.arrays import arrays
+from tfgpujob_trainer.data.sources.read import source
+from tfgpujob_trainer.model import optimizer_takeover
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "questions.md").read_text()
@@ -52,10 +54,14 @@ def too_small():
 
 
 MISTAKES: dict[str, Callable[[], object]] = {
-    "accumulation said twice": lambda: lift.lift(model(gradient_accumulation_steps=4), "Mirrored", 8),
-    "an unreduced loss": lambda: lift.lift(model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None),
-    "gradients applied every step *and* on accumulation, in a train_step of its own": lambda: lift.lift(
-        own_step(), "Mirrored", None
+    "accumulation said twice": lambda: optimizer_takeover.take_over_optimizer(
+        model(gradient_accumulation_steps=4), "Mirrored", 8
+    ),
+    "an unreduced loss": lambda: optimizer_takeover.take_over_optimizer(
+        model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None
+    ),
+    "gradients applied every step *and* on accumulation, in a train_step of its own": lambda: (
+        optimizer_takeover.take_over_optimizer(own_step(), "Mirrored", None)
     ),
     "no TF_CONFIG": lambda: environment.read({"TFGPU_STRATEGY": "MultiWorkerMirrored"}),
     "one worker of two in TF_CONFIG": lambda: environment.read(tf_config(["10.0.0.1:2222"], index=1)),

@@ -17,10 +17,11 @@ from tests.trainer import kinds
 from tests.trainer.harness import free_ports
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.config import Data
-from tfgpujob_trainer.data import Feed, Schedule
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.sources import Indexed, Stream, source
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import Data
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Indexed, Stream, source
 
 ROWS = 23
 FILES = (7, 1, 10, 5)

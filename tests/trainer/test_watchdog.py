@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpujob_trainer.watchdog import Watchdog
+from tfgpujob_trainer.supervise.watchdog import Watchdog
 
 
 def test_start_up_has_one_deadline_for_all_of_it():

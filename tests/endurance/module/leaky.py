@@ -13,7 +13,7 @@ import tensorflow as tf
 from small import callbacks as innocent  # type: ignore[import-not-found]
 from small import data, model  # noqa: F401 (what the trainer looks for)
 
-from tfgpujob_trainer import checkpoint, completed
+from tfgpujob_trainer.checkpoint import completed, store
 
 kept: list[Any] = []
 
@@ -35,12 +35,12 @@ class Leaks(keras.callbacks.Callback):
 
 def committing(path, text, replace=completed.replace_file):
     """A descriptor for each checkpoint."""
-    if path.name == checkpoint.COMMIT:
+    if path.name == store.COMMIT:
         kept.append(path.parent.joinpath("run.json").open())
     replace(path, text)
 
 
-checkpoint.replace_file = committing  # type: ignore[attr-defined]
+store.replace_file = committing  # type: ignore[attr-defined]
 # A sleeping thread for each collective, until its timeout: how the trainer itself once leaked.
 tf.distribute.experimental.CommunicationOptions = partial(
     tf.distribute.experimental.CommunicationOptions, timeout_seconds=300

@@ -17,8 +17,8 @@ from typing import Any
 import tensorflow as tf
 from tests.trainer.bench import trials
 
-from tfgpujob_trainer.loss import stop_keras_scaling_by_replicas
-from tfgpujob_trainer.strategy import leave_threads_for_reading
+from tfgpujob_trainer.cluster.devices import leave_threads_for_reading
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 
 _READS = 8
 

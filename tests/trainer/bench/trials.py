@@ -13,9 +13,15 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer.inprocess import entrypoint
 
-from tfgpujob_trainer import config, environment, loop, task
-from tfgpujob_trainer.data import Feed
-from tfgpujob_trainer.heartbeat import Heartbeat
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config, environment
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.train import loop
+from tfgpujob_trainer.train.assemble import assemble
+from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.loop import SynchronousTrainer
+from tfgpujob_trainer.train.run import Position
 
 Trial = Callable[[int], float]
 """Does that many steps; seconds."""
@@ -105,11 +111,12 @@ def trainers(
     name = "Mirrored" if strategy.num_replicas_in_sync > 1 else "OneDevice"
     env = environment.read(os.environ) if workers else environment.Environment(strategy=name)
     with strategy.scope():
-        built = task.build_model(settings, env, strategy, entrypoint(make, rows), Heartbeat(None))
-        run = task.assemble(settings, env, built, heart=Heartbeat(None), stop=loop.StopFlag())
+        trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
+        built = build_model(settings, env, strategy, entrypoint(make, rows), trainer=trainer, heartbeat=Heartbeat(None))
+        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=Heartbeat(None), stop=StopFlag())
     reads = settings.data.parallel_reads
     feed = Feed(built.data, built.schedule, built.first_replica, built.local_replicas, (0, 0), parallel_reads=reads)
-    position = loop.Position()
+    position = Position()
 
     def steps(count: int) -> float:
         nonlocal position

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer import config
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.words import counted
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
+from tfgpujob_trainer.contract.text import counted
 
 _WORTH = 1.1
 """How many times faster it must be for several processes to be worth their memory."""
@@ -84,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     return result
 
 
-def _measure(options: argparse.Namespace, settings: config.TrainerConfig, count: int, folder: Path) -> Measured | None:
+def _measure(options: argparse.Namespace, settings: TrainerConfig, count: int, folder: Path) -> Measured | None:
     """One run; None, said aloud, if it failed."""
     overrides = [*options.set, f"output.directory={folder / 'output'}", "logEverySeconds=1"]
     if settings.mode == "train":
@@ -119,17 +121,17 @@ def training_rate(log: str) -> float:
     return statistics.median(rates[len(rates) // 2 :])
 
 
-def _pod(settings: config.TrainerConfig, count: int) -> dict[str, str]:
+def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
     """The environment of a pod with one GPU and so many processes on it."""
     pod = {"TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": str(count), "TFGPU_GPU_MEMORY_GROWTH": "true"}
     if settings.mode == "predict":
-        return {**pod, "TFGPU_STRATEGY": "Custom", "TFGPU_REPLICAS": "1"}
+        return {**pod, "TFGPU_STRATEGY": CUSTOM, "TFGPU_REPLICAS": "1"}
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
         one.close()
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-    return {**pod, "TFGPU_STRATEGY": "MultiWorkerMirrored", "TF_CONFIG": json.dumps(cluster)}
+    return {**pod, "TFGPU_STRATEGY": MULTI_WORKER_MIRRORED, "TF_CONFIG": json.dumps(cluster)}
 
 
 def _memory_until_the_end(run: subprocess.Popen[bytes]) -> Iterator[int]:

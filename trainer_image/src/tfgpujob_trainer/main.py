@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfgpujob_trainer import asked, config, entrypoint, environment
-from tfgpujob_trainer.completed import Mark
-from tfgpujob_trainer.exits import ConfigError, ExitCode, Outcome, classify
-from tfgpujob_trainer.launcher import run, shared_gpu
-from tfgpujob_trainer.rollcall import call_the_roll
-from tfgpujob_trainer.supervisor import Supervisor, write_termination_log
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
+from tfgpujob_trainer.contract import checks, config, entrypoint, environment
+from tfgpujob_trainer.contract.command_line import parser
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.supervise.launcher import run, shared_gpu
+from tfgpujob_trainer.supervise.supervisor import Supervisor, write_termination_log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,12 +33,12 @@ def train(arguments: Sequence[str]) -> int:
         settings = config.load(options.config, options.set)
         environments = environment.processes(os.environ)
         env = environment.read(environments[0])
-        asked.check(settings, env)
+        checks.check(settings, env)
         entrypoint.locate(settings.entrypoint, env.code_directory)
     except ConfigError as error:
         outcome = error.outcome()
     else:
-        summary = Mark(Path(settings.output.directory)).summary_for(settings.to_json())
+        summary = CompletionMark(Path(settings.output.directory)).summary_for(config.to_json(settings))
         if summary is not None and not env.is_evaluator:
             outcome = Outcome(
                 code=ExitCode.DONE,
@@ -50,7 +51,7 @@ def train(arguments: Sequence[str]) -> int:
         if env.processes_per_gpu > 1:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
         try:
-            call_the_roll(env, say)
+            wait_for_workers(env, say)
             outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
         except (OSError, RuntimeError) as error:
             # This process may be refused a thread or a process, too.
@@ -58,21 +59,6 @@ def train(arguments: Sequence[str]) -> int:
             if outcome.cause != "LimitReached":
                 raise
     return _end(outcome, last_lines)
-
-
-def say(message: str) -> None:
-    """One line for people."""
-    print(f"tfgpu-train: {message}", flush=True)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line, shared with the training process."""
-    result = argparse.ArgumentParser(prog="tfgpu-train", description=__doc__)
-    result.add_argument("--config", type=Path, required=True, metavar="FILE", help="spec.trainer as JSON")
-    result.add_argument(
-        "--set", action="append", default=[], metavar="A.B=C", help="override one field, such as params.units=32"
-    )
-    return result
 
 
 def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """The CustomResourceDefinition, made from the models.
 
-`python -m tfgpujob.api.crd --write` in the repository's root writes crds/ and docs/reference/api.md.
+`python -m tfgpujob.api.crd --write` in the repository's root writes crds/, docs/reference/api.md, and the trainer's
+dataclasses of spec.trainer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.status import JobStatus
 from tfgpujob.api.structural import Schema, structural
 from tfgpujob.api.template import PodTemplate
+from tfgpujob.api.trainer_dataclasses import dataclasses
 from tfgpujob.names import Role
 
 ABOUT = "A distributed TensorFlow training job on GPUs: pods, their addresses, TF_CONFIG, restarts and clean-up."
@@ -157,6 +159,7 @@ def files() -> dict[str, str]:
         # A Helm chart can't reach outside its own folder.
         **{f"charts/tfgpujob/files/{name}": text for name, text in crds.items()},
         "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
+        "trainer_image/src/tfgpujob_trainer/contract/spec.py": dataclasses(),
     }
 
 

@@ -1,4 +1,4 @@
-"""spec.trainer: what the bundled trainer runs. The trainer has its own copy of these names; a test compares them."""
+"""spec.trainer: what the bundled trainer runs. `make crds` writes its dataclasses from these models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands batches to whichever worker is free, and takes their results back in order."""
+"""Schedules batches on the workers with a ClusterCoordinator, and fetches their results in order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import PeerLostError
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import PeerLostError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 
-Place = tuple[int, int, int]
-"""Split, epoch and index of a batch."""
+BatchIndex = tuple[int, int, int]
+"""Split, epoch, and index in the epoch of a batch."""
 
 _PER_WORKER = 4
-"""Batches under way for each worker: enough that none is idle while another is slow. It bounds how old the weights
+"""Batches scheduled for each worker: enough that none is idle while another is slow. It bounds how stale the weights
 of a gradient may be, and how much is computed for nothing when the chief is lost."""
 
-_CHANCES = 3
+_ATTEMPTS = 3
 """So many workers in a row may be lost with the result of one batch."""
 
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 """What TensorFlow raises when it can't reach somebody any more."""
 
 
@@ -50,44 +50,46 @@ class Dispatcher:
         """The workers of this cluster."""
         return cls(strategy, workers=len(env.workers), deadline=settings.watchdog.step_seconds)
 
-    def run(self, function: Callable[..., Any], places: Iterable[Place]) -> Iterator[tuple[Place, np.ndarray]]:
-        """`function` of every place, each result once, in the order of the places.
+    def run(
+        self, function: Callable[..., Any], batches: Iterable[BatchIndex]
+    ) -> Iterator[tuple[BatchIndex, np.ndarray]]:
+        """`function` of every batch, each result once, in the order of the batches.
 
         When this is exhausted, nothing is under way. Raises PeerLostError if the oldest result does not come in time
         (the very first has no deadline here: start-up has its own).
         """
-        waiting: deque[tuple[Place, Future[np.ndarray]]] = deque()
-        for place in places:
-            waiting.append((place, self._schedule(function, place)))
+        waiting: deque[tuple[BatchIndex, Future[np.ndarray]]] = deque()
+        for batch in batches:
+            waiting.append((batch, self._schedule(function, batch)))
             if len(waiting) == self._in_flight:
                 yield self._oldest(function, waiting)
         while waiting:
             yield self._oldest(function, waiting)
 
-    def _schedule(self, function: Callable[..., Any], place: Place) -> Future[np.ndarray]:
-        remote = self._coordinator.schedule(function, args=tuple(map(tf.constant, place)))
+    def _schedule(self, function: Callable[..., Any], batch: BatchIndex) -> Future[np.ndarray]:
+        remote = self._coordinator.schedule(function, args=tuple(map(tf.constant, batch)))
         return self._fetcher.submit(remote.fetch)
 
     def _oldest(
-        self, function: Callable[..., Any], waiting: deque[tuple[Place, Future[np.ndarray]]]
-    ) -> tuple[Place, np.ndarray]:
-        place, future = waiting.popleft()
-        for chance in range(_CHANCES, 0, -1):
+        self, function: Callable[..., Any], waiting: deque[tuple[BatchIndex, Future[np.ndarray]]]
+    ) -> tuple[BatchIndex, np.ndarray]:
+        batch, future = waiting.popleft()
+        for attempts_left in range(_ATTEMPTS, 0, -1):
             try:
                 result = future.result(self._deadline if self._answered else None)
             except Overdue:
-                _, epoch, index = place
+                _, epoch, index = batch
                 raise PeerLostError(
                     f"batch {index} of epoch {epoch + 1} did not come back from any worker for {self._deadline:g} s",
                     "a worker's or a parameter server's node may be lost; raise trainer.watchdog.stepSeconds if a step "
                     "may take this long",
                 ) from None
-            except LOST:
-                if chance == 1:
+            except UNREACHABLE:
+                if attempts_left == 1:
                     raise
                 # If it was a server and not a worker, TensorFlow takes no more, or fails again.
-                future = self._schedule(function, place)
+                future = self._schedule(function, batch)
             else:
                 break
         self._answered = True
-        return place, result
+        return batch, result

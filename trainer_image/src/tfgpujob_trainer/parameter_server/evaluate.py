@@ -1,26 +1,26 @@
-"""Exact evaluation on the workers: each row counts once, whoever computes it, and however often."""
+"""Exact evaluation on the workers: each row counts once, also where a batch is computed twice."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tfgpujob_trainer import heartbeat, metrics
-from tfgpujob_trainer.built import Built
-from tfgpujob_trainer.evaluation import evaluation_schedule
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loss import LossSums, add_loss, mean_loss
+from tfgpujob_trainer.data.schedule import evaluation_schedule
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model import metrics
+from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.sources import Source
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.train.built_model import Built
 
 
 class ServerEvaluator:
-    """Evaluates the model at rest."""
+    """Evaluates the model while no training step is scheduled."""
 
-    def __init__(self, built: Built, dispatcher: Dispatcher, heart: Heartbeat) -> None:
-        assert isinstance(built.steps, ServerSteps)
-        self._built, self._steps, self._dispatcher, self._heart = built, built.steps, dispatcher, heart
+    def __init__(self, built: Built[ServerSteps], dispatcher: Dispatcher, heartbeat: Heartbeat) -> None:
+        self._built, self._steps, self._dispatcher, self._heartbeat = built, built.steps, dispatcher, heartbeat
 
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows of the validation or the test split."""
@@ -33,6 +33,6 @@ class ServerEvaluator:
             sums = self._steps.sums(vector)
             loss = add_loss(loss, sums.loss)
             states = [a + b for a, b in zip(states, sums.metrics, strict=True)] if states else sums.metrics
-            self._heart.beat(heartbeat.EVALUATING)
+            self._heartbeat.beat(phases.EVALUATING)
         values = metrics.results(self._built.model, states)
         return {"loss": mean_loss(loss) + self._steps.regularisation(), **values}

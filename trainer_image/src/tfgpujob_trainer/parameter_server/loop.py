@@ -1,7 +1,7 @@
-"""The chief's training loop: stretches of steps that workers take as they can, and rest between two of them.
+"""The chief's training loop: segments of asynchronous steps, with all of them joined between two segments.
 
-At rest means that every batch that was handed out has come back. Only then is a checkpoint made or the model
-evaluated, so both are of one state, and a checkpoint's position says exactly which batches are in it.
+Joined means that every scheduled step is done and fetched. Only then is a checkpoint made or the model evaluated, so
+both are of one state, and a checkpoint's position says exactly which batches are in it.
 """
 
 from __future__ import annotations
@@ -13,30 +13,42 @@ from dataclasses import replace
 
 import numpy as np
 
-from tfgpujob_trainer import heartbeat
-from tfgpujob_trainer.checkpoint import variables_to_save
-from tfgpujob_trainer.data import GlobalBatch
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.exits import NotFiniteError, PeerLostError
-from tfgpujob_trainer.loop import Position, Run, begin, conclude, next_epoch, report, restore, saved
-from tfgpujob_trainer.loss import add_loss
-from tfgpujob_trainer.parameter_server.dispatch import LOST, Dispatcher, Place
-from tfgpujob_trainer.parameter_server.memory import ask_limits
-from tfgpujob_trainer.parameter_server.placement import describe_placement
-from tfgpujob_trainer.parameter_server.reach import reach_everyone
+from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.contract.config import evaluation_due
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import NotFiniteError, PeerLostError
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.feed import GlobalBatch
+from tfgpujob_trainer.model.loss import add_loss
+from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.parameter_server.dispatch import UNREACHABLE, BatchIndex, Dispatcher
+from tfgpujob_trainer.parameter_server.memory_limits import fetch_limits
 from tfgpujob_trainer.parameter_server.rows import TRAIN
 from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
-from tfgpujob_trainer.progress import say
-from tfgpujob_trainer.timing import StepTime
-from tfgpujob_trainer.values import local_value
-from tfgpujob_trainer.words import counted
+from tfgpujob_trainer.parameter_server.variable_placement import describe_placement
+from tfgpujob_trainer.parameter_server.wait_for_servers import wait_for_servers
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.timing import StepTime
+from tfgpujob_trainer.train.run import (
+    Position,
+    Run,
+    after_step,
+    begin_training,
+    next_epoch,
+    report,
+    restore,
+    wait_for_save,
+)
 
 
-def train_on_workers(run: Run, dispatcher: Dispatcher, env: Environment) -> tuple[Position, dict[str, int]]:
+def train_on_workers(
+    run: Run[ServerSteps], dispatcher: Dispatcher, env: Environment
+) -> tuple[Position, dict[str, int]]:
     """Train to the last step; where that is, and what the summary says besides. See Chief.train."""
     variables = variables_to_save(run.built.model)
-    reach_everyone(variables, env)
-    for line in describe_placement(variables, ask_limits(len(env.servers))):
+    wait_for_servers(variables, env)
+    for line in describe_placement(variables, fetch_limits(len(env.servers))):
         say(line)
     chief = Chief(run, dispatcher)
     position = chief.train()
@@ -50,8 +62,7 @@ class Chief:
     another worker took them again. A step of which a lost worker did only a part is not among them.
     """
 
-    def __init__(self, run: Run, dispatcher: Dispatcher) -> None:
-        assert isinstance(run.built.steps, ServerSteps)
+    def __init__(self, run: Run[ServerSteps], dispatcher: Dispatcher) -> None:
         self._run, self._steps, self._dispatcher = run, run.built.steps, dispatcher
         self.repeated = 0
 
@@ -63,18 +74,18 @@ class Chief:
         position = restore(self._run)
         self._count_repeated(position)
         try:
-            begin(self._run, position)
+            begin_training(self._run, position)
             while not self._run.done(position):
-                position = self._rest(*self._stretch(position))
-            saved(self._run, position)
+                position = self._after_segment(*self._train_segment(position))
+            wait_for_save(self._run, position)
             self._run.callbacks("on_train_end")
         except BaseException as error:
             # A checkpoint of a step before the trouble is a good one. But TensorFlow may wait for a silent worker in
             # any operation that it has not run before, writing a file here included.
             with contextlib.suppress(Exception):
-                self._run.heart.beat(heartbeat.SAVING, position.step)
-                self._run.resume.wait(self._run.config.watchdog.step_seconds / 2)
-            if isinstance(error, LOST):
+                self._run.heartbeat.beat(phases.SAVING, position.step)
+                self._run.checkpoints.wait(self._run.config.watchdog.step_seconds / 2)
+            if isinstance(error, UNREACHABLE):
                 # A worker's loss does not come this far: its batch goes to another one.
                 raise PeerLostError(
                     "a parameter server was lost, and its variables with it",
@@ -83,28 +94,28 @@ class Chief:
             raise
         return position
 
-    def _stretch(self, position: Position) -> tuple[GlobalBatch, Position]:
-        """Train up to the next rest; the last batch, and the position after it."""
+    def _train_segment(self, position: Position) -> tuple[GlobalBatch, Position]:
+        """Train one segment and join it; the last batch, and the position after it."""
         run, schedule = self._run, self._run.built.schedule
         since = time.monotonic()
-        for (_, epoch, index), vector in self._dispatcher.run(self._steps.train, self._places(position)):
+        for (_, epoch, index), vector in self._dispatcher.run(self._steps.train, self._batches(position)):
             place, sums = schedule.bounds(index), self._steps.sums(vector)
             batch = GlobalBatch(epoch, index, place.stop - place.start, ())
             position = self._add(position.after(batch, schedule.steps_per_epoch), sums)
             seconds, since = time.monotonic() - since, time.monotonic()
             waited = min(seconds, sums.read_seconds / self._dispatcher.workers)
-            run.progress.add(batch.rows, StepTime(seconds, waited, 0.0), [])
-            run.heart.beat(heartbeat.TRAINING, position.step)
-            if position.index and run.progress.due:
+            run.log.add(batch.rows, StepTime(seconds, waited, 0.0), [])
+            run.heartbeat.beat(phases.TRAINING, position.step)
+            if position.index and run.log.due:
                 report(run, batch, position)
         return batch, position
 
-    def _places(self, position: Position) -> Iterator[Place]:
-        """The batches of a stretch, at least one; it ends with the epoch, where something is due, and at a stop."""
+    def _batches(self, position: Position) -> Iterator[BatchIndex]:
+        """The batches of a segment, at least one; it ends with the epoch, where something is due, and at a stop."""
         run, every = self._run, self._run.config.checkpoint.every_steps
         for step, index in enumerate(range(position.index, run.built.schedule.steps_per_epoch), position.step + 1):
             yield TRAIN, position.epoch, index
-            due = (every and step % every == 0) or run.config.evaluate.due(step=step, epoch=None)
+            due = (every and step % every == 0) or evaluation_due(run.config.evaluate, step=step, epoch=None)
             if step == run.total_steps or due or run.stop.set:
                 return
 
@@ -119,18 +130,18 @@ class Chief:
         self._run.metric_states = [old + new for old, new in zip(states, sums.metrics, strict=True)]
         return replace(position, loss=add_loss(position.loss, sums.loss))
 
-    def _rest(self, batch: GlobalBatch, position: Position) -> Position:
-        """Report, evaluate and save, whatever is due here."""
+    def _after_segment(self, batch: GlobalBatch, position: Position) -> Position:
+        """Report, evaluate and save, whatever is due after a segment."""
         run = self._run
         self._count_repeated(position)
-        conclude(run, batch, position, stop=run.stop.set and not run.done(position))
+        after_step(run, batch, position, stop=run.stop.set and not run.done(position))
         if position.index == 0:
             run.metric_states = []
             return next_epoch(run, position)
         return position
 
     def _count_repeated(self, position: Position) -> None:
-        found = int(local_value(self._run.built.lifted.optimizer.iterations)) - position.step
+        found = int(local_value(self._run.built.takeover.optimizer.iterations)) - position.step
         if found != self.repeated:
             say(f"{counted(found - self.repeated, 'step was', 'steps were')} taken twice: a worker was lost meanwhile")
             self.repeated = found

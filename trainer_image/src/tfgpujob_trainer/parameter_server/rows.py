@@ -17,16 +17,17 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
-from tfgpujob_trainer.data import Schedule, take
-from tfgpujob_trainer.exits import ConfigError
-from tfgpujob_trainer.sources import Indexed, Source
-from tfgpujob_trainer.sources.base import leaves
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.feed import take
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Indexed, Source
+from tfgpujob_trainer.data.sources.base import leaves
 
 TRAIN, VALIDATION, TEST = range(3)
 
 ROWS = "tfgpu_rows"
-_offered: list[Callable[..., list[Any]]] = []
-"""Keeps alive what the registry only has a weak reference to."""
+_registered: list[Callable[..., list[Any]]] = []
+"""Keeps the functions alive: the registry has weak references only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class Rows:
         return [*map(np.asarray, leaves(rows)), np.asarray(time.monotonic() - began)]
 
 
-def offer(name: str, function: Callable[..., list[Any]]) -> None:
-    """Let what the chief runs in this process call `function`."""
+def register(name: str, function: Callable[..., list[Any]]) -> None:
+    """Register a Python function under a name that a graph of the chief, run in this process, can call."""
     # The registry of tf.numpy_function, which only knows names of its own making. Private: TensorFlow is pinned.
     script_ops._py_funcs._funcs[name] = function  # noqa: SLF001
-    _offered.append(function)
+    _registered.append(function)
 
 
-def ask(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) -> tuple[Any, Any]:
+def read_batch(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) -> tuple[Any, Any]:
     """In a step's graph: the batch as `spec` describes it, and the seconds it took to read."""
     specs = tf.nest.flatten(spec)
     with tf.device("/cpu:0"):

@@ -1,4 +1,4 @@
-"""A worker or a parameter server: it answers the chief until it is told to stop. It never ends by itself."""
+"""A worker or a parameter server: a tf.distribute.Server that runs until SIGTERM. It never ends by itself."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfgpujob_trainer import entrypoint, heartbeat
-from tfgpujob_trainer.config import TrainerConfig
-from tfgpujob_trainer.entrypoint import Entrypoint
-from tfgpujob_trainer.environment import Environment
-from tfgpujob_trainer.evaluation import evaluation_schedule
-from tfgpujob_trainer.exits import StoppedError, classify, users_traceback
-from tfgpujob_trainer.heartbeat import Heartbeat
-from tfgpujob_trainer.loop import StopFlag
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.cluster.strategy import listening
+from tfgpujob_trainer.contract import entrypoint
+from tfgpujob_trainer.contract.config import evaluates
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import StoppedError, classify, users_traceback
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.schedule import evaluation_schedule
+from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.parameter_server import rows
-from tfgpujob_trainer.parameter_server.memory import offer_limit
-from tfgpujob_trainer.progress import say
-from tfgpujob_trainer.splits import make_schedule, other_split, read
-from tfgpujob_trainer.strategy import listening
+from tfgpujob_trainer.parameter_server.memory_limits import register_limit
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
 
 _POLL_SECONDS = 0.2
 
 
-def serve(settings: TrainerConfig, env: Environment, heart: Heartbeat) -> NoReturn:
+def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> NoReturn:
     """Serve until SIGTERM, then raise StoppedError."""
     stop = StopFlag()
     if env.role == "worker":
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-        found = read_splits(settings, module, heart)
-        rows.offer(rows.ROWS, _Guarded(found, heart))
+        found = read_splits(settings, module, heartbeat)
+        rows.register(rows.ROWS, _ReadOrExit(found, heartbeat))
     else:
-        offer_limit()
+        register_limit()
     with listening(env.name):
         address = start_server(json.loads(os.environ["TF_CONFIG"]))
     # Only now: TensorFlow replaces the handler of SIGTERM when a server starts.
     stop.listen()
-    heart.stoppable()
-    heart.beat(heartbeat.SERVING)
+    heartbeat.stoppable()
+    heartbeat.beat(phases.SERVING)
     say(f"{env.name} serves at {address}")
     while not stop.set:
         time.sleep(_POLL_SECONDS)
@@ -67,27 +69,27 @@ def start_server(tf_config: Mapping[str, Any]) -> str:
     return spec.task_address(task["type"], task["index"])
 
 
-def read_splits(settings: TrainerConfig, module: Entrypoint, heart: Heartbeat) -> rows.Rows:
+def read_splits(settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbeat) -> rows.Rows:
     """All splits that a step or an evaluation may ask for."""
-    data = read(settings, module, "train", module.data("train"), heart)
+    data = read(settings, module, "train", module.data("train"), heartbeat)
     schedule = make_schedule(settings, data, replicas=1, accumulate=1)
     splits = {rows.TRAIN: rows.Split(rows.indexed(data, "train"), schedule)}
     wanted = {rows.TEST: "test"}
-    if settings.evaluate.ever:
+    if evaluates(settings.evaluate):
         wanted[rows.VALIDATION] = "validation"
     for number, name in wanted.items():
-        other = other_split(settings, module, name, data, heart)
+        other = other_split(settings, module, name, data, heartbeat)
         if other is not None:
             splits[number] = rows.Split(rows.indexed(other, name), evaluation_schedule(schedule, other.rows))
     return rows.Rows(splits)
 
 
-class _Guarded:
+class _ReadOrExit:
     """Rows whose errors end this process, with their own exit code and explanation: the chief would only see a step
     that failed, and give it to the next worker."""
 
-    def __init__(self, found: rows.Rows, heart: Heartbeat) -> None:
-        self._rows, self._heart = found, heart
+    def __init__(self, found: rows.Rows, heartbeat: Heartbeat) -> None:
+        self._rows, self._heartbeat = found, heartbeat
         self._asked = False
 
     def __call__(self, *place: Any) -> list[np.ndarray]:
@@ -100,7 +102,7 @@ class _Guarded:
             outcome = classify(error, has_peers=False)
             if outcome.cause == "Exception":
                 print(users_traceback(error), end="", file=sys.stderr)
-            self._heart.ended(outcome)
+            self._heartbeat.ended(outcome)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(int(outcome.code))

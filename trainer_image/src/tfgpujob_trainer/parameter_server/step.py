@@ -1,8 +1,8 @@
 """One step as a worker computes it, and one batch of an evaluation.
 
 A step reads the variables from the parameter servers, takes the gradient of one whole batch, and has the optimizer
-apply it where the variables are. The gradient of an embedding goes there as the rows that it touches. All that the
-chief hears of a step is one small vector.
+apply it where the variables are. The gradient of an embedding goes there as the rows that it touches. The
+chief fetches one small vector of a step.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.classes import weigher
-from tfgpujob_trainer.lift import Lifted
-from tfgpujob_trainer.loss import Batch, LossParts, LossSums, grouped, loss_of, numbers_of
-from tfgpujob_trainer.metrics import metric_variables
-from tfgpujob_trainer.parameter_server.lookup import look_up_on_servers
-from tfgpujob_trainer.parameter_server.rows import ask
-from tfgpujob_trainer.step import unpack
-from tfgpujob_trainer.support import require
+from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.batch import Batch, unpack
+from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
+from tfgpujob_trainer.model.metrics import metric_variables
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.parameter_server.embedding_lookup import look_up_on_servers
+from tfgpujob_trainer.parameter_server.rows import read_batch
 
 _NOTE = "asynchronous: each step is one global batch on one worker, and workers do not wait for each other"
 
@@ -48,13 +49,13 @@ class ServerSteps:
         self,
         strategy: tf.distribute.ParameterServerStrategy,
         model: keras.Model,
-        lifted: Lifted,
+        takeover: OptimizerTakeover,
         spec: Any,
         fingerprint: str,
         *,
         class_weights: Mapping[str, float] | None = None,
     ) -> None:
-        self._strategy, self._model, self._lifted = strategy, model, lifted
+        self._strategy, self._model, self._takeover = strategy, model, takeover
         self._spec, self._fingerprint = spec, fingerprint
         self._weigh = weigher(class_weights or {})
         self._loss = LossParts(model)
@@ -64,7 +65,7 @@ class ServerSteps:
         self.train = self._compile(self._train_batch)
         self.evaluate = self._compile(self._evaluate_batch)
         look_up_on_servers(model)
-        count_every_step(lifted.optimizer)
+        count_every_step(takeover.optimizer)
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""
@@ -101,9 +102,9 @@ class ServerSteps:
             if self._loss.regularised:
                 loss += tf.cast(self._loss.regularisation(), loss.dtype)
         gradients = tape.gradient(loss, variables)
-        if self._lifted.clip is not None:
-            gradients = self._lifted.clip(gradients)
-        self._lifted.optimizer.apply(gradients, variables)
+        if self._takeover.clip is not None:
+            gradients = self._takeover.clip(gradients)
+        self._takeover.optimizer.apply(gradients, variables)
         return self._vector(batch, y_pred, groups, seconds)
 
     def _evaluate_batch(self, split: Any, epoch: Any, index: Any) -> Any:
@@ -113,7 +114,7 @@ class ServerSteps:
         return self._vector(batch, y_pred, groups, seconds)
 
     def _read(self, split: Any, epoch: Any, index: Any) -> tuple[Batch, Any]:
-        batch, seconds = ask(split, epoch, index, self._fingerprint, self._spec)
+        batch, seconds = read_batch(split, epoch, index, self._fingerprint, self._spec)
         return unpack(batch), seconds
 
     def _vector(self, batch: Batch, y_pred: Any, groups: list[Any], seconds: Any) -> Any:
@@ -145,7 +146,7 @@ def _layer_notes(model: keras.Model) -> list[str]:
     for layer in model._flatten_layers():  # noqa: SLF001
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             prefix = "synchronized " if layer.synchronized else ""
-            notes += require(f"{prefix}BatchNormalization", "ParameterServer", layer.name)
+            notes += require(f"{prefix}BatchNormalization", PARAMETER_SERVER, layer.name)
         if isinstance(layer, keras.layers.Dropout):
-            notes += require("Dropout", "ParameterServer", layer.name)
+            notes += require("Dropout", PARAMETER_SERVER, layer.name)
     return notes

@@ -1,0 +1,108 @@
+"""What a run that was stopped and goes on shows of itself is what an undisturbed one shows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import keras
+import pytest
+from tests.trainer import inprocess
+from tests.trainer.cases import CE, labels, rows
+from tests.trainer.inprocess import train_here
+
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract.exits import StoppedError
+
+BATCH = 20
+"""101 rows: for one replica the last row is a batch of its own, two replicas have it in the batch before."""
+
+
+def make_model(metrics):
+    net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+    net.compile(keras.optimizers.SGD(0.1), CE(from_logits=True), metrics=list(metrics))
+    return net
+
+
+def trained(output, metrics=("accuracy",), **more):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(1)
+    fields = {"devices": 1, "batch": BATCH, "seed": 1, **more}
+    return train_here(lambda: make_model(metrics), (rows(6), labels()), output=output, **fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "after", "steps", "examples", "ended"),
+    [
+        (1, 14, 2, 22, 404, [2, 3]),
+        (1, 18, 2, 23, 404, [3]),
+        (2, 7, 1, 23, 404, [1, 2, 3]),
+        (1, 17, 2, 22, 403, [3]),
+    ],
+    ids=["fewer steps", "between epochs", "more steps", "at a batch that is no more"],
+)
+def test_a_resized_run_trains_all_epochs_and_no_more(tmp_path, before, step, after, steps, examples, ended):
+    trained(tmp_path, devices=before, epochs=None, steps=step)
+    seen: list[int] = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: seen.append(epoch))
+    run = trained(tmp_path, devices=after, epochs=4, callbacks=lambda: [callback])
+    saved = run.checkpoints._store.latest()
+    assert saved is not None
+    assert saved.state["position"] == {"epoch": 4, "index": 0, "step": steps, "examples": examples}
+    assert (seen, run.log.steps) == (ended, steps)
+
+
+class Listener(keras.callbacks.Callback):
+    """Notes what it is told; has the run stopped in its epoch `stop_in`."""
+
+    def __init__(self, stop, stop_in=None):
+        super().__init__()
+        self.heard, self._stop, self._stop_in = [], stop, stop_in
+
+    def on_train_begin(self, logs=None):
+        self.heard.append("train")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.heard.append(("begin", epoch))
+        self._stop.set = epoch == self._stop_in
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.heard.append(("end", epoch, logs))
+
+    def on_test_end(self, logs=None):
+        self.heard.append(("test", logs))
+
+
+def test_callbacks_hear_of_an_evaluation_that_a_stop_left_out_once_training_begins_again(tmp_path, monkeypatch):
+    stop = StopFlag()
+    monkeypatch.setattr(inprocess, "StopFlag", lambda: stop)
+
+    def train(output, stop_in=None):
+        listener = Listener(stop, stop_in)
+        with suppress(StoppedError):
+            validation = (rows(6, seed=8), labels())
+            fields = {"epochs": 3, "batch": 101, "validation": validation, "evaluate": {"everyEpochs": 2}}
+            trained(output, **fields, callbacks=lambda: [listener])
+        return listener.heard
+
+    whole = train(tmp_path / "whole")
+    first, second = train(tmp_path / "halves", stop_in=1), train(tmp_path / "halves")
+    assert first == whole[:4]
+    assert second == ["train", *whole[4:]]
+    assert [event[0] for event in second] == ["t", "test", "end", "begin", "end"]
+    assert {"val_loss", "val_accuracy"} < set(second[2][2])
+
+
+def test_a_run_with_other_metrics_goes_on(tmp_path, capsys):
+    trained(tmp_path, epochs=None, steps=3)
+    run = trained(tmp_path, metrics=("accuracy", "sparse_top_k_categorical_accuracy"), epochs=1)
+    assert "the metrics changed since the checkpoint" in capsys.readouterr().out
+    # The last three batches are all in which the new metric was counted.
+    assert run.last_epoch["sparse_top_k_categorical_accuracy"] == 1
+
+
+def test_what_was_best_by_another_metric_is_not_compared(tmp_path, capsys):
+    fields = {"validation": (rows(6, seed=8), labels()), "evaluate": {"everyEpochs": 1}, "batch": 101}
+    trained(tmp_path, epochs=1, **fields, best={"monitor": "accuracy", "mode": "max"})
+    run = trained(tmp_path, epochs=2, **fields, best={"monitor": "loss", "patience": 1})
+    assert "judges by loss now, not by accuracy" in capsys.readouterr().out
+    assert (run.best.found.step, run.best.found.waited) == (2, 0)

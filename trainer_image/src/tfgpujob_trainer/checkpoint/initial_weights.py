@@ -1,0 +1,93 @@
+"""`initialWeights`: what a new run starts from. A run that resumes has its own checkpoint and does not look at it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.checkpoint.store import Saved, newest, variables_to_save
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.variables import local_value
+
+Say = Callable[[str], None]
+
+
+def load_initial_weights(where: str, model: keras.Model, peers: Peers, say: Say) -> None:
+    """Give the model the weights that are at `where`, on every worker: the chief reads and sends them.
+
+    `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, of which the
+    newest whole checkpoint counts. Raises ConfigError, on the chief, if they are not there or do not fit.
+    """
+    values = _read(_local(where, say), model, say) if peers.is_chief else None
+    for index, variable in enumerate(model.weights):
+        data = peers.broadcast_from_chief(b"" if values is None else values[index].tobytes())
+        variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
+    say(f"initial weights from {where}")
+
+
+def _local(where: str, say: Say) -> Path:
+    """`where`, copied from its object store if it is in one."""
+    if "://" not in where:
+        return Path(where)
+    copy = Path(tempfile.mkdtemp(prefix="tfgpu-weights-"))
+    if where.endswith((".keras", ".h5")):
+        folder, name = where.rsplit("/", 1)
+        ObjectStore(folder, say).get(name, copy / name)
+        return copy / name
+    store = ObjectStore(where, say)
+    for name in store.checkpoints()[:1]:
+        store.fetch(name, copy / "checkpoints")
+    return copy
+
+
+def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
+    if path.is_dir():
+        found = newest(path, say)
+        if found is None:
+            raise ConfigError(
+                f"trainer.initialWeights: there is no whole checkpoint in {path}",
+                "name an output directory, a checkpoint, or a .keras or .weights.h5 file",
+            )
+        return _of_checkpoint(found, path, model)
+    weights = {id(variable) for variable in model.weights}
+    # These files hold the optimizer and the random seeds of the other run too.
+    others = [(v, local_value(v)) for v in variables_to_save(model).values() if id(v) not in weights]
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"trainer.initialWeights: {path} cannot be loaded: {str(error).splitlines()[0]}",
+            "it must be a .keras or .weights.h5 file of a model with the same layers",
+        ) from error
+    for variable, value in others:
+        variable.assign(value)
+    return [local_value(v) for v in model.weights]
+
+
+def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> list[np.ndarray]:
+    # By position: another model may have other names for the same layers.
+    arrays = {_place(name): array for name, array in found.arrays().items() if name.startswith("model/")}
+    names = {id(variable): name for name, variable in variables_to_save(model).items()}
+    values = []
+    for variable in model.weights:
+        name = names[id(variable)]
+        array = arrays.get(_place(name))
+        if array is None or array.shape != tuple(variable.shape):
+            shape = "none" if array is None else list(array.shape)
+            raise ConfigError(
+                f"trainer.initialWeights: variable {name} has shape {shape} in {path} and "
+                f"{list(variable.shape)} in the model",
+                "use weights of a model with the same layers",
+            )
+        values.append(array.astype(local_value(variable).dtype))
+    return values
+
+
+def _place(name: str) -> str:
+    return name.split("/")[1]

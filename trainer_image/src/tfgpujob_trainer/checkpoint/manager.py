@@ -1,0 +1,135 @@
+"""Saves the whole state of a run and restores it: the chief reads and broadcasts, so all workers agree bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.checkpoint.store import Saved, Store
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.variables import local_value
+
+Say = Callable[[str], None]
+
+_NEW_OUTPUT = "use a new output.directory, or restore the old value"
+
+
+class CheckpointManager:
+    """Saves and restores the variables of a run in a Store, as tf.train.CheckpointManager does those of a Checkpoint.
+
+    `identity` holds what must not change between two starts, by the names that an error message shows;
+    `config` what may, and is then said. `start` prepares a run that has no checkpoint yet.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        variables: Mapping[str, Any],
+        *,
+        identity: Mapping[str, Any],
+        config: Mapping[str, Any],
+        run_json: str,
+        say: Say,
+        published: Callable[[Path, int], None] = lambda *_: None,
+        start: Callable[[Peers], None] = lambda _: None,
+    ) -> None:
+        self._store, self._variables, self._say = store, variables, say
+        self._published, self._start = published, start
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="save")
+        self._writing: Future[None] | None = None
+        self._identity, self._config, self._run_json = identity, config, run_json
+        self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
+
+    def save(self, peers: Peers, step: int, state: Mapping[str, Any], metrics: Sequence[np.ndarray]) -> None:
+        """Copy everything, and let the chief write it while training goes on; first waits for the save before it.
+
+        What is not published when the process is killed does not exist; the checkpoint before it does.
+        """
+        self.wait()
+        if not peers.is_chief:
+            return
+        arrays = {name: local_value(v) for name, v in self._variables.items()}
+        arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
+        record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
+        self._writing = self._writer.submit(self._write, step, arrays, record)
+
+    def forget(self, peers: Peers, *, newer_than: int) -> None:
+        """Delete the chief's checkpoints after that step."""
+        if peers.is_chief:
+            self._store.forget(newer_than)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when nothing is being written; raises what kept the last save from being published.
+
+        Raises TimeoutError if that takes longer than `seconds`.
+        """
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result(seconds)
+
+    def _write(self, step: int, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
+        self._published(self._store.save(step, arrays, record, self._run_json), step)
+
+    def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
+        """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.
+
+        The chief alone reads and sends, so all workers agree, also when the directory is not shared.
+        Raises ConfigError if the checkpoint does not fit the model, the data or the batch size.
+        """
+        saved = self._store.latest() if peers.is_chief else None
+        arrays = {} if saved is None else saved.arrays()
+        header = json.loads(peers.broadcast_from_chief(_header(saved, arrays)))
+        if header is None:
+            self._start(peers)
+            return None
+        state = header["state"]
+        self._check(state, header["arrays"])
+        metrics: list[np.ndarray] = []
+        for name, (dtype, shape) in header["arrays"].items():
+            data = peers.broadcast_from_chief(arrays[name].tobytes() if name in arrays else b"")
+            value = np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
+            if name.startswith("metrics/"):
+                metrics.append(value)
+            elif not self._keeps_new_rate(name, state):
+                self._variables[name].assign(value)
+        return state, metrics
+
+    def _check(self, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        for name, value in self._identity.items():
+            if state["identity"].get(name) != value:
+                raise ConfigError(
+                    f"the checkpoint was made with {name} {state['identity'].get(name)}, this run has {value}",
+                    _NEW_OUTPUT,
+                )
+        expected = {name: list(v.shape) for name, v in self._variables.items()}
+        found = {name: shape for name, (_, shape) in arrays.items() if not name.startswith("metrics/")}
+        for name in {**expected, **found}:
+            if expected.get(name) != found.get(name):
+                problem = f"has shape {found.get(name)} in the checkpoint and {expected.get(name)} in the model"
+                if name not in found or name not in expected:
+                    problem = f"is not in the {'model' if name in found else 'checkpoint'}"
+                raise ConfigError(f"variable {name} {problem}", _NEW_OUTPUT)
+        for name, value in self._config.items():
+            if state["config"].get(name) != value:
+                self._say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")
+
+    def _keeps_new_rate(self, name: str, state: Mapping[str, Any]) -> bool:
+        """A learning rate that the code or the params set anew wins over the saved one."""
+        if name not in self._rates or state["learningRates"].get(name) == self._rates[name]:
+            return False
+        self._say(f"{name} was {state['learningRates'].get(name)}, goes on with {self._rates[name]}")
+        return True
+
+
+def _header(saved: Saved | None, arrays: Mapping[str, np.ndarray]) -> bytes:
+    if saved is None:
+        return b"null"
+    kinds = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}
+    return json.dumps({"state": saved.state, "arrays": kinds}).encode()

@@ -1,0 +1,53 @@
+"""Opens the directories that a run writes to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.checkpoint.object_store import object_store
+from tfgpujob_trainer.checkpoint.store import Owner, Store, store_at
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.report.log import say
+
+
+def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> tuple[Store, Store]:
+    """The stores of the newest checkpoints and of the best; says so when the workers do not share the directory."""
+    owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
+    remote = object_store(settings.output.store, say)
+    store = store_at(output, remote, owner, keep=settings.checkpoint.keep, say=say)
+    beside = None if settings.output.store is None else f"{settings.output.store.rstrip('/')}/best"
+    best = store_at(output / "best", object_store(beside, say), owner, keep=1, say=say)
+    if peers.is_chief:
+        try:
+            store.take_ownership()
+            if settings.best.monitor is not None:
+                best.take_ownership()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write to trainer.output.directory: {error}", "mount a volume there that this user may write to"
+            ) from error
+    if settings.output.store is None and not is_shared(output, peers):
+        say(
+            f"{output} is not shared by the workers: only {'this' if peers.is_chief else 'the first'} worker's "
+            "directory holds checkpoints and the model; set trainer.output.claim to a shared volume to keep them"
+        )
+    CompletionMark(output).remove()
+    return store, best
+
+
+def is_shared(output: Path, peers: Peers) -> bool:
+    """Whether every worker sees a file that the chief writes."""
+    token = peers.broadcast_from_chief(f".shared-{time.time_ns()}".encode()).decode()
+    probe = output / "checkpoints" / token
+    if peers.is_chief:
+        probe.touch()
+    peers.count(True)
+    seen = peers.count(probe.exists())
+    if peers.is_chief:
+        probe.unlink()
+    return seen == peers.workers

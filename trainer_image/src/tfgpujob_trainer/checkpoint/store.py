@@ -1,0 +1,271 @@
+"""Checkpoints: complete, checksummed, published by a COMMIT file that is written last.
+
+    checkpoints/OWNER.json                     attempt and replica restart of the only one who may write
+    checkpoints/step-0000000120/variables.*    every variable, in TensorFlow's checkpoint format
+    checkpoints/step-0000000120/state.json     position in the data, loss sums, what was run
+    checkpoints/step-0000000120/COMMIT         sizes and SHA-256 of the files above
+    checkpoints/COMPLETED.json                 the summary of a finished run
+
+`tf.train.Checkpoint(model=...)` leaves the state of SeedGenerators out, so every variable is written by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.checkpoint.completed import replace_file
+from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.contract.exits import FencedError
+
+Say = Callable[[str], None]
+
+COMMIT = "COMMIT"
+_STATE = "state.json"
+_PREFIX = "variables"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """The writer of a directory, for fencing: in a job a higher attempt, then a higher replica restart, is newer."""
+
+    job_uid: str
+    attempt: int
+    replica_restart: int
+
+    def is_older_than(self, other: Owner) -> bool:
+        """Whether `other` is a newer start of the same job."""
+        mine, theirs = (self.attempt, self.replica_restart), (other.attempt, other.replica_restart)
+        return self.job_uid == other.job_uid and mine < theirs
+
+    def to_json(self) -> dict[str, Any]:
+        """The record in OWNER.json."""
+        return {"jobUid": self.job_uid, "attempt": self.attempt, "replicaRestart": self.replica_restart}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One committed checkpoint."""
+
+    path: Path
+    state: Mapping[str, Any]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every variable by name, in the order of the names: TensorFlow lists them in any."""
+        reader = tf.train.load_checkpoint(str(self.path / _PREFIX))
+        return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
+
+
+class Store:
+    """The checkpoints directory of one run. Only the chief saves."""
+
+    def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say) -> None:
+        self.directory = output / "checkpoints"
+        self._owner, self._keep, self._say = owner, keep, say
+
+    def take_ownership(self) -> None:
+        """Become the only writer; raises FencedError if a newer attempt already is."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        current = self._current_owner()
+        if current is not None and self._owner.is_older_than(current):
+            raise self._fenced(current)
+        replace_file(self.directory / "OWNER.json", json.dumps(self._owner.to_json()))
+
+    def latest(self, newer_than: int = -1) -> Saved | None:
+        """The newest checkpoint after that step that is whole; says aloud when a newer one is not."""
+        return _first_whole((path for path in self._committed() if _step(path.name) > newer_than), self._say)
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
+        """Write and publish a checkpoint, then delete the oldest beyond `keep`.
+
+        Raises FencedError, having published nothing, if another attempt took the directory over.
+        """
+        self._check_owner()
+        path = self.directory / f"step-{step:010d}"
+        _remove(path)
+        try:
+            self._write(path, step, arrays, state, run)
+        except (OSError, tf.errors.OpError):
+            if self._current_owner() == self._owner:
+                # On a full disk half a checkpoint would take the room of the next one.
+                _remove(path)
+            raise
+        # Newer ones are damaged, or this run would have gone on from them; they don't count.
+        for old in [one for one in self._committed() if _step(one.name) <= step][self._keep :]:
+            _remove(old)
+        for half in [one for one in self.directory.glob("step-*") if _step(one.name) < step]:
+            if not (half / COMMIT).exists():
+                # Whoever was killed while he wrote it is gone: who writes now is alone.
+                _remove(half)
+        return path
+
+    def _write(
+        self, path: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str
+    ) -> None:
+        path.mkdir(parents=True)
+        names = sorted(arrays)
+        with tf.device("/cpu:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(path / _PREFIX),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                tensors=[tf.constant(arrays[name]) for name in names],
+            )
+        replace_file(path / _STATE, json.dumps(state))
+        replace_file(path / "run.json", run)
+        files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(path.iterdir())}
+        self._check_owner()
+        replace_file(path / COMMIT, json.dumps({"step": step, **self._owner.to_json(), "files": files}, indent=1))
+
+    def forget(self, newer_than: int) -> None:
+        """Delete the checkpoints after that step."""
+        for path in self._committed():
+            if _step(path.name) > newer_than:
+                _remove(path)
+
+    def _committed(self) -> list[Path]:
+        return _committed(self.directory)
+
+    def _current_owner(self) -> Owner | None:
+        try:
+            return _owner(json.loads((self.directory / "OWNER.json").read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def _check_owner(self) -> None:
+        current = self._current_owner()
+        if current is not None and current != self._owner:
+            raise self._fenced(current)
+
+    def _fenced(self, owner: Owner) -> FencedError:
+        return FencedError(
+            f"{self.directory} now belongs to attempt {owner.attempt}, restart {owner.replica_restart}"
+            f"{'' if owner.job_uid == self._owner.job_uid else ' of another job'}; this is attempt "
+            f"{self._owner.attempt}, restart {self._owner.replica_restart}: nothing was written"
+        )
+
+
+class CopiedStore(Store):
+    """A store whose checkpoints are in an object store too, so that they outlive the local disk."""
+
+    def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say, remote: ObjectStore) -> None:
+        super().__init__(output, owner, keep=keep, say=say)
+        self._remote = remote
+
+    def latest(self, newer_than: int = -1) -> Saved | None:
+        """The newest whole checkpoint, here or there; one that is only there is fetched."""
+        names = {path.name for path in self._committed()} | set(self._remote.checkpoints())
+        for name in sorted(names, reverse=True):
+            if _step(name) <= newer_than:
+                break
+            if _problem(self.directory / name) is not None:
+                self._remote.fetch(name, self.directory)
+            found = _first_whole([self.directory / name], self._say)
+            if found is not None:
+                return found
+        return None
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
+        """Save here, then there; raises OSError if the object store does not take it."""
+        path = super().save(step, arrays, state, run)
+        self._remote.publish(path)
+        for old in [name for name in self._remote.checkpoints() if _step(name) <= step][self._keep :]:
+            self._remote.remove(old)
+        return path
+
+    def forget(self, newer_than: int) -> None:
+        """Delete the checkpoints after that step, here and there."""
+        super().forget(newer_than)
+        for name in self._remote.checkpoints():
+            if _step(name) > newer_than:
+                self._remote.remove(name)
+
+    def take_ownership(self) -> None:
+        """Become the only writer, here and there."""
+        super().take_ownership()
+        self._remote.own(self._owner.to_json())
+
+    def _current_owner(self) -> Owner | None:
+        record = self._remote.owner()
+        return super()._current_owner() if record is None else _owner(record)
+
+
+def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: int, say: Say) -> Store:
+    """The store of an output directory, with a copy in an object store if there is one."""
+    if remote is None:
+        return Store(output, owner, keep=keep, say=say)
+    return CopiedStore(output, owner, keep=keep, say=say, remote=remote)
+
+
+def newest(path: Path, say: Say) -> Saved | None:
+    """The checkpoint at `path`, or the newest whole one of the run whose output directory `path` is."""
+    return _first_whole([path] if (path / COMMIT).exists() else _committed(path / "checkpoints"), say)
+
+
+def variables_to_save(model: keras.Model) -> dict[str, Any]:
+    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizer."""
+    metrics = {id(v) for v in model.metrics_variables}
+    own = [v for v in model.variables if id(v) not in metrics]
+    return {**_named("model", own), **_named("optimizer", model.optimizer.variables)}
+
+
+def _owner(record: Mapping[str, Any]) -> Owner | None:
+    try:
+        return Owner(job_uid=record["jobUid"], attempt=record["attempt"], replica_restart=record["replicaRestart"])
+    except (KeyError, TypeError):
+        return None
+
+
+def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
+    # The position makes the name unique, the path makes it readable.
+    return {f"{prefix}/{i:04d}/{v.path}": v for i, v in enumerate(variables)}
+
+
+def _step(name: str) -> int:
+    return int(name.removeprefix("step-"))
+
+
+def _committed(directory: Path) -> list[Path]:
+    return sorted((p.parent for p in directory.glob(f"step-*/{COMMIT}")), reverse=True)
+
+
+def _first_whole(paths: Iterable[Path], say: Say) -> Saved | None:
+    for path in paths:
+        problem = _problem(path)
+        if problem is None:
+            return Saved(path, json.loads((path / _STATE).read_text()))
+        say(f"checkpoint {path.name} is corrupt ({problem}): falling back to the one before it")
+    return None
+
+
+def _problem(path: Path) -> str | None:
+    try:
+        manifest = json.loads((path / COMMIT).read_text())
+        for name, expected in manifest["files"].items():
+            file = path / name
+            if not file.is_file():
+                return f"{name} is missing"
+            if file.stat().st_size != expected["bytes"] or _sha256(file) != expected["sha256"]:
+                return f"{name} does not match its checksum"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{COMMIT} cannot be read"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(path: Path) -> None:
+    (path / COMMIT).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,66 @@
+"""Small collectives outside the training step: bytes broadcast from the chief, counted flags, barriers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
+"""Numbers of int32 in one message; few sizes, so that few functions are traced."""
+
+
+class Peers:
+    """All workers of a MultiWorkerMirrored job, or one worker alone. Every worker must make every call."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, *, workers: int, is_chief: bool) -> None:
+        self._strategy, self.workers, self.is_chief = strategy, workers, is_chief
+        self._sum = tf.function(self._sum_replicas, autograph=False)
+
+    def broadcast_from_chief(self, data: bytes) -> bytes:
+        """The chief's bytes, on every worker; what the others pass is ignored."""
+        if self.workers == 1:
+            return data
+        high, low = self._numbers([len(data) >> 30, len(data) & 0x3FFFFFFF] if self.is_chief else [0, 0])
+        length = (int(high) << 30) | int(low)
+        words = np.zeros(-(-length // 4), np.int32)
+        if self.is_chief:
+            words = np.frombuffer(data.ljust(len(words) * 4, b"\0"), np.int32)
+        received = [self._numbers(words[start : start + _SIZES[-1]]) for start in range(0, len(words), _SIZES[-1])] or [
+            words
+        ]
+        return np.concatenate(received).tobytes()[:length]
+
+    def count(self, flag: bool) -> int:
+        """How many workers pass True. Returns when all have called: a barrier too."""
+        if self.workers == 1:
+            return int(flag)
+        return int(self._numbers([int(flag)])[0])
+
+    def barrier_before_exit(self) -> None:
+        """Before all workers exit for an error that a call has shown: the first exit aborts the others' collectives."""
+        with suppress(tf.errors.OpError):
+            self.count(True)
+
+    def sum_floats(self, count: int) -> None:
+        """All-reduce that many float32 numbers, and wait for the sums."""
+        self._sum(tf.zeros([count])).numpy()
+
+    def _numbers(self, numbers: Any) -> np.ndarray:
+        values = np.asarray(numbers, np.int32)
+        padded = np.zeros(next(size for size in _SIZES if size >= len(values)), np.int32)
+        padded[: len(values)] = values
+        return self._sum(tf.constant(padded)).numpy()[: len(values)]
+
+    def _sum_replicas(self, values: Any) -> Any:
+        def replica() -> Any:
+            context = tf.distribute.get_replica_context()
+            index = int(tf.get_static_value(context.replica_id_in_sync_group)) % len(devices)
+            with tf.device(devices[index]):
+                mine = tf.identity(values) if index == 0 else tf.zeros_like(values)
+                return context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
+
+        devices = self._strategy.extended.worker_devices
+        return self._strategy.experimental_local_results(self._strategy.run(replica))[0]

@@ -1,0 +1,110 @@
+"""Resolves the peers, builds the tf.distribute strategy, and says what it is called in SUPPORT."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from tfgpujob_trainer.cluster.instance_keys import reuse_instance_keys
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, PARAMETER_SERVER
+from tfgpujob_trainer.contract.text import counted
+
+Say = Callable[[str], None]
+
+
+def resolve_peers(peers: Sequence[str], say: Say) -> None:
+    """Wait until every peer's name resolves: TensorFlow would fail at the first collective instead.
+
+    Waits without a limit of its own; the start-up deadline is the watchdog's.
+    """
+    said = 0.0
+    missing = list(peers)
+    while missing:
+        missing = [peer for peer in missing if not _resolves(peer.rpartition(":")[0])]
+        if missing and time.monotonic() - said > 10:
+            say(f"waiting for the names of {counted(len(missing), 'peer')}: {', '.join(missing[:5])}")
+            said = time.monotonic()
+        if missing:
+            time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 (spreads the workers' questions)
+
+
+def _resolves(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
+
+
+def build_strategy(env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+    """The strategy. Raises ConfigError if TensorFlow's server cannot listen on its port."""
+    with listening(env.name):
+        return _BUILDERS[env.strategy](env, devices)
+
+
+@contextmanager
+def listening(name: str) -> Iterator[None]:
+    """Raises ConfigError if TensorFlow's server cannot be started in this block."""
+    try:
+        yield
+    except tf.errors.UnknownError as error:
+        if "Could not start gRPC server" not in error.message:
+            raise
+        raise ConfigError(
+            f"TensorFlow cannot listen on the port that TF_CONFIG gives to {name}: another process has it",
+            "end that process, or give the task another port",
+        ) from error
+
+
+def _one_device(_env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def _mirrored(_env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+    return tf.distribute.MirroredStrategy(list(devices))
+
+
+def _multi_worker_mirrored(env: Environment, _devices: Sequence[str]) -> tf.distribute.Strategy:
+    reuse_instance_keys()
+    # NCCL refuses two ranks on one GPU.
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    auto = tf.distribute.experimental.CommunicationImplementation.AUTO
+    # Without timeout_seconds: it costs a sleeping thread for each collective. See cluster/collective_deadline.py.
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=ring if env.processes_per_gpu > 1 else auto
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def _parameter_server(_env: Environment, _devices: Sequence[str]) -> tf.distribute.Strategy:
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+_BUILDERS: dict[str, Callable[[Environment, Sequence[str]], tf.distribute.Strategy]] = {
+    ONE_DEVICE: _one_device,
+    MIRRORED: _mirrored,
+    MULTI_WORKER_MIRRORED: _multi_worker_mirrored,
+    PARAMETER_SERVER: _parameter_server,
+}
+
+
+def name_in_support(strategy: tf.distribute.Strategy) -> str:
+    """The strategy's name in SUPPORT; with a single replica every synchronous one computes as OneDevice does."""
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return PARAMETER_SERVER
+    if strategy.num_replicas_in_sync == 1:
+        return ONE_DEVICE
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return MULTI_WORKER_MIRRORED if several else MIRRORED
+
+
+def first_replica(strategy: tf.distribute.Strategy, env: Environment) -> int:
+    """The global number of this worker's first replica."""
+    return env.position * len(strategy.extended.worker_devices) if len(env.peers) > 1 else 0

@@ -1,0 +1,43 @@
+"""Who has not come yet. The supervisor says it: TensorFlow waits in silence, and is not imported here."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from tfgpujob_trainer.contract.environment import Environment
+
+_LOOK_SECONDS = 5.0
+_CONNECT_SECONDS = 1.0
+
+
+def wait_for_workers(env: Environment, say: Callable[[str], None]) -> None:
+    """Look from a thread which other workers listen, until each has once; say who is missing whenever that changes.
+
+    How long to wait is the watchdog's to decide.
+    """
+    missing = {name: at for name, at in zip(env.worker_names, env.peers, strict=False) if name != env.name}
+    others = len(missing)
+
+    def look() -> None:
+        nonlocal missing
+        said = 0
+        while missing:
+            threading.Event().wait(_LOOK_SECONDS)
+            missing = {name: address for name, address in missing.items() if not _answers(address)}
+            if missing and len(missing) != said:
+                names = ", ".join(f"{name} ({address})" for name, address in list(missing.items())[:5])
+                say(f"waiting for {len(missing)} of {others} other workers, which do not answer: {names}")
+                said = len(missing)
+
+    threading.Thread(target=look, name="wait-for-workers", daemon=True).start()
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False

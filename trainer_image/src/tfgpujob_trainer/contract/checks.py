@@ -1,0 +1,56 @@
+"""Checks the configuration against SUPPORT and the cluster, before TensorFlow is imported.
+
+The API's rules refuse the same, so that no pod starts for it; tests/contract holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.support import require
+
+TECHNIQUE_FIELDS: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
+    "gradient accumulation": ("accumulate", lambda c: (c.accumulate or 1) > 1),
+    "mixed_bfloat16": ("precision mixed_bfloat16", lambda c: c.precision == "mixed_bfloat16"),
+    "mixed_float16": ("precision mixed_float16", lambda c: c.precision == "mixed_float16"),
+    "class weights": ("classWeights", lambda c: bool(c.class_weights)),
+    "recompute": ("recompute", lambda c: bool(c.recompute)),
+    "jit: replica": ("jit: replica", lambda c: c.jit == "replica"),
+    "allReduce: float16": ("allReduce", lambda c: c.all_reduce == "float16"),
+    "placement": ("placement", lambda c: bool(c.placement)),
+    "deterministic": ("deterministic", lambda c: c.deterministic),
+    "a profile": ("profile.steps", lambda c: c.profile.steps is not None),
+    "data without an end": ("data.stepsPerEpoch", lambda c: c.data.steps_per_epoch is not None),
+}
+"""Techniques of SUPPORT that fields of spec.trainer ask for; the compiled model asks for the others."""
+
+
+def check(settings: TrainerConfig, env: Environment) -> None:
+    """Raise ConfigError for what this task could not do."""
+    if settings.mode == "predict":
+        return
+    for technique, (field, wanted) in TECHNIQUE_FIELDS.items():
+        if wanted(settings):
+            require(technique, env.strategy, f"trainer.{field}")
+    if env.is_asynchronous:
+        _check_parameter_server_task(env)
+    workers = max(1, len(env.peers))
+    if settings.profile.steps is not None and settings.profile.worker >= workers and not env.is_evaluator:
+        raise ConfigError(
+            f"trainer.profile.worker is {settings.profile.worker} of {workers} workers", f"use 0 to {workers - 1}"
+        )
+
+
+def _check_parameter_server_task(env: Environment) -> None:
+    """Raise ConfigError for a task that there cannot be."""
+    if (env.gpus or 0) > 1:
+        raise ConfigError(
+            f"{env.gpus} GPUs were granted; under ParameterServer a task uses one", "set gpus to 1 and raise replicas"
+        )
+    if env.role not in ("chief", "worker", "ps"):
+        raise ConfigError(f"there is no role {env.role!r} under ParameterServer", "known: chief, worker, ps, evaluator")
+    if env.role == "chief" and not (env.workers and env.servers):
+        raise ConfigError("TF_CONFIG of the chief names no worker or no ps", "add both to its cluster")

@@ -1,0 +1,234 @@
+"""What the pod tells the trainer through environment variables. Imports no TensorFlow.
+
+All are optional: without them the trainer runs as one worker from a shell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES, Traits, strategy_of, traits
+from tfgpujob_trainer.contract.text import did_you_mean
+
+_PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """The task of this process and the limits of its GPUs."""
+
+    strategy: str = ONE_DEVICE
+    job: str = "local"
+    namespace: str = ""
+    job_uid: str = ""
+    role: str = "worker"
+    index: int = 0
+    attempt: int = 1
+    replica_restart: int = 0
+    replicas: int = 1
+    """Workers that share the rows of mode predict."""
+    gpus: int | None = None
+    processes_per_gpu: int = 1
+    """Processes that share the GPU of this one."""
+    memory_growth: bool = True
+    memory_limit_mib: int | None = None
+    peers: tuple[str, ...] = ()
+    """The tasks that train in step with this one, and this one."""
+    chiefs: int = 0
+    workers: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Under ParameterServer, the workers and parameter servers that this task's TF_CONFIG names."""
+    code_directory: Path = Path("/code")
+    progress_port: int = 0
+
+    @property
+    def in_pod(self) -> bool:
+        """Whether the operator started this process, rather than a person in a shell."""
+        return bool(self.job_uid)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes checkpoints and the model: the chief, or else worker 0."""
+        if self.is_asynchronous:
+            return self.role == "chief"
+        return not self.is_evaluator and self.position == 0
+
+    @property
+    def traits(self) -> Traits:
+        """What the strategy means for this task."""
+        return traits(self.strategy)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a chief hands out the steps and the variables are on parameter servers."""
+        return self.traits.asynchronous
+
+    @property
+    def serves(self) -> bool:
+        """Whether this is a worker or a parameter server that does what a chief asks of it."""
+        return self.is_asynchronous and not self.is_chief
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether another task's end can be the cause of this one's."""
+        return len(self.peers) > 1 or self.is_asynchronous
+
+    @property
+    def is_evaluator(self) -> bool:
+        """Whether this process follows a training run."""
+        return self.role == "evaluator"
+
+    @property
+    def position(self) -> int:
+        """The place of this task in `peers`."""
+        return self.index if self.role == "chief" else self.chiefs + self.index
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """The names of all tasks that train, in the order of `peers`; this one alone without them."""
+        if not self.peers:
+            return (self.name,)
+        return tuple(f"chief-{i}" if i < self.chiefs else f"worker-{i - self.chiefs}" for i in range(len(self.peers)))
+
+    @property
+    def name(self) -> str:
+        """`worker-1`, as it stands in log lines."""
+        return f"{self.role}-{self.index}"
+
+
+def read(env: Mapping[str, str]) -> Environment:
+    """Read the environment; raises ConfigError naming the variable."""
+    cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
+    role = env.get("TFGPU_REPLICA_TYPE") or role
+    strategy = env.get("TFGPU_STRATEGY") or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)
+    if role == "evaluator":
+        # An evaluator is no member of the training cluster: it has its own devices only.
+        alone = strategy in STRATEGIES and not traits(strategy).clustered
+        cluster, strategy = {}, strategy if alone else ONE_DEVICE
+    replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
+    if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and is told how many it is
+        _check_strategy(strategy, clustered=bool(cluster))
+    growth, limit = env.get("TFGPU_GPU_MEMORY_GROWTH", ""), _integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1)
+    if growth.lower() == "true" and limit is not None:
+        raise ConfigError(
+            "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
+            "keep one of them: TensorFlow refuses a limit on memory that grows",
+        )
+    asynchronous = traits(strategy).asynchronous
+    peers = () if asynchronous else tuple(a for task in ("chief", "worker") for a in cluster.get(task, []))
+    return Environment(
+        strategy=strategy,
+        job=env.get("TFGPU_JOB", "local"),
+        namespace=env.get("TFGPU_NAMESPACE", ""),
+        job_uid=env.get("TFGPU_JOB_UID", ""),
+        role=role,
+        index=_integer(env, "TFGPU_REPLICA_INDEX", index, 0) or 0,
+        attempt=_integer(env, "TFGPU_ATTEMPT", 1, 1) or 1,
+        replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,
+        replicas=replicas or 1,
+        gpus=_integer(env, "TFGPU_GPUS", None, 0),
+        processes_per_gpu=_integer(env, _PROCESSES_PER_GPU, 1, 1) or 1,
+        memory_growth=growth.lower() != "false" and limit is None,
+        memory_limit_mib=limit,
+        peers=peers,
+        chiefs=len(cluster.get("chief", [])),
+        workers=tuple(cluster.get("worker", [])) if asynchronous else (),
+        servers=tuple(cluster.get("ps", [])) if asynchronous else (),
+        code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
+        progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
+    )
+
+
+def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
+    """The environment of each training process of this pod, which is changed only where there are several.
+
+    With `TFGPU_PROCESSES_PER_GPU`, P = GPUs × processes: process k is task i·P + k, where i is the pod's own index, and
+    sees one GPU. Raises ConfigError naming the variable.
+    """
+    each = _integer(env, _PROCESSES_PER_GPU, None, 1)
+    count = (_integer(env, "TFGPU_GPUS", 1, 0) or 0) * each if each else 1
+    if each and not count:
+        raise ConfigError(
+            f"{_PROCESSES_PER_GPU} is {each}, and there is no GPU", "remove spec.gpu.processesPerGpu to run here"
+        )
+    if count <= 1:
+        return [dict(env)]
+    read(env)  # checks TF_CONFIG
+    visible = env["CUDA_VISIBLE_DEVICES"].split(",") if "CUDA_VISIBLE_DEVICES" in env else None
+    first = (_integer(env, "TFGPU_REPLICA_INDEX", 0, 0) or 0) * count
+    replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
+    found = []
+    for k in range(count):
+        gpu = k // (each or 1)
+        own = {
+            "TFGPU_GPUS": "1",
+            "TFGPU_REPLICA_INDEX": str(first + k),
+            "CUDA_VISIBLE_DEVICES": str(gpu) if visible is None else ",".join(visible[gpu : gpu + 1]),
+        }
+        if env.get("TF_CONFIG"):
+            config = json.loads(env["TF_CONFIG"])
+            own["TF_CONFIG"] = json.dumps({**config, "task": {**config["task"], "index": first + k}})
+        if replicas is not None:
+            own["TFGPU_REPLICAS"] = str(replicas * count)
+        if k:
+            own["TFGPU_PROGRESS_PORT"] = "0"
+        found.append({**env, **own})
+    return found
+
+
+def _check_strategy(strategy: str, *, clustered: bool) -> None:
+    if strategy == CUSTOM:
+        raise ConfigError(
+            "TFGPU_STRATEGY=Custom is not run by this version of the trainer",
+            "remove spec.trainer and run your own script, or use MultiWorkerMirrored",
+        )
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, list(STRATEGIES)))
+    if traits(strategy).clustered and not clustered:
+        raise ConfigError(f"TFGPU_STRATEGY={strategy} without TF_CONFIG", "set TF_CONFIG, or use Mirrored or OneDevice")
+
+
+def _tf_config(text: str) -> tuple[dict[str, list[str]], str, int]:
+    if not text:
+        return {}, "worker", 0
+    try:
+        config = json.loads(text)
+        tasks = config.get("cluster", {})
+        cluster = {role: _addresses(of_role) for role, of_role in tasks.items()}
+        task = config.get("task", {})
+        role, index = str(task.get("type", "worker")), int(task.get("index", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"TF_CONFIG cannot be read: {error}") from error
+    _check_addresses([address for addresses in cluster.values() for address in addresses])
+    mine = tasks.get(role, ())
+    if cluster and not (str(index) in mine if isinstance(mine, Mapping) else index < len(mine)):
+        raise ConfigError(
+            f"TF_CONFIG is of {role}-{index}, and its cluster names {len(mine)} of role {role}",
+            "name every task in every TF_CONFIG, in the same order",
+        )
+    return cluster, role, index
+
+
+def _check_addresses(addresses: Sequence[str]) -> None:
+    twice = next((address for address in addresses if addresses.count(address) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"TF_CONFIG names {twice} for two tasks", "give each task a port of its own")
+
+
+def _addresses(tasks: Any) -> list[str]:
+    """Of a list, or of the tasks by index that a worker of ParameterServer is told of."""
+    return list(tasks.values() if isinstance(tasks, Mapping) else tasks)
+
+
+def _integer(env: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not text.isdigit() or int(text) < least:
+        raise ConfigError(f"{name} is {text!r}", f"it must be a whole number of at least {least}")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Which rows make up a global batch, and reading them. sources/: what `data(split)` may return."""

@@ -1,0 +1,70 @@
+"""Arrays in memory, or mapped from a disk cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.sources import zero_copy
+from tfgpujob_trainer.data.sources.base import NAMED, Indexed, Rows, leaves, map_leaves, parts_of
+
+
+class Arrays(Indexed):
+    """Arrays with one row for each example."""
+
+    def __init__(self, arrays: Rows, *, kind: str = "arrays", notes: tuple[str, ...] = ()) -> None:
+        self._arrays = arrays
+        self.rows = len(leaves(arrays)[0])
+        self.policy = f"by row: each worker takes its rows of every global batch, because {kind} have an index"
+        self.notes = notes
+
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """The given rows of every array."""
+        return tuple(map_leaves(lambda a: zero_copy.gathered(a, indices), part) for part in self._arrays)
+
+
+def arrays(value: Any, split: str) -> Arrays:
+    """Read x, (x, y), (x, y, sample_weight) or a dict with these names; each may be dicts or lists of arrays.
+
+    Raises ConfigError for anything else.
+    """
+    parts = parts_of(value, split)
+    found = tuple(
+        map_leaves(partial(_array, split=split, name=name), part) for name, part in zip(NAMED, parts, strict=False)
+    )
+    lengths = {len(a) for a in leaves(found)}
+    if len(lengths) != 1:
+        raise ConfigError(
+            f"data({split!r}) returned arrays of {' and '.join(map(str, sorted(lengths)))} rows",
+            "all must have the same number of rows",
+        )
+    if lengths == {0}:
+        raise ConfigError(f"data({split!r}) returned no rows")
+    return Arrays(found)
+
+
+def _array(value: Any, split: str, name: str) -> np.ndarray:
+    if isinstance(value, tf.data.Dataset) or callable(value) or isinstance(value, Iterator):
+        raise ConfigError(
+            f"data({split!r}) returned a {type(value).__name__} as one of several values",
+            "return one tf.data.Dataset or generator of (x, y), or arrays",
+        )
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"data({split!r}) returned a {type(value).__name__}", "return NumPy arrays") from error
+    if array.dtype.kind in "US":
+        fix = "give each a number, such as with np.unique(..., return_inverse=True)"
+        raise ConfigError(f"data({split!r}) returned strings for {name}", fix)
+    if array.dtype == object or array.ndim == 0:
+        raise ConfigError(
+            f"data({split!r}) returned a {type(value).__name__} for {name} that is no array of rows",
+            "return NumPy arrays of numbers",
+        )
+    return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array

@@ -1,0 +1,164 @@
+"""What all sources of rows have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+
+NAMED = ("x", "y", "sample_weight")
+HEAD_ROWS = 64
+"""Rows by which two workers, or two readings, are compared."""
+
+Rows = tuple[Any, ...]
+"""x, or x and y, or x, y and sample weight: structures of arrays with one row for each example."""
+
+
+class Source(ABC):
+    """Rows of one split.
+
+    `policy` says how workers share the rows and why, `notes` what else a user should know;
+    `classes` are the names behind integer labels, where the source made them.
+    """
+
+    rows: int
+    policy: str
+    notes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def head(self, count: int) -> Rows:
+        """The first `count` rows, or fewer if there are no more."""
+
+    def signature(self) -> list[str]:
+        """dtype and shape of one row of every array, which a checkpoint and every other split must match."""
+        kinds = [f"{a.dtype}{list(a.shape[1:])}" for a in leaves(self.head(1))]
+        return kinds + ([f"classes {', '.join(self.classes)}"] if self.classes else [])
+
+    def permute(self, generator: np.random.Generator, rows: int) -> np.ndarray:
+        """The order of an epoch."""
+        return generator.permutation(rows)
+
+    def fingerprint(self) -> str:
+        """Equal for two workers that read the same rows; looks at the number of rows and the first of them."""
+        digest = hashlib.sha256(f"{self.rows}{self.signature()}".encode())
+        for array in leaves(self.head(HEAD_ROWS)):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+class Indexed(Source):
+    """Rows that can be read by their number, so that each worker reads only its own."""
+
+    augment: Callable[[Rows, np.ndarray], Rows] | None = None
+    """Changes rows at random while training, by a (row, 2) array of stateless seeds. Gives tensors of the host."""
+
+    @abstractmethod
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """The rows of these numbers, as tensors of the host. Several threads may call it."""
+
+    def take(self, indices: np.ndarray) -> Rows:
+        """The same as numpy's arrays."""
+        rows: Rows = as_arrays(self.tensors(indices))
+        return rows
+
+    def head(self, count: int) -> Rows:
+        """The first rows, augmented where training rows are, since that may change their shape."""
+        numbers = np.arange(min(count, self.rows))
+        rows = self.take(numbers)
+        return rows if self.augment is None else as_arrays(self.augment(rows, seeds(0, 0, numbers)))
+
+
+def seeds(seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
+    """A stateless seed for each row, the same whichever worker reads it."""
+    both = np.empty((len(indices), 2), np.int32)
+    both[:, 0] = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32).astype(np.int32)
+    both[:, 1] = indices
+    return both
+
+
+def share(rows: int, parts: int, index: int) -> slice:
+    """Part `index` of `parts` of `rows` rows: contiguous, sizes differ by at most one, no row twice."""
+    return slice(rows * index // parts, rows * (index + 1) // parts)
+
+
+def parts_of(value: Any, split: str) -> Rows:
+    """x, (x, y), (x, y, sample_weight) or a dict with these names, as a tuple; raises ConfigError for anything else."""
+    if value is None:
+        raise ConfigError(f"data({split!r}) returned nothing", "return (x, y), a tf.data.Dataset, or declared files")
+    if isinstance(value, Mapping) and "x" in value:
+        unknown = [key for key in value if key not in NAMED]
+        if unknown:
+            raise ConfigError(f"data({split!r}) returned the key {unknown[0]!r}", f"known: {', '.join(NAMED)}")
+        value = tuple(value.get(name) for name in NAMED)
+        while value[-1] is None:
+            value = value[:-1]
+    if not isinstance(value, tuple):
+        value = (value,)
+    if not 1 <= len(value) <= 3:
+        raise ConfigError(f"data({split!r}) returned {len(value)} values", "return x, y and at most sample_weight")
+    for name, part in zip(NAMED, value, strict=False):
+        if part is None:
+            raise ConfigError(f"data({split!r}) returned None for {name}", "leave it out at the end")
+    return value
+
+
+def map_leaves(function: Callable[[Any], Any], structure: Any) -> Any:
+    """`function` of every array in dicts and lists; a list of numbers is an array itself."""
+    if isinstance(structure, Mapping):
+        return {key: map_leaves(function, value) for key, value in structure.items()}
+    if isinstance(structure, (list, tuple)) and structure and not np.isscalar(structure[0]):
+        return [map_leaves(function, value) for value in structure]
+    return function(structure)
+
+
+def leaves(structure: Any) -> list[Any]:
+    """Every array of a structure."""
+    return list(tf.nest.flatten(structure))
+
+
+def as_arrays(rows: Any) -> Any:
+    """The same rows as numpy's arrays, which share the memory of tensors of the host."""
+    return tf.nest.map_structure(np.asarray, rows)
+
+
+def as_keras_float(tensor: Any) -> Any:
+    """Floating point numbers in Keras' float type, as in `fit`; anything else as it is."""
+    return tf.cast(tensor, keras.config.floatx()) if tensor.dtype.is_floating else tensor
+
+
+def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name: str) -> Callable[..., Any]:
+    """`function` of one example as a function of many, which TensorFlow runs in parallel, without Python, on the host.
+
+    `inputs` are the specs of one example's arguments. Raises ConfigError unless every result has a fixed shape.
+    """
+
+    def one(*arguments: Any) -> Any:
+        return map_leaves(lambda v: as_keras_float(tf.convert_to_tensor(v)), parts_of(function(*arguments), split))
+
+    result = tf.function(one, autograph=True).get_concrete_function(*inputs).structured_outputs
+    specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), result)
+    for spec in leaves(specs):
+        if not spec.shape.is_fully_defined() or spec.dtype == tf.string:
+            raise ConfigError(
+                f"data({split!r}): {name} gives a {spec.dtype.name} of shape {spec.shape}",
+                "give numbers of a fixed shape: pad, crop or resize, then tf.ensure_shape()",
+            )
+    many = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), inputs)
+
+    @tf.function(autograph=False, input_signature=many)
+    def all_of_them(*arguments: Any) -> Any:
+        return tf.map_fn(lambda row: one(*row), arguments, fn_output_signature=specs, parallel_iterations=32)
+
+    def run(*arguments: Any) -> Any:
+        with tf.device("/cpu:0"):
+            return all_of_them(*arguments)
+
+    return run

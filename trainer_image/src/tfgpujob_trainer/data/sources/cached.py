@@ -1,0 +1,98 @@
+"""Caches in memory or on disk. They stand before shuffling and augmentation, so each row is read and parsed once."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.sources import zero_copy
+from tfgpujob_trainer.data.sources.arrays import Arrays
+from tfgpujob_trainer.data.sources.base import Indexed, Rows, leaves
+from tfgpujob_trainer.data.sources.stream import Stream
+
+MEMORY = "memory"
+DISK = "disk"
+
+Beat = Callable[[], None]
+"""Called while a cache is filled, to show that there is progress."""
+
+
+class Cached(Indexed):
+    """Keeps each row of a source when it is first read."""
+
+    def __init__(self, source: Indexed, kind: str) -> None:
+        self._source = source
+        self.rows, self.classes, self.augment = source.rows, source.classes, source.augment
+        self.permute = source.permute  # type: ignore[method-assign]
+        first = source.take(np.arange(1))
+        size = sum(a.nbytes for a in leaves(first)) * source.rows
+        self._rows = tf.nest.map_structure(_space(kind, source.rows), first)
+        self._have = np.zeros(source.rows, bool)
+        self._lock = threading.Lock()
+        self.policy = source.policy
+        self.notes = (*source.notes, f"cache in {kind}: up to {size / 2**20:.1f} MiB, filled as rows are first read")
+
+    def tensors(self, indices: np.ndarray) -> Rows:
+        """The rows, of which only those not yet kept are read."""
+        missing = indices[~self._have[indices]]
+        if len(missing):
+            found = self._source.take(missing)
+            with self._lock:
+                for kept, new in zip(leaves(self._rows), leaves(found), strict=True):
+                    kept[missing] = new
+                self._have[missing] = True
+        rows: Rows = tf.nest.map_structure(lambda a: zero_copy.gathered(a, indices), self._rows)
+        return rows
+
+
+def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:
+    """All rows of a stream, which from then on can be read by their number; `beat` is called now and then."""
+    chunks: list[list[np.ndarray]] = []
+    structure: Rows = ()
+    rows = 0
+    files: list[Any] = []
+    for batch in stream.chunks():
+        structure, flat = batch, leaves(batch)
+        rows += len(flat[0])
+        if kind == MEMORY:
+            chunks.append(flat)
+        else:
+            files = files or [(_directory() / f"{id(chunks)}-{i}").open("wb") for i in range(len(flat))]
+            for file, array in zip(files, flat, strict=True):
+                array.tofile(file)
+        beat()
+    if kind == MEMORY:
+        whole = [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
+    else:
+        whole = []
+        for file, array in zip(files, leaves(structure), strict=True):
+            file.close()
+            whole.append(np.memmap(file.name, array.dtype, "r", shape=(rows, *array.shape[1:])))
+    size = sum(a.nbytes for a in whole)
+    note = f"cache in {kind}: {counted(rows, 'row')}, {size / 2**20:.1f} MiB, read once by every worker"
+    return Arrays(tuple(tf.nest.pack_sequence_as(structure, whole)), kind="cached rows", notes=(note,))
+
+
+def _space(kind: str, rows: int) -> Callable[[np.ndarray], np.ndarray]:
+    def allocate(like: np.ndarray) -> np.ndarray:
+        shape = (rows, *like.shape[1:])
+        if kind == MEMORY:
+            return np.empty(shape, like.dtype)
+        with tempfile.NamedTemporaryFile(dir=_directory(), delete=False) as file:
+            return np.memmap(file.name, like.dtype, "w+", shape=shape)
+
+    return allocate
+
+
+@cache
+def _directory() -> Path:
+    """A temporary directory for this process's caches."""
+    return Path(tempfile.mkdtemp(prefix="tfgpu-cache-"))

@@ -1,0 +1,118 @@
+"""From what `data(split)` returned to a source of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import Data
+from tfgpujob_trainer.contract.text import did_you_mean
+from tfgpujob_trainer.data.sources import files
+from tfgpujob_trainer.data.sources.arrays import arrays
+from tfgpujob_trainer.data.sources.base import Indexed, Rows, Source, batched, leaves
+from tfgpujob_trainer.data.sources.cached import MEMORY, Beat, Cached, read_once
+from tfgpujob_trainer.data.sources.stream import stream
+
+_KEYS = {
+    "tfrecord": ("tfrecord", "parse", "augment"),
+    "images": ("images", "size", "channels", "classes", "augment"),
+    "csv": ("csv", "label", "columns", "augment"),
+}
+TRAIN = "train"
+
+
+def source(
+    value: Any,
+    split: str,
+    settings: Data | None = None,
+    *,
+    global_batch_size: int = 1,
+    reopen: Callable[[], Any] | None = None,
+    beat: Beat = lambda: None,
+) -> Source:
+    """Read what `data(split)` returned: arrays, a dict of arrays, an unbatched dataset, a generator, declared files.
+
+    `reopen` calls data(split) again, since a generator can be read only once. Raises ConfigError for anything else.
+    """
+    settings = settings or Data()
+    endless = settings.steps_per_epoch if split == TRAIN else None
+    is_stream = isinstance(value, (tf.data.Dataset, Iterator)) or callable(value)
+    if is_stream:
+        return _stream(
+            value,
+            split,
+            settings,
+            steps_per_epoch=endless,
+            global_batch_size=global_batch_size,
+            reopen=reopen or (lambda: value),
+            beat=beat,
+        )
+    if endless is not None:
+        raise ConfigError(
+            "trainer.data.stepsPerEpoch is set, but data('train') has an end", "remove it: an epoch is all rows once"
+        )
+    kind = next((key for key in _KEYS if isinstance(value, Mapping) and key in value), None)
+    if kind is None:
+        return arrays(value, split)
+    return _declared(value, kind, split, settings)
+
+
+def _declared(declared: Mapping[str, Any], kind: str, split: str, settings: Data) -> Indexed:
+    for key in declared:
+        if key not in _KEYS[kind]:
+            raise ConfigError(
+                f"data({split!r}) returned {kind!r} with the key {key!r}", did_you_mean(str(key), _KEYS[kind])
+            )
+    found: Indexed
+    if kind == "csv":
+        found = files.table(declared, split)
+    else:
+        is_images = kind == "images"
+        found = files.images(declared, split) if is_images else files.records(declared, split, settings.shuffle_window)
+        if settings.cache != "none":
+            found = Cached(found, settings.cache)
+    if split == TRAIN and "augment" in declared:
+        found.augment = _augmentation(declared["augment"], found, split)
+    return found
+
+
+def _stream(
+    value: Any,
+    split: str,
+    settings: Data,
+    *,
+    steps_per_epoch: int | None,
+    global_batch_size: int,
+    reopen: Callable[[], Any],
+    beat: Beat,
+) -> Source:
+    # Evaluation reads its rows again and again, and needs all of them.
+    short = split != TRAIN and not isinstance(value, tf.data.Dataset)
+    kind = MEMORY if short and settings.cache == "none" else settings.cache
+    found = stream(
+        value,
+        split,
+        reopen=reopen,
+        window=settings.shuffle_window,
+        rows_if_endless=None if steps_per_epoch is None else steps_per_epoch * global_batch_size,
+        read_once=kind != "none",
+    )
+    return found if kind == "none" else read_once(found, kind, beat)
+
+
+def _augmentation(function: Any, of: Indexed, split: str) -> Callable[[Rows, np.ndarray], Rows]:
+    if not callable(function):
+        raise ConfigError(f"data({split!r}): 'augment' is no function", "write def augment(x, y, seed)")
+    specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape[1:], a.dtype), of.take(np.arange(1)))
+    many = batched(function, *specs, tf.TensorSpec([2], tf.int32), split=split, name="augment()")
+
+    def augment(rows: Rows, seeds: np.ndarray) -> Rows:
+        changed: Rows = many(*rows, seeds)
+        assert len(leaves(changed)[0]) == len(seeds)
+        return changed
+
+    return augment

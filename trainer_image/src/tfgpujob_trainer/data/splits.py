@@ -1,0 +1,92 @@
+"""Reads what the user's `data(split)` returns, and makes sure that all splits and all workers fit together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Source, source
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+
+
+def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heartbeat: Heartbeat) -> Source:
+    """The source of rows behind what data(split) returned."""
+    found = source(
+        value,
+        split,
+        settings.data,
+        global_batch_size=settings.global_batch_size,
+        reopen=lambda: module.data(split),
+        beat=lambda: heartbeat.beat(phases.CACHING),
+    )
+    heartbeat.beat(phases.STARTING)
+    return found
+
+
+def other_split(
+    settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heartbeat: Heartbeat
+) -> Source | None:
+    """Data to evaluate on; None, said aloud, if data() has no such split.
+
+    Raises ConfigError if its arrays are not like those of the training data.
+    """
+    try:
+        value = module.data(split)
+    except Exception as error:  # noqa: BLE001 (a module need not know every split)
+        say(f"no {split} split: data({split!r}) raised {type(error).__name__}: {error}")
+        return None
+    if value is None:
+        return None
+    found = read(settings, module, split, value, heartbeat)
+    if found.signature() != train_data.signature():
+        raise ConfigError(
+            f"data({split!r}) has rows of {', '.join(found.signature())}, "
+            f"data('train') of {', '.join(train_data.signature())}",
+            "return the same types and shapes for every split",
+        )
+    return found
+
+
+def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:
+    """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas."""
+    for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", settings.global_batch_size)):
+        if rows < replicas:
+            raise ConfigError(f"{name} {rows} for {replicas} replicas", "each replica needs at least one row a step")
+    size = settings.global_batch_size
+    if size < replicas * accumulate:
+        raise ConfigError(
+            f"trainer.globalBatchSize is {size} for {replicas} replicas × {accumulate} micro-batches",
+            "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
+        )
+    return Schedule(
+        rows=data.rows,
+        global_batch_size=settings.global_batch_size,
+        replicas=replicas,
+        seed=settings.seed,
+        remainder=settings.remainder,
+        accumulate=accumulate,
+        permute=data.permute,
+    )
+
+
+def agree_on_data(data: Source, peers: Peers) -> None:
+    """Raise ConfigError on every worker unless all read the same training rows, in number and at their head."""
+    mine = {"rows": data.rows, "fingerprint": data.fingerprint()}
+    chief = json.loads(peers.broadcast_from_chief(json.dumps(mine).encode()))
+    if peers.count(mine == chief) == peers.workers:
+        return
+    peers.barrier_before_exit()
+    if mine == chief:
+        what = "another worker's data('train') differs from this one's; see that worker's log"
+    elif mine["rows"] != chief["rows"]:
+        what = f"data('train') has {mine['rows']} rows here and {chief['rows']} on the first worker"
+    else:
+        what = "data('train') gives other rows here than on the first worker"
+    raise ConfigError(what, "let it give the same rows everywhere: sort files, seed every random generator")

@@ -1,0 +1,21 @@
+"""Creates every variable of a compiled model before the first step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.model.metrics import check_metrics
+
+
+def build(model: keras.Model, arrays: Any, strategy: str) -> None:
+    """Create every variable of the model, its metrics, losses and optimizer, outside any step."""
+    try:
+        model._symbolic_build(data_batch=arrays)  # noqa: SLF001
+    except Exception as error:
+        rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
+        error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
+        raise
+    check_metrics(model, strategy)

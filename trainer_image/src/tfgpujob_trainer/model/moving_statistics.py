@@ -1,0 +1,45 @@
+"""Moving statistics, such as BatchNormalization's: state that each replica would update in its own way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.support import require
+
+
+def moving_statistics(model: keras.Model) -> list[Any]:
+    """State that training layers change by themselves, such as BatchNormalization's moving mean.
+
+    Every replica sees other rows, so these are averaged in the step's all-reduce, or the workers'
+    weights would drift apart.
+    """
+    found: list[Any] = []
+    for layer in model._flatten_layers():  # noqa: SLF001
+        if layer.trainable:
+            found += [v for v in layer._non_trainable_variables if tf.as_dtype(v.dtype).is_floating]  # noqa: SLF001
+    metrics = {id(v) for v in model.metrics_variables}
+    return [v for v in found if id(v) not in metrics]
+
+
+def batch_normalizations(model: keras.Model, *, synchronized: bool) -> list[str]:
+    """Names of the BatchNormalization layers that train."""
+    return [
+        layer.name
+        for layer in model._flatten_layers()  # noqa: SLF001
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and layer.synchronized == synchronized
+    ]
+
+
+def batch_normalization_notes(model: keras.Model, strategy: str, accumulate: int) -> list[str]:
+    """What to say about BatchNormalization; raises ConfigError where it would fail."""
+    notes: list[str] = []
+    for synchronized in (False, True):
+        names = batch_normalizations(model, synchronized=synchronized)
+        if names:
+            technique = ("synchronized " if synchronized else "") + "BatchNormalization"
+            technique += " with accumulation" if accumulate > 1 else ""
+            notes += require(technique, strategy, ", ".join(names))
+    return notes

@@ -1,0 +1,175 @@
+"""Optimizer takeover: what the compiled Keras optimizer does to gradients is switched off there and done here.
+
+Keras clips on each replica before the gradients are summed, which is another computation than on one device.
+So clipping moves behind the all-reduce, loss scaling and accumulation around it, and the optimizer only applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.support import require
+
+_CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
+_TAKEN_OVER = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor", "ema_overwrite_frequency")
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Gradient clipping in Keras' three forms; applied to the gradients of the global batch."""
+
+    kind: str
+    value: float
+
+    def __call__(self, gradients: Sequence[Any]) -> list[Any]:
+        """Clip; None gradients pass through."""
+        if self.kind == "global_clipnorm":
+            return list(tf.clip_by_global_norm(gradients, self.value)[0])
+        if self.kind == "clipnorm":
+            return [None if g is None else tf.clip_by_norm(g, self.value) for g in gradients]
+        return [None if g is None else tf.clip_by_value(g, -self.value, self.value) for g in gradients]
+
+
+@dataclass(frozen=True, slots=True)
+class LossScale:
+    """The state of Keras' LossScaleOptimizer, used as rule 5 has it: whether a step counts is decided on
+    gradients after the all-reduce, so every replica takes the same branch."""
+
+    state: keras.optimizers.LossScaleOptimizer
+
+    @property
+    def value(self) -> Any:
+        """What the loss is multiplied by before the backward pass."""
+        return tf.convert_to_tensor(self.state.dynamic_scale)
+
+    def grow(self) -> None:
+        """After a step with finite gradients: double the scale every `dynamic_growth_steps`."""
+        counter, scale = self.state.step_counter, self.state.dynamic_scale
+        due = tf.equal(tf.convert_to_tensor(counter) + 1, self.state.dynamic_growth_steps)
+        counter.assign(tf.where(due, tf.zeros_like(counter.value), counter.value + 1))
+        scale.assign(tf.where(due, scale.value * 2.0, scale.value))
+
+    def shrink(self) -> None:
+        """After an overflow: halve the scale."""
+        self.state.step_counter.assign(tf.zeros_like(self.state.step_counter.value))
+        self.state.dynamic_scale.assign(self.state.dynamic_scale.value * 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """Overwrites the weights with their moving averages every so many steps; Keras' own way to do it fails
+    inside a replica. The averages themselves are kept by the optimizer."""
+
+    optimizer: keras.optimizers.Optimizer
+    every_steps: int
+
+    def overwrite_if_due(self, variables: Sequence[Any]) -> None:
+        """To be called after each applied step."""
+        due = tf.equal(tf.convert_to_tensor(self.optimizer.iterations) % self.every_steps, 0)
+        averages = self.optimizer._model_variables_moving_average  # noqa: SLF001 (private: Keras is pinned)
+
+        def overwrite() -> Any:
+            for variable, average in zip(variables, averages, strict=True):
+                variable.assign(average.value)
+            return tf.constant(True)
+
+        tf.cond(due, overwrite, lambda: tf.constant(False))
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerTakeover:
+    """What was taken over from the optimizer, and how to say so. `optimizer` is the one that applies."""
+
+    optimizer: keras.optimizers.Optimizer
+    clip: Clip | None
+    loss_scale: LossScale | None
+    accumulate: int
+    averages: Averages | None
+    original: dict[str, Any]
+
+    @property
+    def notes(self) -> list[str]:
+        """One line for each thing done here instead of in the optimizer."""
+        notes = []
+        if self.clip is not None:
+            notes.append(f"{self.clip.kind}={self.clip.value:g}: applied after the all-reduce, to the global gradient")
+        if self.loss_scale is not None:
+            notes.append("loss scale: a step with an overflow on any replica is skipped on all of them")
+        if self.original["gradient_accumulation_steps"]:
+            notes.append(f"gradient_accumulation_steps={self.accumulate}: micro-batches of each global batch")
+        return notes
+
+
+def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | None = None) -> OptimizerTakeover:
+    """Take over what the optimizer says, and switch it and the optimizer's own reduction off.
+
+    `strategy` is its name in SUPPORT, `accumulate` what the configuration says. Raises ConfigError if the
+    optimizer says another number, and for what this version would not do right.
+    """
+    _refuse(model, strategy)
+    scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
+    optimizer = model.optimizer if scaler is None else scaler.inner_optimizer
+    original = {name: getattr(optimizer, name) for name in _TAKEN_OVER}
+    clips = [Clip(name, float(original[name])) for name in _CLIPS if original[name]]
+    compiled = original["gradient_accumulation_steps"]
+    for technique, who, wanted in (
+        ("gradient accumulation", "gradient accumulation", (accumulate or compiled or 1) > 1),
+        ("mixed_float16", "mixed_float16 with its loss scale", scaler is not None),
+        ("moving averages of the weights (EMA)", "use_ema=True", optimizer.use_ema),
+    ):
+        if wanted:
+            require(technique, strategy, who)
+    if compiled and accumulate and compiled != accumulate:
+        raise ConfigError(
+            f"the optimizer says gradient_accumulation_steps={compiled}, trainer.accumulate is {accumulate}",
+            "say it in one place",
+        )
+    for name in _TAKEN_OVER:
+        setattr(optimizer, name, None)
+    if not hasattr(optimizer, "_all_reduce_sum_gradients"):
+        raise RuntimeError("Keras' optimizer has no _all_reduce_sum_gradients: this trainer needs Keras 3.15.1")
+    optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
+    return OptimizerTakeover(
+        optimizer,
+        clips[0] if clips else None,
+        None if scaler is None else LossScale(scaler),
+        accumulate or compiled or 1,
+        Averages(optimizer, original["ema_overwrite_frequency"]) if original["ema_overwrite_frequency"] else None,
+        original,
+    )
+
+
+@contextmanager
+def as_compiled(takeover: OptimizerTakeover) -> Iterator[None]:
+    """The model as its author compiled it, while it is exported."""
+    for name, value in takeover.original.items():
+        setattr(takeover.optimizer, name, value)
+    try:
+        yield
+    finally:
+        for name in takeover.original:
+            setattr(takeover.optimizer, name, None)
+
+
+def _refuse(model: Any, strategy: str) -> None:
+    if not isinstance(model, keras.Model):
+        raise ConfigError(f"model() returned a {type(model).__name__}", "return a compiled keras.Model")
+    name = type(model).__name__
+    if type(model).train_step is not keras.Model.train_step:
+        require("own train_step", strategy, name)
+    if not model.compiled or model.optimizer is None:
+        raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
+    for loss in keras.tree.flatten(model.loss):
+        if isinstance(loss, keras.losses.Loss) and loss.reduction in (None, "none"):
+            require("an unreduced loss", strategy, f"loss {loss.name!r}")
+    if model.steps_per_execution > 1:
+        require("steps_per_execution", strategy, name)
+    if model.run_eagerly:
+        require("run_eagerly", strategy, name)

@@ -1,0 +1,53 @@
+"""Asynchronous training: the chief's side of train/trainer.py's protocol."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model.batch import batch_spec
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
+from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
+from tfgpujob_trainer.parameter_server.loop import train_on_workers
+from tfgpujob_trainer.parameter_server.rows import batch_policy
+from tfgpujob_trainer.parameter_server.step import ServerSteps
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.run import Position, Run
+
+
+class ParameterServerTrainer:
+    """Hands out the steps to workers that do not wait for each other."""
+
+    _dispatcher: Dispatcher
+
+    def __init__(
+        self, settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
+    ) -> None:
+        self._settings, self._env, self._strategy, self._heartbeat = settings, env, strategy, heartbeat
+
+    def data_policy(self, data: Source) -> str:
+        """By batch; raises ConfigError for rows without an index."""
+        return batch_policy(data)
+
+    def build_steps(self, model: keras.Model, takeover: OptimizerTakeover, data: Source, _: Schedule) -> ServerSteps:
+        """Steps that a worker computes, of rows that it reads itself."""
+        weights = self._settings.class_weights
+        return ServerSteps(
+            self._strategy, model, takeover, batch_spec(data.head(2)), data.fingerprint(), class_weights=weights
+        )
+
+    def evaluator(self, built: Built[ServerSteps]) -> ServerEvaluator:
+        """Evaluation on the workers, to which this connects."""
+        # Not earlier: a coordinator has a thread for each worker.
+        self._dispatcher = Dispatcher.of(self._strategy, self._env, self._settings)
+        return ServerEvaluator(built, self._dispatcher, self._heartbeat)
+
+    def train(self, run: Run[ServerSteps]) -> tuple[Position, dict[str, int]]:
+        """The chief's loop."""
+        return train_on_workers(run, self._dispatcher, self._env)

@@ -1,0 +1,1 @@
+"""Mode predict: a model on each device computes parts of the rows, without any collective."""

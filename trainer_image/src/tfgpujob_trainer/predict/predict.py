@@ -1,0 +1,264 @@
+"""Mode predict: a model on each device computes parts of the input, without any collective."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.checkpoint.object_store import object_store
+from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import entrypoint
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.data.sources.base import Indexed, Rows
+from tfgpujob_trainer.data.sources.cached import MEMORY, read_once
+from tfgpujob_trainer.data.sources.stream import Stream
+from tfgpujob_trainer.data.splits import read
+from tfgpujob_trainer.predict.models import Model, load
+from tfgpujob_trainer.predict.parts import LocalFolder, Part, Results, split
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.progress_endpoint import serve
+from tfgpujob_trainer.report.run_json import code_hash, describe_run
+from tfgpujob_trainer.report.timing import Durations
+
+_PREFETCH = 2
+"""Batches of a part that are read while another is computed."""
+
+
+def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
+    """Compute this worker's parts that are not there yet; says how it ended."""
+    if settings.precision is not None:
+        keras.config.set_dtype_policy(settings.precision)
+    _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
+    devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    devices = devices[:1] if env.traits.single_replica else devices
+    module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+    if env.progress_port:
+        serve(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
+    stop = StopFlag()
+    stop.listen()
+    heartbeat.stoppable()
+    data = _indexed(settings, read(settings, module, "predict", module.data("predict"), heartbeat), heartbeat)
+    models = load(settings, module, devices, data.take(np.arange(1))[0], say)
+    store = object_store(settings.output.store, say)
+    results = Results(
+        LocalFolder(Path(settings.output.directory) / "predictions") if store is None else store.folder("predictions")
+    )
+    results.claim(_identity(settings, module, data, models[0].digest))
+    parts = split(data.rows, settings.predict.part_rows)
+    mine = parts[env.index :: env.replicas]
+    results.sweep(mine)
+    todo = results.missing(mine)
+    say(
+        f"{counted(data.rows, 'row')} in {counted(len(parts), 'part')}, {len(mine)} of them for this worker "
+        f"({env.index + 1} of {env.replicas}), {len(mine) - len(todo)} already there; "
+        f"a model on each of {', '.join(devices)}"
+    )
+    for note in data.notes:
+        say(note)
+    work = _Work(settings, data, results, todo, all_parts=parts, heartbeat=heartbeat, stop=stop)
+    work.run(models)
+    if stop.set and work.left:
+        raise StoppedError(f"stopped by SIGTERM, {len(todo) - work.left} of {len(todo)} parts are written")
+    missing = results.missing(parts)
+    if not missing:
+        results.commit(parts)
+    summary = {
+        **work.figures.summary(),
+        "parts": len(mine),
+        "partsWrittenBefore": len(mine) - len(todo),
+        "predictions": results.name,
+        "complete": not missing,
+    }
+    if todo:
+        described = describe_run(settings, env, module, devices=devices, replicas=len(devices))
+        results.report(env.index, {**described, "workers": env.replicas, "summary": summary})
+    to_come = counted(len(missing), "part of other workers is", "parts of other workers are")
+    say(f"{work.figures.line()}; {f'{to_come} to come' if missing else 'all is there'}")
+    return Outcome(
+        code=ExitCode.DONE, cause="Completed", message=f"done: {counted(len(mine), 'part')}", summary=summary
+    )
+
+
+@dataclass
+class _Figures:
+    """Rows and the seconds that each call of a model took, from all threads."""
+
+    started: float = field(default_factory=time.monotonic)
+    rows: int = 0
+    latencies: Durations = field(default_factory=Durations)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Count one call."""
+        with self.lock:
+            self.rows += rows
+            self.latencies.add(seconds)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def summary(self) -> dict[str, Any]:
+        with self.lock:
+            seconds, quantiles = self.seconds, [self.latencies.quantile(share) for share in (0.5, 0.99)]
+        p50, p99 = (float(f"{quantile * 1000:.3g}") for quantile in quantiles)
+        return {"rows": self.rows, "examplesPerSecond": round(self.rows / seconds, 1), "latencyMs": [p50, p99]}
+
+    def line(self) -> str:
+        found = self.summary()
+        p50, p99 = found["latencyMs"]
+        return (
+            f"{found['rows']} rows, {found['examplesPerSecond']:.0f} rows/s, latency of a batch {p50:g} ms (p50), "
+            f"{p99:g} ms (p99)"
+        )
+
+
+class _Work:
+    """The parts that are to be computed, handed out to one thread for each device."""
+
+    def __init__(
+        self,
+        settings: TrainerConfig,
+        data: Indexed,
+        results: Results,
+        parts: Sequence[Part],
+        *,
+        all_parts: Sequence[Part],
+        heartbeat: Heartbeat,
+        stop: StopFlag,
+    ) -> None:
+        self._settings, self._data, self._results, self._heartbeat, self._stop = (
+            settings,
+            data,
+            results,
+            heartbeat,
+            stop,
+        )
+        self._parts, self._all = iter(parts), all_parts
+        self.left = len(parts)
+        self._lock = threading.Lock()
+        self.figures = _Figures()
+        self._known = self._there()
+        self._there_before = self._known[1]
+
+    def run(self, models: Sequence[Model]) -> None:
+        """Compute until all is done or a stop is asked for. Raises what the first thread that fails raises."""
+        self._readers = ThreadPoolExecutor(self._settings.data.parallel_reads, "read")
+        threads = ThreadPoolExecutor(len(models), "device")
+        running = [threads.submit(self._compute_parts, model) for model in models]
+        while True:
+            print(json.dumps({"tfgpu": "progress", **self._show()}), flush=True)
+            ended, waiting = wait(running, self._settings.log_every_seconds, FIRST_EXCEPTION)
+            for one in ended:
+                one.result()
+            if not waiting:
+                self._show()
+                return
+
+    def _show(self) -> dict[str, Any]:
+        """How far the job is, by the parts that are there, whoever computed them; the latency is this worker's."""
+        with contextlib.suppress(OSError):  # that nobody can tell how far the job is must not end it
+            self._known = self._there()
+        parts, rows = self._known
+        found = {
+            **self.figures.summary(),
+            "phase": phases.PREDICTING,
+            "step": parts,
+            "steps": len(self._all),
+            "rows": rows,
+            "examplesPerSecond": round((rows - self._there_before) / self.figures.seconds, 1),
+        }
+        self._heartbeat.run_status.update(**found)
+        return found
+
+    def _there(self) -> tuple[int, int]:
+        """Parts that are there, and their rows."""
+        missing = self._results.missing(self._all)
+        return len(self._all) - len(missing), self._data.rows - sum(part.stop - part.start for part in missing)
+
+    def _compute_parts(self, model: Model) -> None:
+        while not self._stop.set:
+            with self._lock:
+                part = next(self._parts, None)
+            if part is None:
+                return
+            outputs = list(self._compute(model, part))
+            if self._stop.set and sum(len(next(iter(o.values()))) for o in outputs) < part.stop - part.start:
+                return
+            names = outputs[0]
+            self._results.publish(part, {name: np.concatenate([o[name] for o in outputs]) for name in names})
+            with self._lock:
+                self.left -= 1
+
+    def _compute(self, model: Model, part: Part) -> Iterator[dict[str, np.ndarray]]:
+        for x, count in self._prefetched(part.batches(self._settings.global_batch_size)):
+            if self._stop.set:
+                return
+            began = time.monotonic()
+            yield model(x, count)
+            self.figures.add(count, time.monotonic() - began)
+            self._heartbeat.beat(phases.PREDICTING)
+
+    def _prefetched(self, batches: Sequence[np.ndarray]) -> Iterator[tuple[Any, int]]:
+        """x of each batch and its number of rows; the next ones are read meanwhile."""
+        reads: deque[Any] = deque()
+        later = iter(batches)
+        for batch in batches:
+            for more in itertools.islice(later, _PREFETCH + 1 - len(reads)):
+                reads.append(self._readers.submit(self._data.take, more))
+            rows: Rows = reads.popleft().result()
+            yield rows[0], len(batch)
+
+
+def _indexed(settings: TrainerConfig, data: Source, heartbeat: Heartbeat) -> Indexed:
+    """`data`, read to its end first if its rows have no number by which they could be shared."""
+    if isinstance(data, Indexed):
+        return data
+    assert isinstance(data, Stream)
+    cache = MEMORY if settings.data.cache == "none" else settings.data.cache
+    return read_once(data, cache, lambda: heartbeat.beat(phases.CACHING))
+
+
+def _identity(settings: TrainerConfig, module: Entrypoint, data: Indexed, model: str) -> dict[str, Any]:
+    return {
+        "rows": data.rows,
+        "partRows": settings.predict.part_rows,
+        "globalBatchSize": settings.global_batch_size,
+        "precision": settings.precision,
+        "params": dict(settings.params),
+        "code": code_hash(module),
+        "data": data.fingerprint(),
+        "model": model,
+    }
+
+
+def _share_cores(devices: int) -> None:
+    """On CPUs, give each device its share of the cores, unless the environment says how many threads there are."""
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(RuntimeError):  # TensorFlow is up already: it stays as it is
+        if "TF_NUM_INTRAOP_THREADS" not in os.environ:
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // devices))
+        if "TF_NUM_INTEROP_THREADS" not in os.environ:
+            tf.config.threading.set_inter_op_parallelism_threads(max(2, cores, devices))

@@ -1,0 +1,49 @@
+"""run.json: what produced a checkpoint or predictions, complete enough to do it again."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer import __version__
+from tfgpujob_trainer.contract.config import to_json
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.spec import TrainerConfig
+
+
+def describe_run(
+    settings: TrainerConfig, env: Environment, module: Entrypoint, *, devices: Sequence[str], replicas: int
+) -> dict[str, Any]:
+    """run.json: what produced a checkpoint or predictions, complete enough to do it again."""
+    return {
+        "config": to_json(settings),
+        "codeSha256": code_hash(module),
+        "job": env.job,
+        "namespace": env.namespace,
+        "attempt": env.attempt,
+        "strategy": env.strategy,
+        "workers": len(env.workers) or max(1, len(env.peers)),
+        "replicas": replicas,
+        "devices": list(devices),
+        "versions": {
+            "trainer": __version__,
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def code_hash(module: Entrypoint) -> str:
+    """SHA-256 of the user's module file."""
+    path = module.module.__file__
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""

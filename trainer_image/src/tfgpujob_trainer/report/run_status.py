@@ -1,0 +1,62 @@
+"""The status of a run, as GET /progress answers it: one small JSON object. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+MAX_BYTES = 16 << 10
+
+
+class RunStatus:
+    """The last known status of the run. Any thread may read it; None stands for what is not known yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._beaten = time.monotonic()
+        self.waits_for_peers: Callable[[], bool] = lambda: False
+        self._state: dict[str, Any] = {
+            "phase": "starting",
+            "step": None,
+            "steps": None,
+            "epoch": None,
+            "epochs": None,
+            "loss": None,
+            "examplesPerSecond": None,
+            "stepSeconds": None,
+            "inputWait": None,
+            "allReduce": None,
+            "compute": None,
+            "workerSeconds": None,
+            "gpuMemoryMiB": None,
+            "lastCheckpoint": None,
+        }
+
+    def beat(self) -> None:
+        """A sign of life: a step, an evaluation batch or a save is done."""
+        with self._lock:
+            self._beaten = time.monotonic()
+
+    def update(self, **known: Any) -> None:
+        """Set what is known now; the names are those of the JSON object."""
+        with self._lock:
+            self._state.update(known)
+
+    def silence(self) -> tuple[str, float]:
+        """The phase, and the seconds since the last sign of life."""
+        with self._lock:
+            return str(self._state["phase"]), time.monotonic() - self._beaten
+
+    def to_json(self) -> bytes:
+        """The JSON object; a number that is not finite is null, which every JSON reader can read."""
+        with self._lock:
+            state = {**self._state, "idleSeconds": int(time.monotonic() - self._beaten)}
+        state["waitsForPeers"] = self.waits_for_peers()
+        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
+        encoded = json.dumps(plain).encode()
+        assert len(encoded) <= MAX_BYTES
+        return encoded

@@ -1,0 +1,124 @@
+"""What is printed while training: a line for people at each epoch, and JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfgpujob_trainer.report.gpu_memory import gpu_memory
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.run_status import RunStatus
+from tfgpujob_trainer.report.tensorboard_scalars import Scalars
+from tfgpujob_trainer.report.timing import StepTime, Window, WorkerTimes
+
+SHARES = ("inputWait", "allReduce", "compute")
+
+
+@dataclass(kw_only=True)
+class TrainingLog:
+    """Prints the progress of a run, and measures where the time of its steps goes.
+
+    `input_fix` is what to do when training waits for data, `workers` how fast each worker is.
+    """
+
+    steps: int
+    epochs: int
+    log_every_seconds: float
+    input_fix: str
+    run_status: RunStatus
+    workers: WorkerTimes
+    scalars: Scalars | None = None
+    total: Window = field(default_factory=Window)
+    _epoch: Window = field(default_factory=Window)
+    _interval: Window = field(default_factory=Window)
+    _printed: float = field(default_factory=time.monotonic)
+    _advised: bool = False
+    _steps_here: int = 0
+
+    def add(self, examples: int, time: StepTime, own_seconds: Sequence[float]) -> None:
+        """Count one step; `own_seconds` is what each replica's worker says that it needs for one.
+
+        The first step traces and compiles. As soon as there is another, it no longer counts.
+        """
+        self._steps_here += 1
+        if self._steps_here == 2:
+            self.total, self._epoch, self._interval = Window(), Window(), Window()
+        for window in (self.total, self._epoch, self._interval):
+            window.add(examples, time)
+        self.workers.add(time, own_seconds, counts=self._steps_here > 1)
+
+    @property
+    def due(self) -> bool:
+        """Whether an interval is over."""
+        return time.monotonic() - self._printed >= self.log_every_seconds
+
+    def line(self, *, phase: str, step: int, epoch: int, values: Mapping[str, float]) -> None:
+        """Print the JSON line of the interval that ends now."""
+        state: dict[str, Any] = {
+            "phase": phase,
+            "step": step,
+            "steps": self.steps,
+            "epoch": epoch,
+            "epochs": self.epochs,
+            "loss": _number(values["loss"]),
+            "examplesPerSecond": self._interval.rate,
+            "stepSeconds": self._interval.step_seconds,
+            "inputWait": self._interval.input_wait,
+            "allReduce": self._interval.all_reduce,
+            "compute": self._interval.compute,
+            "workerSeconds": self.workers.seconds(),
+            "gpuMemoryMiB": gpu_memory(),
+        }
+        self.run_status.update(**state)
+        metrics = {name: _number(value) for name, value in values.items() if name != "loss"}
+        print(json.dumps({"tfgpu": "progress", **state, "metrics": metrics}), flush=True)
+        if self.scalars is not None:
+            speed = {name: state[name] for name in ("examplesPerSecond", "stepSeconds", *SHARES)}
+            self.scalars.write("train", step, {**values, **speed, "epoch": epoch})
+        self._interval = Window()
+        self._printed = time.monotonic()
+
+    def epoch_line(self, *, epoch: int, values: Mapping[str, float]) -> None:
+        """Print the epoch for people, and start the next."""
+        say(
+            f"epoch {epoch}/{self.epochs}: {describe(values)}, {self._epoch.rate:.0f} examples/s, "
+            f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}"
+        )
+        if not self._advised and (advice := self.advice(self._epoch)):
+            self._advised = True
+            say(advice)
+        self._epoch = Window()
+
+    def evaluated(self, step: int, values: Mapping[str, float]) -> None:
+        """Keep what an evaluation of the validation split found."""
+        if self.scalars is not None:
+            self.scalars.write("validation", step, values)
+
+    def advice(self, window: Window) -> str:
+        """What follows from how the time of the steps was spent; empty if nothing does."""
+        if window.is_input_bound:
+            return f"input-bound: {window.input_wait:.0%} of the time is waiting for data; {self.input_fix}"
+        if not self.workers.several or not window.is_communication_bound:
+            return ""
+        share = f"{window.all_reduce:.0%} of the time is "
+        if slow := self.workers.slowest():
+            return f"straggler: {share}waiting for {slow}"
+        return (
+            f"communication-bound: {share}the all-reduce, once an optimizer step; raise trainer.globalBatchSize, "
+            "with trainer.accumulate to keep its memory, or use a faster network"
+        )
+
+    def _all_reduce(self) -> str:
+        return f", all-reduce {self._epoch.all_reduce:.0%}" if self.workers.several else ""
+
+
+def describe(values: Mapping[str, float]) -> str:
+    """`loss 0.1234, accuracy 0.9500`."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+
+
+def _number(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,7 +1,0 @@
-"""What `data(split)` may return, each read so that every worker knows which rows are its own."""
-
-from tfgpujob_trainer.sources.base import Indexed, Source, share
-from tfgpujob_trainer.sources.read import source
-from tfgpujob_trainer.sources.stream import Stream
-
-__all__ = ["Indexed", "Source", "Stream", "share", "source"]

@@ -1,0 +1,1 @@
+"""The synchronous training step: forward, backward, one all-reduce, and the optimizer."""

@@ -1,0 +1,264 @@
+"""The parent process: runs the training process, watches it, and explains its end. Imports no TensorFlow.
+
+A process of its own, because TensorFlow may abort, hang in C++ or be killed for memory, and then no handler
+or thread inside it can say why. Its output passes through here, so that the last lines are known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+from tfgpujob_trainer.contract import limits
+from tfgpujob_trainer.contract.environment import read
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory, termination_log
+from tfgpujob_trainer.contract.limits import Limit
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
+from tfgpujob_trainer.report import heartbeat, phases
+from tfgpujob_trainer.supervise.usage_log import UsageLog
+from tfgpujob_trainer.supervise.watchdog import Watchdog
+
+_NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
+"""What TensorFlow prints at every start, and nobody can act on."""
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
+_VAGUE = ("cannot listen on the port", "ncclSystemError", "unhandled system error")
+"""Behind these words may be a limit of the machine, of which only the log speaks."""
+_NEARLY_FULL = 0.9
+_HELD = "leaked shared_memory objects"
+"""What Python says of a process that died with shared memory, which it has removed by then."""
+_EXIT_SECONDS = 10.0
+_STACKS_SECONDS = 1.0
+
+
+class Supervisor:
+    """One training process of a pod from its start to its end."""
+
+    def __init__(self, config: TrainerConfig, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """`environment` is the process's own. Raises ConfigError naming a variable that is wrong."""
+        self._config, self._arguments, self._environment = config, arguments, environment
+        task = read(environment)
+        self.name, self._has_peers = task.name, task.has_peers
+        self.mark = ""
+        """What its lines begin with, where several processes print."""
+        self.last_lines: deque[str] = deque(maxlen=400)
+        self._stoppable = False
+        self._outcome: Outcome | None = None
+        self._ended = 0.0
+        self._signals = 0
+        self._oom_kills = oom_kills()
+        self._trains = False
+        """It has got through its start."""
+
+    def start(self) -> None:
+        """Start the process."""
+        limits = self._config.watchdog
+        self._watchdog = Watchdog(limits.startup_seconds, limits.step_seconds, time.monotonic())
+        read_fd, write_fd = os.pipe()
+        environment = {
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            **KEEP_MEMORY,
+            **self._environment,
+            "KERAS_BACKEND": "tensorflow",
+            heartbeat.FD_VARIABLE: str(write_fd),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "tfgpujob_trainer.task", *self._arguments],
+            env=environment,
+            pass_fds=[write_fd],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        )
+        os.close(write_fd)
+        self._usage = UsageLog(self._child.pid, self._warn)
+        self._readers = [
+            threading.Thread(target=self._pass_on, args=(self._child.stdout, sys.stdout), daemon=True),
+            threading.Thread(target=self._pass_on, args=(self._child.stderr, sys.stderr), daemon=True),
+            threading.Thread(target=self._listen, args=(os.fdopen(read_fd),), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, but not for longer."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=seconds)
+
+    def poll(self) -> Outcome | None:
+        """How the process ended; None while it runs. Ends it where it has to be."""
+        forced = None
+        if self._child.poll() is None:
+            self._usage.look(time.monotonic())
+            forced = self._forced_end()
+            if forced is None:
+                return None
+            self.kill()
+            self._child.wait()
+        for reader in self._readers:
+            reader.join(timeout=5)
+        return self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
+
+    def _forced_end(self) -> Outcome | None:
+        """Why a process that runs must be ended, if it must."""
+        if self._signals and not self._stoppable:
+            return Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began")
+        if self._ended and time.monotonic() - self._ended > _EXIT_SECONDS:
+            self.kill()
+        if self._outcome is None and (overdue := self._watchdog.overdue(time.monotonic())):
+            self._show_stacks()
+            return overdue
+        return None
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._child.kill()
+
+    def signal(self, number: int) -> None:
+        """Pass SIGTERM or SIGINT on, as a wish to stop; a second SIGINT ends the process at once."""
+        self._signals += 1
+        if self._signals > 1 and number == signal.SIGINT:
+            self._child.kill()
+        elif self._stoppable:
+            self._child.send_signal(signal.SIGTERM)
+
+    def _show_stacks(self) -> None:
+        """Let the process write where its threads stand."""
+        self._child.send_signal(signal.SIGUSR1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=_STACKS_SECONDS)
+
+    def _pass_on(self, stream: IO[str], target: TextIO) -> None:
+        for line in stream:
+            if any(noise in line for noise in _NOISE):
+                continue
+            target.write(self.mark + line)
+            target.flush()
+            if not line.startswith('{"tfgpu"'):
+                self.last_lines.append(line.rstrip("\n"))
+
+    def _listen(self, stream: IO[str]) -> None:
+        for line in stream:
+            record: dict[str, Any] = json.loads(line)
+            if "phase" in record:
+                self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
+                self._watchdog.beat(record["phase"], record["step"], time.monotonic())
+            if "stoppable" in record:
+                self._stoppable = True
+                if self._signals:
+                    self._child.send_signal(signal.SIGTERM)
+            if "outcome" in record:
+                self._outcome = Outcome(**record["outcome"])
+                self._ended = time.monotonic()
+
+    def _warn(self, text: str) -> None:
+        print(f"{self.mark}tfgpu-train: warning: {text}", file=sys.stderr, flush=True)
+
+    def _by_phase(self, outcome: Outcome) -> Outcome:
+        """A limit that was reached only after the start is worth a restart: the checkpoint brings it further."""
+        if outcome.code == ExitCode.LIMIT_AT_START and self._trains:
+            return dataclasses.replace(outcome, code=ExitCode.LIMIT_REACHED)
+        return outcome
+
+    def _explained(self) -> Outcome | None:
+        """What the process said of its end, unless the log before it knows better."""
+        if self._outcome is not None and any(words in self._outcome.message for words in _VAGUE):
+            return self._limit() or self._outcome
+        return self._outcome
+
+    def _limit(self) -> Outcome | None:
+        """The limit of the machine that the last lines speak of, as the end of the process."""
+        limit, line = limits.recognise_lines(self.last_lines)
+        return None if limit is None else self._reached(limit, line)
+
+    def _reached(self, limit: Limit, line: str) -> Outcome:
+        ago, refused = self._usage.seconds_ago(time.monotonic()), self._usage.refused()
+        return limit_reached(limit, line, self._usage.last, refused=refused, seconds_ago=ago)
+
+    def _at_a_limit(self, returncode: int) -> Outcome | None:
+        """The limit of the machine that ended the process, if one did."""
+        if returncode == -signal.SIGXFSZ:
+            return self._reached(Limit.FILE_SIZE, "ended by SIGXFSZ")
+        if returncode in (-signal.SIGABRT, -signal.SIGBUS) or returncode > 0:
+            if (reached := self._limit()) is not None:
+                return reached
+            if line := limits.no_memory(self.last_lines):
+                return out_of_memory(line, self._usage.last)
+        return self._bus_error() if returncode == -signal.SIGBUS else None
+
+    def _unexplained(self, returncode: int) -> Outcome:
+        """The end of a process that said nothing: by its exit status, and who else could be the cause."""
+        if (reached := self._at_a_limit(returncode)) is not None:
+            return reached
+        if returncode == -signal.SIGKILL and oom_kills() > self._oom_kills:
+            return Outcome(
+                code=ExitCode.OUT_OF_MEMORY,
+                cause="OutOfMemory",
+                message="killed by the kernel: the container's memory limit is reached",
+                fix="raise the container's memory limit, or make the data smaller",
+            )
+        if returncode < 0:
+            return Outcome(
+                code=128 - returncode,
+                cause="Killed",
+                message=f"the training process was ended by {signal.Signals(-returncode).name}",
+            )
+        if self._has_peers:
+            return Outcome(
+                code=ExitCode.PEER_FAILURE,
+                cause="PeerFailure",
+                message=f"TensorFlow ended the process with code {returncode}, as it does when a peer is lost",
+                fix="see the other workers' last lines; this end is retried",
+            )
+        return Outcome(
+            code=ExitCode.FAILED, cause="Exception", message=f"the training process exited with code {returncode}"
+        )
+
+    def _bus_error(self) -> Outcome:
+        """SIGBUS: a page of a file mapped into memory could not be filled, which is nearly always /dev/shm's."""
+        seen = [self._usage.last.shared_memory, shared_memory()]
+        fullest = max((bound for bound in seen if bound is not None), key=lambda bound: bound.share, default=None)
+        held = any(_HELD in line for line in self.last_lines)
+        if held or (fullest is not None and fullest.share > _NEARLY_FULL):
+            return self._reached(Limit.SHARED_MEMORY, "ended by SIGBUS")
+        room = limits.explain(Limit.SHARED_MEMORY, "", self._usage.last)
+        return Outcome(
+            code=128 + signal.SIGBUS,
+            cause="Killed",
+            message=(
+                "the training process was ended by SIGBUS, as when a file that is mapped into memory is cut short or "
+                f"finds no room; {room.message.removeprefix('out of shared memory: ')}"
+            ),
+            fix=f"if it shares memory: {room.fix}",
+        )
+
+
+def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
+    """Leave the explanation where Kubernetes reads it; elsewhere that file does not exist, and nothing is written."""
+    path = Path(os.environ.get("TFGPU_TERMINATION_LOG", "/dev/termination-log"))
+    if "TFGPU_TERMINATION_LOG" not in os.environ and not path.exists():
+        return
+    try:
+        path.write_text(termination_log(outcome, last_lines))
+    except OSError as error:
+        print(f"tfgpu-train: cannot write {path}: {error.strerror}", file=sys.stderr)

@@ -1,0 +1,44 @@
+"""Deadlines by phase: start-up as a whole, then each step, batch or save by itself."""
+
+from __future__ import annotations
+
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome
+from tfgpujob_trainer.report.phases import SERVING, STARTING, WAITING, grace_seconds
+
+
+class Watchdog:
+    """Keeps the last heartbeat and says when it is overdue. Times are seconds of one monotonic clock."""
+
+    def __init__(self, startup_seconds: float, step_seconds: float, now: float) -> None:
+        self._startup, self._step_seconds = startup_seconds, step_seconds
+        self._phase, self._step, self._since = STARTING, 0, now
+
+    def beat(self, phase: str, step: int, now: float) -> None:
+        """Take a heartbeat; start-up has one deadline for all of it."""
+        if phase != STARTING:
+            self._since = now
+        self._phase, self._step = phase, step
+
+    def overdue(self, now: float) -> Outcome | None:
+        """The end of a process that is silent for too long, else None."""
+        if self._phase in (WAITING, SERVING):
+            return None
+        silent = now - self._since
+        if self._phase == STARTING:
+            if silent <= self._startup:
+                return None
+            return Outcome(
+                code=ExitCode.WATCHDOG,
+                cause="StartupDeadline",
+                message=f"the first step was not done after {self._startup:g} s",
+                fix="see above what it waits for; raise trainer.watchdog.startupSeconds if it needs longer",
+            )
+        if silent <= self._step_seconds + grace_seconds(self._step_seconds):
+            return None
+        after = f" after step {self._step}" if self._step else ""
+        return Outcome(
+            code=ExitCode.WATCHDOG,
+            cause="ProgressDeadline",
+            message=f"no progress for {silent:.0f} s while {self._phase}{after}",
+            fix="raise trainer.watchdog.stepSeconds if a step may take this long",
+        )

@@ -1,0 +1,1 @@
+"""A training run, whatever its strategy: built, trained, evaluated, saved, exported. loop.py: the synchronous loop."""

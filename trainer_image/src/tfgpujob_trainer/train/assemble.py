@@ -1,0 +1,125 @@
+"""Puts a run together: checkpoints opened, workers agreed on the data, progress, callbacks."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import keras
+
+from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
+from tfgpujob_trainer.checkpoint.manager import CheckpointManager
+from tfgpujob_trainer.checkpoint.open_stores import open_stores
+from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.splits import agree_on_data
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.profiler import Profiler
+from tfgpujob_trainer.report.run_json import code_hash, describe_run
+from tfgpujob_trainer.report.tensorboard_scalars import Scalars
+from tfgpujob_trainer.report.timing import WorkerTimes
+from tfgpujob_trainer.report.training_log import TrainingLog
+from tfgpujob_trainer.train.best import Best
+from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.callbacks import Callbacks, check
+from tfgpujob_trainer.train.run import Run
+from tfgpujob_trainer.train.trainer import Evaluate
+
+S = TypeVar("S", bound=Steps)
+
+
+def assemble(
+    settings: TrainerConfig,
+    env: Environment,
+    built: Built[S],
+    evaluate: Evaluate,
+    *,
+    heartbeat: Heartbeat,
+    stop: StopFlag,
+) -> Run[S]:
+    """Everything that training needs, with the checkpoints opened."""
+    peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+    agree_on_data(built.data, peers)
+    measure_all_reduce(peers, say)
+    total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
+    output = Path(settings.output.directory)
+    store, best_store = open_stores(output, settings, env, peers)
+    manager = partial(
+        CheckpointManager,
+        variables=variables_to_save(built.model),
+        identity={
+            "globalBatchSize": settings.global_batch_size,
+            "seed": settings.seed,
+            "rows of training data": built.data.rows,
+            "arrays of training data": built.data.signature(),
+        },
+        config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
+        run_json=run_json(settings, env, built),
+        say=say,
+    )
+    checkpoints = manager(
+        store,
+        start=lambda peers: start_from(settings.initial_weights, built.model, peers),
+        published=lambda path, step: heartbeat.run_status.update(lastCheckpoint=published(path, step)),
+    )
+    log = TrainingLog(
+        steps=total_steps,
+        epochs=-(-total_steps // built.schedule.steps_per_epoch),
+        log_every_seconds=settings.log_every_seconds,
+        input_fix=input_fix(settings),
+        run_status=heartbeat.run_status,
+        workers=WorkerTimes(env.worker_names),
+        scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
+    )
+    if settings.best.monitor is not None and built.validation is None:
+        fix = "let data('validation') return rows, or remove trainer.best"
+        raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
+    callbacks = check(built.module.callbacks())
+    params = {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch}
+    profiled = settings.profile.steps if settings.profile.worker == env.position else None
+    return Run(
+        config=settings,
+        built=built,
+        total_steps=total_steps,
+        evaluate=evaluate,
+        peers=peers,
+        checkpoints=checkpoints,
+        best=Best(settings.best, manager(best_store), peers),
+        callbacks=Callbacks(callbacks if peers.is_chief else [], built.model, params),
+        heartbeat=heartbeat,
+        stop=stop,
+        log=log,
+        profiler=Profiler(profiled, output / "profile", say),
+    )
+
+
+def published(path: Path, step: int) -> dict[str, Any]:
+    """What /progress says of a checkpoint that has just been committed."""
+    return {"step": step, "directory": str(path), "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def run_json(settings: TrainerConfig, env: Environment, built: Built[Steps]) -> str:
+    """What each checkpoint says about the run that wrote it."""
+    devices, replicas = built.strategy.extended.worker_devices, built.strategy.num_replicas_in_sync
+    return json.dumps(describe_run(settings, env, built.module, devices=devices, replicas=replicas), indent=1)
+
+
+def start_from(initial_weights: str | None, model: keras.Model, peers: Peers) -> None:
+    """Prepare a run that has nothing to resume from."""
+    if initial_weights is not None:
+        load_initial_weights(initial_weights, model, peers, say)
+
+
+def input_fix(settings: TrainerConfig) -> str:
+    """What to set when training waits for data."""
+    more = f"raise trainer.data.parallelReads ({settings.data.parallel_reads})"
+    return f"set trainer.data.cache, or {more}" if settings.data.cache == "none" else more

@@ -1,0 +1,84 @@
+"""Builds model, data and steps under a strategy."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.cluster.devices import placement_devices
+from tfgpujob_trainer.cluster.strategy import first_replica, name_in_support
+from tfgpujob_trainer.contract.config import evaluates
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.schedule import describe_batch
+from tfgpujob_trainer.data.splits import make_schedule, other_split, read
+from tfgpujob_trainer.model import recompute_and_placement
+from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.trainer import Trainer
+
+S = TypeVar("S", bound=Steps)
+
+
+def build_model(
+    settings: TrainerConfig,
+    env: Environment,
+    strategy: tf.distribute.Strategy,
+    module: Entrypoint,
+    *,
+    trainer: Trainer[S],
+    heartbeat: Heartbeat,
+) -> Built[S]:
+    """Build model, data and steps; raises ConfigError for whatever does not fit together."""
+    data = read(settings, module, "train", module.data("train"), heartbeat)
+    name, head = name_in_support(strategy), data.head(2)
+    policy = trainer.data_policy(data)
+    devices = placement_devices(settings.placement, strategy)
+    with recompute_and_placement.create_on_devices(settings.placement, devices):
+        model = module.model()
+    takeover = take_over_optimizer(model, name, settings.accumulate)
+    check_precision(settings, model)
+    build(model, head, name)
+    schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, takeover.accumulate)
+    steps = trainer.build_steps(model, takeover, data, schedule)
+    arranged = recompute_and_placement.rewrite_layers(model, settings.recompute, settings.placement, devices, name)
+    for line in (
+        describe_batch(schedule, env),
+        f"shard policy {policy}",
+        *data.notes,
+        *takeover.notes,
+        *arranged,
+        *steps.notes,
+        *schedule.notes,
+    ):
+        say(line)
+    return Built(
+        strategy=strategy,
+        module=module,
+        model=model,
+        takeover=takeover,
+        steps=steps,
+        schedule=schedule,
+        first_replica=first_replica(strategy, env),
+        data=data,
+        validation=other_split(settings, module, "validation", data, heartbeat)
+        if evaluates(settings.evaluate) or env.is_evaluator
+        else None,
+        test=other_split(settings, module, "test", data, heartbeat),
+    )
+
+
+def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
+    """Raise ConfigError if the module chose another precision than the configuration."""
+    found = model.dtype_policy.name
+    if settings.precision is not None and found != settings.precision:
+        raise ConfigError(
+            f"model() computes in {found}, trainer.precision is {settings.precision}", "say it in one place"
+        )

@@ -1,0 +1,74 @@
+"""The user's `callbacks()`: Keras callbacks that observe the training, on the chief alone.
+
+Their hooks run at the beginning and end of training, at each epoch's end, and at each progress line instead of
+each batch. What changes the training does not belong there: it would change on one worker only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from tfgpujob_trainer.contract.exits import ConfigError
+
+HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_train_batch_end", "on_test_end")
+"""What is called; `on_train_batch_end` with the number of the step at each progress line."""
+
+_INSTEAD = {
+    "EarlyStopping": "set trainer.best with a patience",
+    "ModelCheckpoint": "set trainer.checkpoint, and trainer.best for the best one",
+    "BackupAndRestore": "set trainer.checkpoint",
+    "ReduceLROnPlateau": "give the optimizer a learning-rate schedule",
+    "LearningRateScheduler": "give the optimizer a learning-rate schedule",
+    "TensorBoard": "remove it: the output directory has tensorboard/ already",
+    "SwapEMAWeights": "give the optimizer use_ema=True",
+    "TerminateOnNaN": "remove it: a loss that is not finite ends the run",
+    "ProgbarLogger": "remove it: the log has progress lines",
+    "History": "remove it: the log and tensorboard/ have the history",
+}
+
+
+def check(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks, if each is one that can be run; raises ConfigError for the others, by name."""
+    listed = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    for callback in listed:
+        name = type(callback).__name__
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise ConfigError(f"callbacks() returned a {name}", "return a list of keras.callbacks.Callback")
+        for known, fix in _INSTEAD.items():
+            if isinstance(callback, getattr(keras.callbacks, known)):
+                raise ConfigError(f"callbacks(): {name} cannot run with several workers", fix)
+        for hook in _hooks(callback):
+            if hook not in HOOKS:
+                raise ConfigError(f"callbacks(): {name}.{hook} is never called", f"use one of {', '.join(HOOKS)}")
+    return listed
+
+
+def _hooks(callback: keras.callbacks.Callback) -> list[str]:
+    """The hooks that the callback has of its own, in its class or set on it as LambdaCallback does."""
+    base = keras.callbacks.Callback
+    names = [name for name in vars(base) if name.startswith("on_")]
+    return [n for n in names if n in vars(callback) or getattr(type(callback), n) is not getattr(base, n)]
+
+
+class Callbacks:
+    """Calls the hooks; on every worker but the chief there are no callbacks."""
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, params: Mapping[str, Any]):
+        self._callbacks, self._model = callbacks, model
+        for callback in callbacks:
+            callback.set_params(dict(params))
+            callback.set_model(model)
+
+    def __call__(self, hook: str, *arguments: Any) -> None:
+        """Run a hook of all callbacks.
+
+        Their exceptions pass through. Raises ConfigError if one of them wants to stop the training.
+        """
+        for callback in self._callbacks:
+            getattr(callback, hook)(*arguments)
+            if self._model.stop_training:
+                fix = "set trainer.best with a patience"
+                raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)

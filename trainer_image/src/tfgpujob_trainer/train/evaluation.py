@@ -1,0 +1,48 @@
+"""Exact evaluation: loss and metrics over every row once, summed over all workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model import metrics
+from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.step.synchronous import SynchronousSteps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluator:
+    """Evaluates a model on a split, with the replicas and batch size of the training."""
+
+    strategy: tf.distribute.Strategy
+    model: keras.Model
+    steps: SynchronousSteps
+    schedule: Schedule
+    first_replica: int
+    heartbeat: Heartbeat
+
+    def __call__(self, data: Source) -> dict[str, float]:
+        """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
+        self.steps.metric_states.reset()
+        schedule = evaluation_schedule(self.schedule, data.rows)
+        feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
+        loss: LossSums = ()
+        states: list[Any] = []
+        try:
+            for _ in range(schedule.steps_per_epoch):
+                result = self.steps.evaluate(feed.next().replicas)
+                loss, states = add_loss(loss, result.loss), result.metrics
+                self.heartbeat.beat(phases.EVALUATING)
+        finally:
+            feed.close()
+        values = metrics.results(self.model, states)
+        self.steps.metric_states.reset()
+        return {"loss": mean_loss(loss) + self.steps.regularisation(), **values}

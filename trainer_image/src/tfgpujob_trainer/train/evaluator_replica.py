@@ -1,0 +1,63 @@
+"""The evaluator replica: continuous evaluation of the newest checkpoint until the training run is complete."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.checkpoint.object_store import object_store
+from tfgpujob_trainer.checkpoint.store import Owner, Saved, store_at, variables_to_save
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract.config import to_json
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.training_log import describe
+from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.trainer import Evaluate
+
+_POLL_SECONDS = 1.0
+
+
+def follow(
+    settings: TrainerConfig, built: Built[Steps], evaluate: Evaluate, *, heartbeat: Heartbeat, stop: StopFlag
+) -> Outcome:
+    """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run."""
+    data = built.validation or built.test
+    if data is None:
+        raise ConfigError("there is nothing to evaluate on", "let data() return a 'validation' or a 'test' split")
+    output = Path(settings.output.directory)
+    reader = Owner(job_uid="", attempt=1, replica_restart=0)
+    remote = object_store(settings.output.store, say)
+    store = store_at(output, remote, reader, keep=settings.checkpoint.keep, say=say)
+    seen = 0
+    say(f"following the checkpoints in {store.directory}")
+    while True:
+        if remote is not None:
+            store.directory.mkdir(parents=True, exist_ok=True)
+            remote.get("checkpoints/COMPLETED.json", CompletionMark(output).path)
+        finished = CompletionMark(output).summary_for(to_json(settings)) is not None
+        saved = store.latest(newer_than=seen)
+        if saved is not None:
+            seen = _load(built, saved)
+            values = evaluate(data)
+            print(json.dumps({"tfgpu": "evaluation", "step": seen, **values}), flush=True)
+            say(f"step {seen}: {describe(values)}")
+        elif finished:
+            return Outcome(code=ExitCode.DONE, cause="Completed", message=f"evaluated up to step {seen}")
+        if stop.set:
+            raise StoppedError(f"stopped by SIGTERM; step {seen} was evaluated last")
+        heartbeat.beat(phases.WAITING, seen)
+        time.sleep(_POLL_SECONDS)
+
+
+def _load(built: Built[Steps], saved: Saved) -> int:
+    arrays = saved.arrays()
+    for name, variable in variables_to_save(built.model).items():
+        if name.startswith("model/"):
+            variable.assign(arrays[name])
+    return int(saved.state["position"]["step"])

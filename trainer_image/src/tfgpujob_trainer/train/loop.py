@@ -1,0 +1,167 @@
+"""The synchronous training loop: a global batch, an exact step, and a stop at which all workers agree."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import NotFiniteError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model.loss import add_loss
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.replica_seeds import draw_per_replica
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.timing import StepTime
+from tfgpujob_trainer.step.synchronous import SynchronousSteps
+from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.evaluation import Evaluator
+from tfgpujob_trainer.train.run import Position, Run, after_step, begin_training, next_epoch, restore, wait_for_save
+
+_MAX_SKIPPED = 50
+"""Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
+
+
+class SynchronousTrainer:
+    """All replicas take each step together: one all-reduce an optimizer step."""
+
+    def __init__(
+        self, settings: TrainerConfig, _env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
+    ) -> None:
+        self._settings, self._strategy, self._heartbeat = settings, strategy, heartbeat
+
+    def data_policy(self, data: Source) -> str:
+        """What the source says."""
+        return data.policy
+
+    def build_steps(
+        self, model: keras.Model, takeover: OptimizerTakeover, data: Source, schedule: Schedule
+    ) -> SynchronousSteps:
+        """Steps with the exact gradient of the global batch."""
+        draw_per_replica(model)
+        steps = SynchronousSteps(
+            self._strategy,
+            model,
+            takeover,
+            data.head(2),
+            rows=schedule.rows_per_replica,
+            jit=self._settings.jit == "replica",
+            half=self._settings.all_reduce == "float16",
+            class_weights=self._settings.class_weights,
+        )
+        self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+        return steps
+
+    def evaluator(self, built: Built[SynchronousSteps]) -> Evaluator:
+        """Evaluation with the replicas and the batch size of the training."""
+        return Evaluator(
+            strategy=built.strategy,
+            model=built.model,
+            steps=built.steps,
+            schedule=built.schedule,
+            first_replica=built.first_replica,
+            heartbeat=self._heartbeat,
+        )
+
+    def train(self, run: Run[SynchronousSteps]) -> tuple[Position, dict[str, Any]]:
+        """See `train`."""
+        return train(run), {}
+
+
+def train(run: Run[SynchronousSteps]) -> Position:
+    """Train from the last checkpoint, or the beginning, to the last step.
+
+    Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError.
+    """
+    position, steps = restore(run), run.built.steps
+    start = (position.epoch, position.index)
+    feed = Feed(
+        run.built.data,
+        run.built.schedule,
+        run.built.first_replica,
+        run.built.local_replicas,
+        start,
+        parallel_reads=run.config.data.parallel_reads,
+    )
+    try:
+        begin_training(run, position)
+        if run.metric_states:
+            steps.metric_states.restore(run.metric_states)
+        while not run.done(position):
+            position = _one_step(run, feed, position)
+        wait_for_save(run, position)
+        run.callbacks("on_train_end")
+    except BaseException:
+        # A checkpoint of a step before the trouble is a good one, and may take as long as any save.
+        run.heartbeat.beat(phases.SAVING)
+        with contextlib.suppress(Exception):
+            run.checkpoints.wait()
+        raise
+    finally:
+        feed.close()
+        run.profiler.close()
+    return position
+
+
+def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Position:
+    run.profiler.before(position.step + 1)
+    began, waited = time.monotonic(), feed.waited
+    batch = feed.next()
+    steps, own_seconds = run.built.steps, run.log.workers.own
+    result = steps.train(
+        batch.replicas,
+        stop=run.stop.set,
+        edges=batch.edges,
+        own_seconds=own_seconds,
+        whole=batch.rows == run.config.global_batch_size,
+    )
+    spent = StepTime(time.monotonic() - began, feed.waited - waited, result.all_reduce_seconds)
+    run.log.add(batch.rows, spent, result.own_seconds)
+    position = position.after(batch, run.built.schedule.steps_per_epoch)
+    if result.applied:
+        if any(result.not_finite):
+            _not_finite(run, position.step, result.not_finite)
+        run.skipped = 0
+        position = replace(position, loss=add_loss(position.loss, result.loss))
+    else:
+        _skipped(run, position.step)
+    run.heartbeat.beat(phases.TRAINING, position.step)
+    run.metric_states = result.metrics
+    evaluated = after_step(run, batch, position, stop=result.stop)
+    if position.index == 0:
+        steps.metric_states.reset()
+        return next_epoch(run, position)
+    if evaluated:  # it has used the metrics, and the epoch goes on
+        steps.metric_states.restore(run.metric_states)
+    return position
+
+
+def _skipped(run: Run[SynchronousSteps], step: int) -> None:
+    """An overflow: harmless while the loss scale finds its value, hopeless when it goes on."""
+    run.skipped += 1
+    run.skipped_in_all += 1
+    if run.skipped >= _MAX_SKIPPED:
+        raise NotFiniteError(
+            f"the gradients of {run.skipped} steps in a row overflowed, up to step {step}",
+            "lower the learning rate, or use precision mixed_bfloat16",
+        )
+
+
+def _not_finite(run: Run[SynchronousSteps], step: int, flags: Sequence[float]) -> None:
+    local = run.built.local_replicas
+    workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
+    raise NotFiniteError(
+        f"the loss of step {step} is NaN or infinite on worker {', '.join(map(str, workers))}",
+        "lower the learning rate, clip the gradients, or look for bad values in the data",
+    )

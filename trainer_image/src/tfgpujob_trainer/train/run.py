@@ -1,0 +1,233 @@
+"""A run and what every strategy does with it between steps: report, evaluate, checkpoint, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic
+
+import numpy as np
+
+from tfgpujob_trainer.checkpoint.manager import CheckpointManager
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.exits import StoppedError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.data.feed import GlobalBatch
+from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model import metrics
+from tfgpujob_trainer.model.loss import LossSums, mean_loss
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.report.profiler import Profiler
+from tfgpujob_trainer.report.training_log import TrainingLog, describe
+from tfgpujob_trainer.train.best import Best
+from tfgpujob_trainer.train.built_model import Built, S_co, Steps
+from tfgpujob_trainer.train.callbacks import Callbacks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """How far the run is: the next batch is `index` of `epoch`; `step` optimizer steps are done.
+
+    `loss` is (numerator sum, normaliser sum) of each part of the loss since the epoch began.
+    """
+
+    epoch: int = 0
+    index: int = 0
+    step: int = 0
+    examples: int = 0
+    loss: LossSums = ()
+
+    def after(self, batch: GlobalBatch, steps_per_epoch: int) -> Position:
+        """The position once `batch` is trained."""
+        ended = batch.index + 1 == steps_per_epoch
+        return replace(
+            self,
+            epoch=batch.epoch + 1 if ended else batch.epoch,
+            index=0 if ended else batch.index + 1,
+            step=self.step + 1,
+            examples=self.examples + batch.rows,
+        )
+
+
+@dataclass(kw_only=True)
+class Run(Generic[S_co]):
+    """One training run: model, data, checkpoints and reports, and what changes from step to step."""
+
+    config: TrainerConfig
+    built: Built[S_co]
+    total_steps: int
+    evaluate: Callable[[Source], dict[str, float]]
+    peers: Peers
+    checkpoints: CheckpointManager
+    best: Best
+    callbacks: Callbacks
+    heartbeat: Heartbeat
+    stop: StopFlag
+    log: TrainingLog
+    profiler: Profiler
+    metric_states: list[Any] = field(default_factory=list)
+    last_epoch: dict[str, float] = field(default_factory=dict)
+    evaluation_pending: bool = False
+    skipped: int = 0
+    skipped_in_all: int = 0
+
+    def done(self, position: Position) -> bool:
+        """Whether that was the last step: of all that were asked for, or because it gets no better."""
+        return position.step >= self.total_steps or self.best.stops_early
+
+
+def begin_training(run: Run[Steps], position: Position) -> None:
+    """Tell the callbacks that training begins here, and make up for an evaluation that a stop left out."""
+    run.callbacks("on_train_begin")
+    if run.evaluation_pending:
+        found = {} if run.built.validation is None else _evaluate(run, position)
+        if position.index == 0:
+            _epoch_end(run, position.epoch - 1, found)
+    if position.index == 0 and not run.done(position):
+        run.callbacks("on_epoch_begin", position.epoch)
+
+
+def next_epoch(run: Run[Steps], position: Position) -> Position:
+    """The position from which the next epoch counts."""
+    if not run.done(position):
+        run.callbacks("on_epoch_begin", position.epoch)
+    return replace(position, loss=())
+
+
+def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
+    """Report, evaluate and save, whatever is due after a step; whether it evaluated.
+
+    Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start, and what the
+    callbacks are told of the epoch waits for it.
+    """
+    epoch_ended = position.index == 0
+    due = evaluation_due(run, position)
+    if epoch_ended or run.log.due or run.done(position):
+        report(run, batch, position)
+    found = _evaluate(run, position) if due and not stop else {}
+    if epoch_ended:
+        run.log.epoch_line(epoch=position.epoch, values=run.last_epoch)
+        if found or not due:
+            _epoch_end(run, batch.epoch, found)
+    if stop:
+        save(run, position, evaluation_pending=due)
+        wait_for_save(run, position)
+        raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
+    if _save_due(run, position, epoch_ended=epoch_ended):
+        save(run, position)
+    return bool(found)
+
+
+def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, float]) -> None:
+    validation = {f"val_{name}": value for name, value in found.items()}
+    run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **validation})
+
+
+def evaluation_due(run: Run[Steps], position: Position) -> bool:
+    """Whether the `validation` split is evaluated here."""
+    epoch = position.epoch if position.index == 0 else None
+    due = config.evaluation_due(run.config.evaluate, step=position.step, epoch=epoch)
+    return due and run.built.validation is not None
+
+
+def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
+    """Evaluate the `validation` split, and compare it with the best."""
+    assert run.built.validation is not None
+    found = run.evaluate(run.built.validation)
+    run.log.evaluated(position.step, found)
+    comment = run.best.update(found, position.step, _state(run, position))
+    say(f"validation after step {position.step}: {describe(found)}{comment}")
+    run.callbacks("on_test_end", found)
+    return found
+
+
+def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
+    """Print how it goes."""
+    loss = mean_loss(position.loss) + run.built.steps.regularisation()
+    values = {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
+    run.last_epoch = values
+    run.log.line(phase=phases.TRAINING, step=position.step, epoch=batch.epoch + 1, values=values)
+    run.callbacks("on_train_batch_end", position.step, values)
+
+
+def restore(run: Run[Steps]) -> Position:
+    """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
+    restored = run.checkpoints.restore(run.peers)
+    if restored is None:
+        return Position()
+    state, metric_states = restored
+    run.last_epoch = state["lastEpoch"]
+    if metrics.fit(run.built.model, metric_states):
+        run.metric_states = metric_states
+    elif state["position"]["index"]:
+        say("the metrics changed since the checkpoint: those of this epoch count its rows from here on")
+    loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
+    position = Position(**{**state["position"], "loss": loss})
+    say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
+    position = _among_these_replicas(run, position)
+    run.best.resumed(state, position.step)
+    run.evaluation_pending = state["owesEvaluation"]
+    return position
+
+
+def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
+    """`position` in the epochs of this run; its steps are counted anew.
+
+    Rows that are too few for the replicas are a batch of their own for fewer: an epoch may have had more steps.
+    """
+    schedule = run.built.schedule
+    if position.index >= schedule.steps_per_epoch:
+        say(f"what is left of epoch {position.epoch + 1} is too little for {schedule.replicas} replicas: left out")
+        position = replace(position, epoch=position.epoch + 1, index=0, loss=())
+        run.metric_states = []
+    if run.config.steps is None and run.config.epochs is not None:
+        left = (run.config.epochs - position.epoch) * schedule.steps_per_epoch - position.index
+        run.total_steps = run.log.steps = position.step + max(0, left)
+    return position
+
+
+def _save_due(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool:
+    settings = run.config.checkpoint
+    epochs = config.epochs_between_saves(settings)
+    by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
+    by_epoch = epoch_ended and epochs is not None and position.epoch % epochs == 0
+    return by_step or by_epoch or run.done(position)
+
+
+def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
+    """What a checkpoint says beside the variables."""
+    return {
+        "position": {
+            "epoch": position.epoch,
+            "index": position.index,
+            "step": position.step,
+            "examples": position.examples,
+        },
+        "loss": [] if position.index == 0 else position.loss,
+        "lastEpoch": run.last_epoch,
+        "best": run.best.to_json(),
+        "bestJudgedBy": run.best.criterion,
+        "owesEvaluation": False,
+    }
+
+
+def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
+    """Copy everything and have it written while training goes on."""
+    run.heartbeat.beat(phases.SAVING, position.step)
+    at_epoch_start = position.index == 0
+    state = {**_state(run, position), "owesEvaluation": evaluation_pending}
+    states = [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
+    run.checkpoints.save(run.peers, position.step, state, states)
+    run.heartbeat.beat(phases.TRAINING, position.step)
+
+
+def wait_for_save(run: Run[Steps], position: Position) -> None:
+    """Wait, on every worker, until the last save is published."""
+    run.heartbeat.beat(phases.SAVING, position.step)
+    run.checkpoints.wait()
+    run.best.wait()
+    run.peers.count(True)
