@@ -70,7 +70,7 @@ def select() -> Cluster:
 class Local:
     """The cluster of this package."""
 
-    description = "the local cluster (Kubernetes 1.20, pretend GPUs)"
+    description = "the local cluster (pretend GPUs)"
     kubeconfig = KUBECONFIG
     audit_log = AUDIT_LOG
 

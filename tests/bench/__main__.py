@@ -1,6 +1,7 @@
 """`make bench-operator`: the operator, a direct client and kube's Job controller, side by side in one run.
 
-Ends with one line of JSON on standard output, exit code 0 when every bound holds. Progress goes to standard error.
+Ends with one line of JSON on standard output. The exit code is 0 when every bound holds; 1 when one doesn't, or rests
+on too few undisturbed rounds to be judged; 130 after ^C, which prints what there is. Progress goes to standard error.
 `--quick` measures little of everything, to see that it works.
 """
 
@@ -17,23 +18,48 @@ from pathlib import Path
 import uvloop
 from localcluster.layout import ClusterError
 from tests.bench import report
+from tests.bench.figures import DIRECT, FULL, KUBE, OPERATOR, QUICK, Figures, Size
 from tests.bench.load import Load
-from tests.bench.measure import DIRECT, FULL, KUBE, OPERATOR, QUICK, Bench, Figures, Size
+from tests.bench.measure import Bench
 from tests.bench.stage import Stage, check_limits, stage
+from tests.integration.kube import Refused
 
 from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.errors import ApiError
+
+INTERRUPTED = 130
 
 
-async def measure(on: Stage, size: Size) -> Figures:
+async def measure(on: Stage, size: Size, figures: Figures) -> None:
+    """Fills the figures, as far as it comes."""
     async with await KubeCluster.connect() as cluster, AsyncExitStack() as stack:
         loads = dict(zip((OPERATOR, DIRECT, KUBE), (Load(cluster, name) for name in on.namespaces), strict=True))
         for load in loads.values():
-            await stack.enter_async_context(load.following())
-        return await Bench(on, loads, size, say).run()
+            await stack.enter_async_context(load.pods.running())
+        await Bench(on, cluster, loads, size, figures, say).run()
 
 
 def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def measured(on: Stage, size: Size, *, quick: bool) -> int:
+    """The exit code. Whatever ends it, what has been measured until then is printed."""
+    figures, code = Figures(), 1
+    try:
+        uvloop.run(measure(on, size, figures))
+        code = 0
+    except KeyboardInterrupt:
+        figures.diary.disturbed.append("interrupted: what comes after was not measured")
+        code = INTERRUPTED
+    except (ApiError, Refused) as error:
+        figures.diary.disturbed.append(f"given up: {error}")
+    finally:
+        values = report.summary(figures, size)
+        print(report.table(values, figures.diary))
+        more = {"kubernetes": on.version, "quick": quick, "cpus": os.cpu_count()}
+        print(report.line(values, figures.diary, **more), flush=True)
+    return code or (0 if report.holds(values) else 1)
 
 
 def main() -> int:
@@ -43,13 +69,9 @@ def main() -> int:
     check_limits()
     folder = Path(tempfile.mkdtemp(prefix="bench-operator-"))
     with stage(folder, "operator", "direct", "kube") as on:
-        say(f"on {on.description}; logs in {folder}")
+        say(f"on {on.description}, Kubernetes {on.version}; logs in {folder}")
         os.environ["KUBECONFIG"] = str(on.kube.kubeconfig)
-        figures = uvloop.run(measure(on, QUICK if options.quick else FULL))
-    values = report.summary(figures)
-    print(report.table(values))
-    print(report.line(values, quick=options.quick, cpus=os.cpu_count(), load=round(os.getloadavg()[0], 1)))
-    return 0 if report.holds(values) else 1
+        return measured(on, QUICK if options.quick else FULL, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,38 @@
 """The benchmark's own requests: jobs, the same objects without an operator, kube Jobs, and what a kubelet would write.
 
-The pods name a scheduler that does not exist, so that none of them ever starts.
+A request whose time is measured is sent once, and its refusal ends the round. The others are sent again while the API
+server is away or busy.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
-import aiohttp
-import yarl
+from tests.bench.disturbance import DisturbedError
+from tests.bench.pod_counter import PodCounter
 
 from tfgpujob import names
-from tfgpujob.core.reconcile import reconcile
-from tfgpujob.core.snapshot import Config, Kind, Object, Snapshot
+from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
-from tfgpujob.kube.concurrency import gather_bounded
-from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.connection import MERGE_PATCH
+from tfgpujob.kube.errors import EXPIRED, ApiError, is_transient
+from tfgpujob.kube.list_watch import pages
 
+T = TypeVar("T")
 JOBS_AT_ONCE = 16
 """Jobs under way at the same time in the hands of the direct client: as many as the operator has workers."""
-SCHEDULER = "nobody"
 BATCH = "/apis/batch/v1"
 TFGPU = f"/apis/{names.API_VERSION}"
-_CONFIG = Config(operator_image="operator:bench", trainer_image="trainer:bench", operator_version="bench")
-_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+AWAY_SECONDS = 60.0
+"""How long an API server that doesn't answer, or is too busy, is waited for."""
+POLL_SECONDS = 0.25
+AGAIN_SECONDS = 10.0
+"""What doesn't come about by then is asked for once more: somebody else may have been in between."""
+CLEAR_SECONDS = 300.0
 
 
 class Load:
@@ -36,34 +41,13 @@ class Load:
     def __init__(self, cluster: KubeCluster, namespace: str) -> None:
         self._cluster = cluster
         self.namespace = namespace
-        self._born = 0
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
-        """Counts the namespace's pods as they are created."""
-        version = (await self._cluster.list(Kind.POD, self.namespace, limit=1)).resource_version
-        task = asyncio.create_task(self._follow(version))
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    @property
-    def born(self) -> int:
-        """Pods created since `following`."""
-        return self._born
-
-    async def until_born(self, total: int, seconds: float) -> None:
-        """Until so many pods have been created since `following`. Raises TimeoutError."""
-        await self._until(lambda: self._born >= total, seconds, f"{total} pods, {self._born} seen")
+        self.pods = PodCounter(cluster, namespace)
 
     async def create_jobs(self, jobs: Sequence[Object]) -> None:
-        await self._each([self.post(f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", job) for job in jobs])
+        await all_of([self._post(f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", job) for job in jobs])
 
     async def create_kube_jobs(self, jobs: Sequence[Object]) -> None:
-        await self._each([self.post(f"{BATCH}/namespaces/{self.namespace}/jobs", job) for job in jobs])
+        await all_of([self._post(f"{BATCH}/namespaces/{self.namespace}/jobs", job) for job in jobs])
 
     async def create_objects(self, jobs: Sequence[tuple[Object, Sequence[tuple[Kind, Object]]]]) -> None:
         """Each job, and then what the operator would create for it: all that an operator can't do without."""
@@ -72,176 +56,159 @@ class Load:
             made = await self._cluster.send("POST", f"{TFGPU}/namespaces/{self.namespace}/tfgpujobs", body=job)
             for _, body in objects:
                 body["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"]
-            await gather_bounded(self._cluster.create(kind, self.namespace, body) for kind, body in objects)
+            await all_of([self._cluster.create(kind, self.namespace, body) for kind, body in objects])
 
-        await self._each([one(job, objects) for job, objects in jobs])
+        await all_of([one(job, objects) for job, objects in jobs])
 
     async def listed(self, kind: Kind) -> list[Object]:
         """All objects of this kind in the namespace."""
-        found: list[Object] = []
-        token = ""
+
+        async def whole() -> list[Object]:
+            fetched = pages(lambda token: self._cluster.list(kind, self.namespace, token=token))
+            return [obj async for page in fetched for obj in page.items]
+
+        return await patiently(whole)
+
+    async def bring(self, status: Callable[[], Mapping[str, Any]], phase: str, seconds: float) -> None:
+        """What the kubelet would write, for every pod, until every job has this phase. Raises DisturbedError.
+
+        A pod that comes in the place of one that somebody has deleted gets it too.
+        """
+        deadline, due = time.monotonic() + seconds, 0.0
         while True:
-            page = await self._cluster.list(kind, self.namespace, token=token)
-            found += page.items
-            token = page.token
-            if not token:
-                return found
-
-    async def write_pods(self, status: Callable[[], Mapping[str, Any]]) -> None:
-        """What the kubelet would write, for every pod."""
-        await self._each([self._write_pod(pod, status()) for pod in await self.listed(Kind.POD)])
-
-    async def until_phase(self, phase: str, seconds: float) -> None:
-        """Until every job's status has this phase. Raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while any((job.get("status") or {}).get("phase") != phase for job in await self.listed(Kind.JOB)):
-                await asyncio.sleep(0.25)
+            if time.monotonic() >= due:
+                pods = [pod for pod in await self.listed(Kind.POD) if pod["status"].get("phase") != phase]
+                await all_of([self._write_status(pod, status()) for pod in pods])
+                due = time.monotonic() + AGAIN_SECONDS
+            others = [job for job in await self.listed(Kind.JOB) if (job.get("status") or {}).get("phase") != phase]
+            if not others:
+                return
+            if time.monotonic() > deadline:
+                raise DisturbedError(f"{len(others)} jobs are not {phase} after {seconds:g} s; {said_of(others[0])}")
+            await asyncio.sleep(POLL_SECONDS)
 
     async def clear(self) -> None:
-        """Delete everything, and wait until it is gone."""
-        namespaced = f"/namespaces/{self.namespace}"
-        for path in (f"{TFGPU}{namespaced}/tfgpujobs", f"{BATCH}{namespaced}/jobs", f"/api/v1{namespaced}/pods"):
-            options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-            await self._cluster.send("DELETE", path, body=options, seconds=300)
-        for service in await self.listed(Kind.SERVICE):
-            metadata = service["metadata"]
-            try:
-                await self._cluster.delete(Kind.SERVICE, self.namespace, metadata["name"], uid=metadata["uid"])
-            except ApiError as error:
-                if error.code != 404:
-                    raise
-        async with asyncio.timeout(300):
-            while await self.listed(Kind.POD):
-                await asyncio.sleep(0.25)
+        """Delete everything, and wait until it is gone. Raises DisturbedError and TimeoutError."""
+        async with self.pods.clearing():
+            await self._clear()
 
-    async def post(self, path: str, body: Object) -> None:
+    async def _clear(self) -> None:
+        deadline, due = time.monotonic() + CLEAR_SECONDS, 0.0
+        while left := await self._left():
+            if time.monotonic() > deadline:
+                raise DisturbedError(
+                    f"{left} in {self.namespace} are still there {CLEAR_SECONDS:g} s after their delete"
+                )
+            if time.monotonic() >= due:
+                await self._delete_all()
+                due = time.monotonic() + AGAIN_SECONDS
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def ensure_namespace(self) -> bool:
+        """Wait until objects can be created; whether the namespace had to be made anew, because it was deleted."""
+        made = False
+        while True:
+            found = await self._ask("GET", f"/api/v1/namespaces/{self.namespace}", fine={404})
+            if found and not found["metadata"].get("deletionTimestamp"):
+                return made
+            if not found:
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+                await self._ask("POST", "/api/v1/namespaces", body=namespace, fine={409})
+                made = True
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def namespace_uid(self) -> str:
+        """Empty when it is not there, or is being deleted."""
+        metadata = (await self._ask("GET", f"/api/v1/namespaces/{self.namespace}", fine={404})).get("metadata") or {}
+        return "" if metadata.get("deletionTimestamp") else metadata.get("uid", "")
+
+    async def why(self) -> str:
+        """What the first job that isn't well says of itself; empty when none does."""
+        told = (said_of(job) for job in await self.listed(Kind.JOB))
+        return next((text for text in told if text), "")
+
+    async def _post(self, path: str, body: Object) -> None:
         await self._cluster.send("POST", path, body=body)
 
-    async def _write_pod(self, pod: Object, status: Mapping[str, Any]) -> None:
-        metadata = {key: value for key, value in pod["metadata"].items() if key not in _SERVERS_OWN}
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{metadata['name']}/status"
-        body = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {**pod["status"], **status}}
-        await self._cluster.send("PUT", path, body=body)
-
-    async def _each(self, work: Iterable[Awaitable[Any]]) -> None:
-        turn = asyncio.Semaphore(JOBS_AT_ONCE)
-
-        async def one(item: Awaitable[Any]) -> None:
-            async with turn:
-                await item
-
-        await asyncio.gather(*(one(item) for item in work))
-
-    async def _follow(self, version: str) -> None:
-        """Lines are counted, not read: the benchmark must not be what takes the time."""
-        base = f"{self._cluster._login.server}/api/v1/namespaces/{self.namespace}/pods"
-        url = yarl.URL(f"{base}?watch=true&resourceVersion={version}&timeoutSeconds=3600")
-        headers = {"Accept": _METADATA_ONLY}
-        authorization = await self._cluster._login.authorization()
-        if authorization:
-            headers["authorization"] = authorization
-        limits = aiohttp.ClientTimeout(total=None)
-        answer = await self._cluster._session.get(url, headers=headers, timeout=limits, ssl=self._cluster._login.tls)
-        rest = b""
-        async for chunk in answer.content.iter_any():
-            *lines, rest = (rest + chunk).split(b"\n")
-            self._born += sum(line.startswith(b'{"type":"ADDED"') for line in lines)
-            async with self._changed:
-                self._changed.notify_all()
-
-    async def _until(self, met: Callable[[], bool], seconds: float, what: str) -> None:
+    async def _ask(self, method: str, path: str, *, fine: Container[int] = (), **request: Any) -> Object:
+        """Sent again while the API server is away or busy. `fine`: refusals that are no problem, and give {}."""
         try:
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(met)
-        except TimeoutError as error:
-            raise TimeoutError(f"not within {seconds:g} s: {what}") from error
+            return await patiently(partial(self._cluster.send, method, path, **request))
+        except ApiError as error:
+            if error.code not in fine:
+                raise
+            return {}
+
+    async def _write_status(self, pod: Object, status: Mapping[str, Any]) -> None:
+        """Not of a newer pod of that name. One that has gone needs none: the counter of pods has seen it go."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        change = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        await self._ask("PATCH", path, body=change, content_type=MERGE_PATCH, fine={404, 409})
+
+    def _collections(self) -> dict[str, str]:
+        namespaced = f"/namespaces/{self.namespace}"
+        return {
+            "TFGPUJobs": f"{TFGPU}{namespaced}/tfgpujobs",
+            "Jobs": f"{BATCH}{namespaced}/jobs",
+            "pods": f"/api/v1{namespaced}/pods",
+            "services": f"/api/v1{namespaced}/services",
+        }
+
+    async def _left(self) -> str:
+        """What is still there; empty when nothing is."""
+        for what, path in self._collections().items():
+            if (await self._ask("GET", path, query={"limit": "1"}))["items"]:
+                return what
+        return ""
+
+    async def _delete_all(self) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        for what, path in self._collections().items():
+            if what != "services":
+                await self._ask("DELETE", path, body=options, seconds=300, fine={404, 409})
+        # Old servers can't delete a collection of these.
+        names_of = [service["metadata"]["name"] for service in await self.listed(Kind.SERVICE)]
+        path = self._collections()["services"]
+        await all_of([self._ask("DELETE", f"{path}/{name}", body=options, fine={404, 409}) for name in names_of])
 
 
-_SERVERS_OWN = {"managedFields", "resourceVersion"}
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """The call's result, tried again while the API server is away or too busy. Raises ApiError."""
+    deadline = time.monotonic() + AWAY_SECONDS
+    while True:
+        try:
+            return await call()
+        except ApiError as error:
+            # EXPIRED: a list that took too long, and begins anew.
+            passes = is_transient(error) or error.code == EXPIRED
+            if not passes or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(error.retry_after or POLL_SECONDS)
 
 
-def tfgpu_job(name: str, workers: int, namespace: str) -> dict[str, Any]:
-    """MultiWorkerMirrored with the bundled trainer, as in the quick start."""
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "strategy": "MultiWorkerMirrored",
-            "trainer": {"entrypoint": "bench:main", "globalBatchSize": 64 * workers, "epochs": 1},
-            "replicaSpecs": {
-                "worker": {"replicas": workers, "template": {"spec": {"schedulerName": SCHEDULER}}},
-            },
-        },
-    }
+async def all_of(work: Sequence[Coroutine[Any, Any, Any]]) -> None:
+    """At most JOBS_AT_ONCE at the same time. The first that fails ends the others, and is raised."""
+    turn = asyncio.Semaphore(JOBS_AT_ONCE)
+
+    async def one(item: Coroutine[Any, Any, Any]) -> None:
+        async with turn:
+            await item
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for item in work:
+                tasks.create_task(one(item))
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        for item in work:
+            item.close()
 
 
-def unmanaged(job: Object) -> dict[str, Any]:
-    """The same job, which no operator of ours touches."""
-    return {**job, "spec": {**job["spec"], "runPolicy": {"managedBy": "bench.example/direct"}}}
-
-
-def objects_of(job: Object) -> list[tuple[Kind, Object]]:
-    """What the operator creates for this job, from its own core; the owner's uid is still to be set."""
-    known = {**job, "metadata": {**job["metadata"], "uid": "", "resourceVersion": "1", "generation": 1}}
-    return [(create.kind, create.body) for create in reconcile(Snapshot(job=known), datetime.now(UTC), _CONFIG).creates]
-
-
-def kube_job(job: Object, workers: int) -> dict[str, Any]:
-    """A batch/v1 Job with the same pods. Servers before 1.21 drop completionMode."""
-    pod = next(body for kind, body in objects_of(job) if kind is Kind.POD)
-    metadata = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]},
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": workers,
-            "parallelism": workers,
-            "template": {"metadata": metadata, "spec": pod["spec"]},
-        },
-    }
-
-
-def running() -> dict[str, Any]:
-    """A pod's status once its containers run and are ready."""
-    return _status("Running", ready=True, state={"running": {"startedAt": _stamp()}})
-
-
-def succeeded() -> dict[str, Any]:
-    """A pod's status once its containers have ended with 0."""
-    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _stamp(), "finishedAt": _stamp()}
-    return _status("Succeeded", ready=False, state={"terminated": ended})
-
-
-def failed(exit_code: int) -> dict[str, Any]:
-    """A pod's status once its main container has ended with this code."""
-    ended = {"exitCode": exit_code, "reason": "Error", "startedAt": _stamp(), "finishedAt": _stamp()}
-    return _status("Failed", ready=False, state={"terminated": ended})
-
-
-def _status(phase: str, *, ready: bool, state: Mapping[str, Any]) -> dict[str, Any]:
-    conditions = {"Initialized": True, "Ready": ready, "ContainersReady": ready, "PodScheduled": True}
-    return {
-        "phase": phase,
-        "startTime": _stamp(),
-        "conditions": [
-            {"type": of_type, "status": str(status), "lastTransitionTime": _stamp()}
-            for of_type, status in conditions.items()
-        ],
-        "containerStatuses": [
-            {
-                "name": names.CONTAINER,
-                "image": "trainer:bench",
-                "imageID": "sha256:bench",
-                "restartCount": 0,
-                "ready": ready,
-                "state": state,
-            }
-        ],
-    }
-
-
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def said_of(job: Object) -> str:
+    """What keeps the job, by its conditions; empty when nothing does."""
+    status = job.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition["type"] in {"Accepted", "Created"} and condition["status"] == "False":
+            return f"{job['metadata']['name']}: {condition['reason']}: {condition['message']}"
+    return ""

@@ -5,208 +5,220 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from functools import partial
 
-from tests.bench.load import Load, kube_job, objects_of, running, succeeded, tfgpu_job, unmanaged
-from tests.bench.process import OperatorProcess
+from tests.bench.disturbance import DisturbedError, Surroundings
+from tests.bench.figures import DIRECT, KUBE, OPERATOR, PODS, WIDE, Cost, Figures, Size, Throughput, Turn
+from tests.bench.leader import RECONCILES, Leader
+from tests.bench.load import CLEAR_SECONDS, Load, patiently
+from tests.bench.objects import kube_job, objects_of, running, succeeded, tfgpu_job, unmanaged
+from tests.bench.rounds import GivenUpError, Rounds
 from tests.bench.stage import Stage
 
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.errors import ApiError
 
-OPERATOR, DIRECT, KUBE = "operator", "direct client", "kube Job"
-PODS = 4
-WIDE = 32
-SETTLE_SECONDS = 16
-"""More than the 10 s for which the operator may keep a small change of a status back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much is measured."""
-
-    rounds: int
-    jobs: int
-    """In a round, each of PODS pods."""
-    latencies: int
-    many: int
-    """Jobs that are there at the same time for memory, cold start and the crowd's effect on a new job."""
-
-
-FULL = Size(rounds=5, jobs=150, latencies=21, many=1000)
-QUICK = Size(rounds=2, jobs=20, latencies=3, many=60)
-
-
-@dataclass
-class Figures:
-    """Raw figures; rates are jobs a second, times seconds."""
-
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    times: dict[tuple[str, int], list[float]] = field(default_factory=dict)
-    """Apply to all pods, by who and pods a job."""
-    cpu_to_pods: list[float] = field(default_factory=list)
-    """Of the operator, ms a job, from apply until all pods are created."""
-    cpu_whole_life: list[float] = field(default_factory=list)
-    """The same until all jobs have succeeded."""
-    writes: list[float] = field(default_factory=list)
-    rss_idle: float = 0.0
-    rss_many: float = 0.0
-    cold_start: float = 0.0
-    alone: list[float] = field(default_factory=list)
-    """Apply to 4 pods in an empty cluster, before and after the crowd."""
-    among_many: list[float] = field(default_factory=list)
-    direct_alone: list[float] = field(default_factory=list)
-    direct_among_many: list[float] = field(default_factory=list)
-    idle_writes: int | None = None
-    """Other than renewals of the Lease; None where there is no audit log."""
-    restart_writes: int | None = None
-
-    def rate(self, who: str) -> float:
-        return median(self.rates[who])
-
-    def time(self, who: str, pods: int) -> float:
-        return median(self.times[who, pods])
+MENDS = 3
+"""How often it is tried to bring back what a round needs."""
 
 
 class Bench:
     """One run. `loads`: a namespace of its own for each way to make pods."""
 
-    def __init__(self, stage: Stage, loads: dict[str, Load], size: Size, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        cluster: KubeCluster,
+        loads: dict[str, Load],
+        size: Size,
+        figures: Figures,
+        say: Callable[[str], None],
+    ) -> None:
         self._stage = stage
+        self._cluster = cluster
         self._loads = loads
         self._size = size
         self._say = say
-        self._figures = Figures()
+        self._figures = figures
         self._number = 0
-        self._operator = self._started()
+        self._crowd = ""
+        """The phase of the many jobs; empty when they are not there."""
+        self._leader = Leader(lambda: stage.operator(loads[OPERATOR].namespace), stage.identity, self._holder)
+        self.rounds = Rounds(figures.diary, self._look, self._mend, say)
 
-    async def run(self) -> Figures:
+    async def run(self) -> None:
+        """Fills the figures; those that can't be had stay away, and the diary says why."""
         try:
-            await self._until_leading()
-            self._figures.rss_idle = self._operator.rss_mb()
+            await self._mend()
             await self._throughput()
             await self._latency()
-            await self._crowd()
+            await self._among_many()
+        except GivenUpError as error:
+            self._figures.diary.disturbed.append(f"given up: {error}")
+            self._say(f"given up: {error}")
         finally:
-            self._operator.stop()
-        return self._figures
-
-    def _started(self) -> OperatorProcess:
-        return self._stage.operator(self._loads[OPERATOR].namespace)
+            self._figures.operators_ended = self._leader.ended
+            await self._leader.stop()
 
     async def _throughput(self) -> None:
+        figures = self._figures
+        await self.rounds.repeat("warm-up", 1, self._warm_up, figures.rss_idle.append)
+        await self.rounds.repeat("throughput", self._size.rounds, self._throughput_round, figures.throughput.append)
+
+    async def _warm_up(self, _: int) -> float:
+        idle = self._leader.rss_mb()
         for who in self._loads:
             await self._create(who, 5, PODS)
             await self._loads[who].clear()
-        for number in range(self._size.rounds):
-            # Whoever comes first in a round finds the machine as the others do.
-            order = list(self._loads)[number % 3 :] + list(self._loads)[: number % 3]
-            for who in order:
-                rate = await (self._operators_round() if who == OPERATOR else self._round(who))
-                self._figures.rates.setdefault(who, []).append(rate)
-                await self._loads[who].clear()
-            rates = ", ".join(f"{who} {self._figures.rates[who][-1]:.1f}" for who in self._loads)
-            self._say(f"round {number + 1} of {self._size.rounds}: jobs/s: {rates}")
+        return idle
 
-    async def _round(self, who: str) -> float:
-        return self._size.jobs / await self._create(who, self._size.jobs, PODS)
+    async def _throughput_round(self, number: int) -> Throughput:
+        jobs, rates = self._size.jobs, Turn()
+        cost = Cost()
+        for who in self._in_turn(number):
+            if who == OPERATOR:
+                rates[who], cost = await self._operators_share()
+            else:
+                rates[who] = jobs / await self._create(who, jobs, PODS)
+            await self._loads[who].clear()
+        self._say(f"throughput, {number + 1}: jobs/s: {', '.join(f'{who} {rates[who]:.1f}' for who in self._loads)}")
+        return Throughput(rates, cost)
 
-    async def _operators_round(self) -> float:
-        """The operator's jobs live to their end, for what a whole life costs."""
-        await self._quiet()
+    async def _operators_share(self) -> tuple[float, Cost]:
+        """Jobs a second, and what they cost. The operator's jobs live to their end, for what a whole life costs."""
+        await self._leader.until_quiet()
         audit = self._stage.audit
         position = audit.position() if audit else 0
-        cpu = self._operator.cpu_ms()
+        cpu = self._leader.cpu_ms()
         jobs = self._size.jobs
-        rate = await self._round(OPERATOR)
-        await self._quiet()
-        self._figures.cpu_to_pods.append((self._operator.cpu_ms() - cpu) / jobs)
-        await self._live()
-        self._figures.cpu_whole_life.append((self._operator.cpu_ms() - cpu) / jobs)
-        if audit:
-            done = [r for r in audit.since(position, self._loads[OPERATOR].namespace) if r.is_write]
-            self._figures.writes.append(len(done) / jobs)
-        return rate
-
-    async def _live(self) -> None:
+        rate = jobs / await self._create(OPERATOR, jobs, PODS)
+        await self._leader.until_quiet()
+        to_pods = (self._leader.cpu_ms() - cpu) / jobs
         load = self._loads[OPERATOR]
-        for status, phase in ((running, "Running"), (succeeded, "Succeeded")):
-            await load.write_pods(status)
-            await load.until_phase(phase, 120)
-        await self._quiet()
+        await load.bring(running, "Running", 120)
+        await load.bring(succeeded, "Succeeded", 120)
+        await self._leader.until_quiet()
+        whole_life = (self._leader.cpu_ms() - cpu) / jobs
+        done = audit.since(position, load.namespace) if audit else []
+        return rate, Cost(to_pods, whole_life, sum(r.is_write for r in done) / jobs if audit else None)
 
     async def _latency(self) -> None:
         for pods in (PODS, WIDE):
-            for _ in range(self._size.latencies):
-                for who in self._loads:
-                    self._figures.times.setdefault((who, pods), []).append(await self._create(who, 1, pods))
-                    if pods == WIDE:
-                        await self._loads[who].clear()
-                        await self._quiet()
-            for load in self._loads.values():
-                await load.clear()
-        times = ", ".join(f"{who} {1000 * self._figures.time(who, WIDE):.0f} ms" for who in self._loads)
-        self._say(f"{WIDE} pods: {times}")
+            turns = self._figures.times.setdefault(pods, [])
+            await self.rounds.repeat(
+                f"apply to {pods} pods", self._size.latencies, partial(self._latency_turn, pods), turns.append
+            )
+            await self._mend()
+            if turns:
+                self._say(f"{pods} pods: {', '.join(f'{who} {1000 * turns[-1][who]:.0f} ms' for who in self._loads)}")
 
-    async def _crowd(self) -> None:
+    async def _latency_turn(self, pods: int, number: int) -> Turn:
+        turn: Turn = {}
+        for who in self._in_turn(number):
+            turn[who] = await self._create(who, 1, pods)
+            if pods == WIDE:
+                await self._loads[who].clear()
+                await self._leader.until_quiet()
+        return turn
+
+    async def _among_many(self) -> None:
         """Many jobs: memory, cold start, silence, and what they mean for a new one."""
-        figures, load, many = self._figures, self._loads[OPERATOR], self._size.many
-        await self._one_by_one(figures.alone, figures.direct_alone)
-        await self._create(OPERATOR, many, PODS)
-        await load.write_pods(running)
-        await load.until_phase("Running", 300)
-        await self._quiet()
-        figures.rss_many = self._operator.rss_mb()
-        self._say(f"{many} jobs run: {figures.rss_many:.0f} MiB")
-        figures.restart_writes = await self._writes_of(self._restart)
-        self._say(f"restarted among {many} jobs: all looked at after {figures.cold_start:.1f} s")
-        await load.write_pods(succeeded)
-        await load.until_phase("Succeeded", 300)
-        await self._quiet()
-        figures.idle_writes = await self._writes_of(self._quiet)
-        await self._one_by_one(figures.among_many, figures.direct_among_many)
-        await load.clear()
-        await self._writes_of(self._quiet)
-        await self._one_by_one(figures.alone, figures.direct_alone)
+        figures, repeat, latencies = self._figures, self.rounds.repeat, self._size.latencies
+        await repeat("new job alone", latencies, self._one_by_one, figures.alone.append)
+        await repeat("memory among many", 1, self._memory, figures.rss_many.append)
+        await repeat("restart among many", 1, self._restart, figures.restarts.append)
+        await repeat("idle among many", 1, self._idle, figures.idle_writes.append)
+        await repeat("new job among many", latencies, self._one_by_one_among, figures.among_many.append)
+        await self._mend()
+        await repeat("settling", 1, self._settled, lambda _: None)
+        await repeat("new job alone", latencies, self._one_by_one, figures.alone.append)
 
-    async def _one_by_one(self, times: list[float], direct: list[float]) -> None:
+    async def _settled(self, _: int) -> None:
+        await self._writes_of(self._leader.until_quiet)
+
+    async def _one_by_one(self, number: int) -> Turn:
         """A direct client beside it tells what of a difference is the API server's."""
-        for _ in range(self._size.latencies):
-            times.append(await self._create(OPERATOR, 1, PODS))
-            direct.append(await self._create(DIRECT, 1, PODS))
+        return {who: await self._create(who, 1, PODS) for who in self._in_turn(number) if who != KUBE}
 
-    async def _restart(self) -> None:
-        await asyncio.to_thread(self._operator.stop)
-        started = time.monotonic()
-        self._operator = self._started()
-        await self._until(
-            lambda metrics: metrics.get('tfgpu_reconciles_total{result="ok"}', 0) >= self._size.many, seconds=120
-        )
-        self._figures.cold_start = time.monotonic() - started
+    async def _one_by_one_among(self, number: int) -> Turn:
+        await self._crowded("Succeeded")
+        return await self._one_by_one(number)
+
+    async def _memory(self, _: int) -> float:
+        await self._crowded("Running")
+        size = self._leader.rss_mb()
+        self._say(f"{self._size.many} jobs run: {size:.0f} MiB")
+        return size
+
+    async def _restart(self, _: int) -> tuple[float, int | None]:
+        """Seconds until a new process has looked at all jobs, and what it has written."""
+        await self._crowded("Running")
+        seconds = 0.0
+
+        async def restart() -> None:
+            nonlocal seconds
+            # One that has ended by itself must not pass for one that was stopped.
+            self._leader.pid()
+            await self._leader.stop()
+            started = time.monotonic()
+            await self._leader.start()
+            await self._leader.until(lambda metrics: metrics.get(RECONCILES, 0) >= self._size.many, 120)
+            seconds = time.monotonic() - started
+
+        writes = await self._writes_of(restart)
+        self._say(f"restarted among {self._size.many} jobs: all looked at after {seconds:.1f} s")
+        return seconds, writes
+
+    async def _idle(self, _: int) -> int | None:
+        await self._crowded("Succeeded")
+        return await self._writes_of(self._leader.until_quiet)
+
+    async def _crowded(self, phase: str) -> None:
+        """The crowd is there and has this phase. Raises DisturbedError."""
+        load, many = self._loads[OPERATOR], self._size.many
+        if self._crowd == phase:
+            return
+        if not self._crowd:
+            await self._create(OPERATOR, many, PODS)
+            await load.bring(running, "Running", 300)
+        if phase == "Succeeded":
+            await load.bring(succeeded, "Succeeded", 300)
+        await self._leader.until_quiet()
+        self._crowd = phase
 
     async def _writes_of(self, deed: Callable[[], Awaitable[None]]) -> int | None:
         """Writes other than of the Lease, from the deed until 16 s later; the control plane settles meanwhile."""
         audit = self._stage.audit
         position = audit.position() if audit else 0
         await deed()
-        await self._quiet()
-        await asyncio.sleep(SETTLE_SECONDS)
+        await self._leader.until_quiet()
+        await asyncio.sleep(self._size.settle_seconds)
         if audit is None:
             return None
         return sum(r.is_write and r.resource != "leases" for r in audit.since(position))
 
     async def _create(self, who: str, count: int, pods: int) -> float:
-        """Seconds from the first request until the last pod is there."""
+        """Seconds from the first request until the last pod is there. Raises DisturbedError and ApiError."""
         load = self._loads[who]
         first = self._number
         self._number += count
         jobs = [tfgpu_job(f"job-{number}", pods, load.namespace) for number in range(first, self._number)]
         create = self._prepared(who, load, jobs, pods)
-        total = load.born + count * pods
+        total, requests = load.pods.created + count * pods, load.pods.requests
         started = time.monotonic()
         await create()
-        await load.until_born(total, 60 + count)
-        return time.monotonic() - started
+        try:
+            await load.pods.until_created(total, 60 + count)
+        except TimeoutError as error:
+            why = await load.why()
+            raise DisturbedError(f"{error}; {why}" if why else str(error)) from error
+        seconds = time.monotonic() - started
+        if load.pods.requests != requests:
+            raise DisturbedError("the watch that counts pods was renewed meanwhile")
+        if load.pods.created > total:
+            raise DisturbedError(f"{load.pods.created - total} pods more than asked for were created")
+        return seconds
 
     def _prepared(self, who: str, load: Load, jobs: Sequence[Object], pods: int) -> Callable[[], Awaitable[None]]:
         if who == OPERATOR:
@@ -217,29 +229,66 @@ class Bench:
         kube_jobs = [kube_job(job, pods) for job in jobs]
         return lambda: load.create_kube_jobs(kube_jobs)
 
-    async def _until_leading(self) -> None:
-        await self._until(lambda metrics: metrics.get("tfgpu_leader") == 1, seconds=60)
+    def _in_turn(self, number: int) -> list[str]:
+        """Whoever comes first in a round finds the machine as the others do."""
+        everybody = list(self._loads)
+        first = number % len(everybody)
+        return everybody[first:] + everybody[:first]
 
-    async def _quiet(self) -> None:
-        """The operator has looked at everything that there is to look at."""
-        seen = -1.0
-        calm = 0
+    async def _look(self) -> Surroundings:
+        pods, lease = [load.pods for load in self._loads.values()], await self._lease()
+        return Surroundings(
+            operator=self._leader.pid(),
+            leader=f"{lease.get('holderIdentity') or 'nobody'} since {lease.get('acquireTime')}",
+            not_ready=await self._not_ready(),
+            namespaces={load.namespace: await load.namespace_uid() for load in self._loads.values()},
+            deleted=tuple(tuple(one.deleted) for one in pods),
+            cuts=tuple(tuple(one.cuts) for one in pods),
+        )
 
-        def is_calm(metrics: dict[str, float]) -> bool:
-            nonlocal seen, calm
-            looks = metrics.get('tfgpu_reconciles_total{result="ok"}', -1.0)
-            idle = looks == seen and metrics.get("tfgpu_queue_depth") == 0 and metrics.get("tfgpu_queue_active") == 0
-            calm = calm + 1 if idle else 0
-            seen = looks
-            return calm >= 3
+    async def _holder(self) -> str:
+        """Of the Lease; empty when nobody holds it."""
+        return str((await self._lease()).get("holderIdentity") or "")
 
-        await self._until(is_calm, seconds=120, every=0.3)
+    async def _lease(self) -> Object:
+        """Its spec; empty when there is none."""
+        try:
+            return dict((await patiently(lambda: self._cluster.get_lease(*self._stage.lease)))["spec"])
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return {}
 
-    async def _until(self, met: Callable[[dict[str, float]], bool], *, seconds: float, every: float = 0.1) -> None:
-        deadline = time.monotonic() + seconds
-        while not met(await asyncio.to_thread(self._operator.metrics)):
-            if not self._operator.runs:
-                raise RuntimeError(f"the operator has ended; see {self._operator.log}")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the operator is not where it should be after {seconds:g} s; {self._operator.log}")
-            await asyncio.sleep(every)
+    async def _not_ready(self) -> frozenset[str]:
+        """Nodes, as far as we may see them."""
+        try:
+            nodes = (await patiently(lambda: self._cluster.list(Kind.NODE, None))).items
+        except ApiError as error:
+            if error.code != 403:
+                raise
+            return frozenset()
+        return frozenset(node["metadata"]["name"] for node in nodes if not _is_ready(node))
+
+    async def _mend(self) -> None:
+        """The namespaces are there and empty, and the operator leads. Raises GivenUpError."""
+        for attempt in range(1, MENDS + 1):
+            self._crowd = ""
+            try:
+                async with asyncio.timeout(CLEAR_SECONDS):
+                    anew = [await load.ensure_namespace() for load in self._loads.values()]
+                    for load in self._loads.values():
+                        await load.clear()
+                if any(anew):
+                    # Whatever it knew of the one that was deleted.
+                    await self._leader.stop()
+                await self._leader.start()
+            except (DisturbedError, ApiError, TimeoutError) as error:
+                if attempt == MENDS:
+                    raise GivenUpError(str(error) or f"not cleared after {CLEAR_SECONDS:g} s") from error
+            else:
+                return
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
@@ -38,6 +39,8 @@ class OperatorProcess:
                 env=environment,
                 stdout=output,
                 stderr=output,
+                # ^C is for the benchmark, which stops it then.
+                start_new_session=True,
             )
         self.pid = self._process.pid
 
@@ -46,26 +49,25 @@ class OperatorProcess:
         return self._process.poll() is None
 
     def cpu_ms(self) -> float:
-        """CPU time of the whole process so far, user and system, in ms (steps of 10 ms)."""
+        """CPU time so far, user and system, in ms (steps of 10 ms). Raises OSError once it has ended."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * 1000 / CLOCK_TICKS
 
     def rss_mb(self) -> float:
-        """Resident memory in MiB."""
+        """Resident memory in MiB. Raises OSError once it has ended."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024
-        raise RuntimeError(f"no VmRSS of process {self.pid}")
+        raise ProcessLookupError(f"process {self.pid} has ended")
 
     def metrics(self) -> dict[str, float]:
         """Its /metrics by sample name with labels; empty as long as nobody answers there."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return {}
-        samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, _, value in samples}
+        return samples(text)
 
     def stop(self) -> None:
         """By SIGTERM, which frees the Lease."""
@@ -78,6 +80,12 @@ class OperatorProcess:
         if self.runs:
             self._process.send_signal(number)
             self._process.wait(30)
+
+
+def samples(text: str) -> dict[str, float]:
+    """Of Prometheus' text format, by name with labels."""
+    parts = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in parts}
 
 
 def _free_port() -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from localcluster import helm
 from localcluster.clusters import Local, select
@@ -15,23 +18,35 @@ from localcluster.release import NAMESPACE, RELEASE, chart_values
 from tests.bench.process import OperatorProcess
 from tests.integration.audit import AuditLog
 from tests.integration.installed import NAME, USER
-from tests.integration.kube import Kube
+from tests.integration.kube import Kube, Refused
+from urllib3.exceptions import HTTPError
 
+T = TypeVar("T")
 CRD = "tfgpujobs.tfgpu.dev"
+AWAY_SECONDS = 60.0
+"""How long an API server that is away is waited for, before and after the measurements."""
 
 
 @dataclass
 class Stage:
     kube: Kube
     description: str
+    version: str
+    """Of the API server, as it says."""
     folder: Path
     """For log files and kubeconfigs."""
     namespaces: Sequence[str]
     audit: AuditLog | None
     """The operator's requests; None where the cluster's audit log can't be read."""
+    identity: str = "bench"
+    """Of our operator in the Lease: another run's would take over at once from one of the same name."""
 
-    def operator(self, namespace: str, *, name: str = "bench") -> OperatorProcess:
+    lease: tuple[str, str] = (NAMESPACE, NAME)
+    """Namespace and name of the Lease that all operators of this release want."""
+
+    def operator(self, namespace: str, *, name: str = "") -> OperatorProcess:
         """An operator for this namespace, with the rights of the chart's ServiceAccount. Only one leads."""
+        name = name or self.identity
         kubeconfig = self.kube.as_service_account(NAMESPACE, NAME, self.folder / "operator.kubeconfig")
         log = self.folder / f"operator-{name}.log"
         return OperatorProcess(kubeconfig, log, namespace=NAMESPACE, lease=NAME, namespaces=namespace, name=name)
@@ -46,18 +61,34 @@ def stage(folder: Path, *purposes: str) -> Iterator[Stage]:
     cluster = select()
     cluster.ensure_up()
     kube = Kube(cluster.kubeconfig)
+    version = patiently(lambda: kube.call("GET", "/version"))["gitVersion"]
     with _only_operator(kube):
         mark = secrets.token_hex(3)
         namespaces = [f"bench-{purpose}-{mark}" for purpose in purposes]
         for namespace in namespaces:
-            kube.create("Namespace", "", {"metadata": {"name": namespace}})
+            patiently(partial(kube.create, "Namespace", "", {"metadata": {"name": namespace}}))
         try:
             log = cluster.audit_log
             audit = AuditLog(log, USER) if log is not None and log.is_file() else None
-            yield Stage(kube, cluster.description, folder, namespaces, audit)
+            yield Stage(kube, cluster.description, version, folder, namespaces, audit, f"bench-{mark}")
         finally:
             for namespace in namespaces:
-                kube.delete("Namespace", "", namespace)
+                _delete_namespace(kube, namespace)
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """The call's result, tried again while the API server is away or busy. Raises ClusterError and Refused."""
+    deadline = time.monotonic() + AWAY_SECONDS
+    while True:
+        try:
+            return call()
+        except (Refused, HTTPError, OSError) as error:
+            if isinstance(error, Refused) and error.code != 429 and error.code < 500:
+                raise
+            if time.monotonic() > deadline:
+                problem = f"no answer from the API server for {AWAY_SECONDS:g} s: {error}"
+                raise ClusterError(problem, "see that it runs, and start again") from error
+        time.sleep(0.5)
 
 
 def check_limits() -> None:
@@ -79,12 +110,27 @@ def _only_operator(kube: Kube) -> Iterator[None]:
         finally:
             helm.uninstall(kube.kubeconfig, RELEASE, NAMESPACE)
         return
-    replicas = kube.get("Deployment", NAMESPACE, NAME)["spec"]["replicas"]
-    kube.patch("Deployment", NAMESPACE, NAME, {"spec": {"replicas": 0}})
+    replicas = _scale(kube, 0)
     try:
         yield
     finally:
-        kube.patch("Deployment", NAMESPACE, NAME, {"spec": {"replicas": replicas}})
+        _scale(kube, replicas)
+
+
+def _delete_namespace(kube: Kube, name: str) -> None:
+    try:
+        patiently(lambda: kube.delete("Namespace", "", name))
+    except Refused as refused:
+        # Somebody has deleted it already, and it is going.
+        if refused.code != 409:
+            raise
+
+
+def _scale(kube: Kube, replicas: int) -> int:
+    """The installed operator's pods; how many were asked for before."""
+    before: int = patiently(lambda: kube.get("Deployment", NAMESPACE, NAME))["spec"]["replicas"]
+    patiently(lambda: kube.patch("Deployment", NAMESPACE, NAME, {"spec": {"replicas": replicas}}))
+    return before
 
 
 def _is_helms(kube: Kube) -> bool:

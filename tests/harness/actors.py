@@ -17,6 +17,7 @@ from tests.harness.resources import GPU, Object, merged, with_meta
 from tfgpujob import names
 
 NODE = "node-1"
+NAME = "default-scheduler"
 GATE_PAUSE = 1.0
 PULL_PAUSE = 10.0
 
@@ -137,6 +138,8 @@ class Scheduler:
         for pod in pods:
             meta = pod["metadata"]
             if pod["spec"].get("nodeName") or "deletionTimestamp" in meta:
+                continue
+            if pod["spec"].get("schedulerName", NAME) != NAME:
                 continue
             if _gpus(pod) <= free:
                 free -= _gpus(pod)

@@ -53,6 +53,9 @@ class Front:
         self.token = ""
         """Whoever shows another one is nobody; empty: anybody may ask."""
         self._open: dict[int, web.Request] = {}
+        self.refuse: Callable[[str, str], ApiError | None] = lambda _method, _path: None
+        """What is refused, by method and path; code 0 hangs up."""
+        self._time_limits = 0
         self._changed = asyncio.Condition()
         server.observers.append(lambda _: self.wake())
 
@@ -78,8 +81,12 @@ class Front:
             if self.outage:
                 self.outage -= 1
                 raise ApiError(503, "ServiceUnavailable", "apiserver is shutting down")
+            if (refusal := self.refuse(request.method, request.path)) is not None:
+                raise refusal
             return await self._route(request)
         except ApiError as refused:
+            if not refused.code and request.transport is not None:
+                request.transport.abort()
             body = {"kind": "Status", "code": refused.code, "reason": refused.reason, "message": refused.message}
             return web.json_response(body, status=refused.code)
         except ConnectionResetError:
@@ -106,6 +113,10 @@ class Front:
         if request.method == "POST":
             made = self.server.create(row.kind, namespace, body, by="user", dry_run="dryRun" in request.query)
             return web.json_response(made, status=201)
+        if request.method == "DELETE":
+            for held in self.server.select(row.kind, namespace):
+                self.server.delete(row.kind, namespace, held["metadata"]["name"], by="user")
+            return web.json_response({"kind": "Status"})
         if "watch" in request.query:
             return await self._watch(request, row, namespace)
         return self._list(request, row, namespace)
@@ -120,7 +131,7 @@ class Front:
             return await self._forward(request)
         if request.method == "PATCH":
             assert request.content_type == "application/merge-patch+json"
-            self.server.replace(row.kind, namespace, _patched(old, body), by="user")
+            self.server.replace(row.kind, namespace, _patched(old, body), by="user", status=sub == "status")
         elif request.method == "PUT":
             self.server.replace(row.kind, namespace, body, by="user", status=sub == "status")
         elif request.method == "DELETE":
@@ -143,15 +154,34 @@ class Front:
         stream = web.StreamResponse()
         await stream.prepare(request)
         revision = int(request.query["resourceVersion"])
-        while True:
-            changes: list[Change] = self.server.history.since(revision, row.kind, namespace or None)
+        began = self._time_limits
+        while began == self._time_limits:
+            try:
+                changes: list[Change] = self.server.history.since(revision, row.kind, namespace or None)
+            except ApiError as old:
+                gone = {"code": old.code, "reason": old.reason, "message": old.message}
+                await stream.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+                break
             for change in changes:
                 revision = change.revision
                 if _selected(request, change.object):
                     await stream.write(json.dumps({"type": change.type, "object": change.object}).encode() + b"\n")
             async with self._changed:
-                if not self.server.history.since(revision, row.kind, namespace or None):
+                if began == self._time_limits and not self._has_news(row.kind, namespace, revision):
                     await self._changed.wait()
+        return stream
+
+    def _has_news(self, kind: str, namespace: str, revision: int) -> bool:
+        """For a watch that has told all up to there; that too much is forgotten is news."""
+        try:
+            return bool(self.server.history.since(revision, kind, namespace or None))
+        except ApiError:
+            return True
+
+    def end_watches(self) -> None:
+        """They have come to their time limit."""
+        self._time_limits += 1
+        self.wake()
 
     async def _log(self, request: web.Request, pod: Object) -> web.StreamResponse:
         metadata = pod["metadata"]
@@ -317,7 +347,7 @@ class LiveCluster:
         self.front = Front(self.server)
         self.server.observers.append(lambda _: self._changed.set())
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(_operating(self.server))
+            self.operator = await stack.enter_async_context(_operating(self.server))
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", self.front.handle)
             runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -341,7 +371,7 @@ def live_cluster(folder: Path) -> Iterator[LiveCluster]:
 
 
 @asynccontextmanager
-async def _operating(server: ApiServer) -> AsyncIterator[None]:
+async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
     cluster = MemoryCluster(server, Injector(), "operator", on_crash=lambda: None)
     operator = Operator(cluster, settings("operator"), fetch_progress=_unanswered, now=_now, chance=lambda: 0.5)
     feed = Feed(server, Blindfold(), operator.handle)
@@ -349,7 +379,7 @@ async def _operating(server: ApiServer) -> AsyncIterator[None]:
     feed.start(server.history.revision)
     leading = asyncio.create_task(operator.elector.run(operator.lead))
     try:
-        yield
+        yield operator
     finally:
         leading.cancel()
         await asyncio.wait({leading})

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from localcluster.clusters import select
 from localcluster.layout import ClusterError
-from tests.bench.load import tfgpu_job
+from tests.bench.objects import tfgpu_job
 from tests.bench.stage import Stage, stage
 from tests.integration.eventually import eventually
 from tests.integration.kube import Refused
@@ -148,7 +148,7 @@ def main() -> int:
     options = parser.parse_args()
     chance = random.Random(options.seed)
     with stage(Path(tempfile.mkdtemp(prefix="soak-")), "soak") as on:
-        say(f"on {on.description}; logs in {on.folder}")
+        say(f"on {on.description}, Kubernetes {on.version}; logs in {on.folder}")
         operators = Operators(on, on.namespaces[0])
         stand_in = StandIn(on.kube, on.namespaces[0])
         soak = Soak(on, stand_in, operators, Faults(operators, select(), chance), chance, options.jobs, options.seconds)

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tests.bench.load import failed, running, succeeded
+from tests.bench.objects import failed, running, succeeded
 from tests.integration.kube import Kube, Object, Refused, path_of
 from urllib3.exceptions import HTTPError
 

@@ -1,47 +1,124 @@
-"""tests/bench/report.py: what a run of the benchmark is judged by, and what it only shows."""
+"""tests/bench/report.py: what a run of the benchmark is judged by, what it only shows, and what it can't tell."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
+import pytest
 from tests.bench import report
-from tests.bench.measure import DIRECT, KUBE, OPERATOR, PODS, WIDE, Figures
+from tests.bench.disturbance import Noise
+from tests.bench.figures import DIRECT, KUBE, OPERATOR, PODS, QUICK, WIDE, Cost, Figures, Throughput
+from tests.bench.rounds import Diary
+
+SIZE = replace(QUICK, rounds=3, latencies=2)
 
 
-def figures(among: float, direct_among: float) -> Figures:
+def turn(operator: float = 1.0, others: float = 1.0) -> dict[str, float]:
+    return {OPERATOR: operator, DIRECT: others, KUBE: others}
+
+
+def figures(among: float = 1.0, direct_among: float = 1.0, **more: Any) -> Figures:
     """All bounds hold but, as it may be, those of a new job among many; alone it takes 1 s, whoever creates it."""
-    who = (OPERATOR, DIRECT, KUBE)
-    return Figures(
-        rates={one: [100.0] for one in who},
-        times={(one, pods): [0.01] for one in who for pods in (PODS, WIDE)},
-        cpu_to_pods=[3.0],
-        cpu_whole_life=[8.0],
-        writes=[10.0],
-        alone=[1.0],
-        among_many=[among],
-        direct_alone=[1.0],
-        direct_among_many=[direct_among],
-        idle_writes=0,
-        restart_writes=0,
-    )
+    every = {
+        "throughput": [Throughput(turn(100.0, 100.0), Cost(3.0, 8.0, 10.0))] * 3,
+        "times": {pods: [turn(0.01, 0.01)] * 2 for pods in (PODS, WIDE)},
+        "alone": [turn()] * 4,
+        "among_many": [turn(among, direct_among)] * 2,
+        "rss_idle": [69.0],
+        "rss_many": [107.0],
+        "restarts": [(3.0, 0)],
+        "idle_writes": [0],
+    }
+    return Figures(**{**every, **more})
 
 
-def said(among: float, direct_among: float) -> tuple[bool, list[str]]:
-    values = report.summary(figures(among, direct_among))
-    line = json.loads(report.line(values))
+def said(found: Figures, **more: Any) -> dict[str, Any]:
+    values = report.summary(found, SIZE)
+    line: dict[str, Any] = json.loads(report.line(values, found.diary, **more))
     assert line["ok"] == report.holds(values)
-    return line["ok"], line["missed"]
+    return line
 
 
 def test_what_the_api_server_takes_longer_for_is_shown_and_not_judged() -> None:
-    assert said(1.1, 1.0) == (True, [])
-    assert said(1.8, 2.1) == (True, ["new_job_among_1k_vs_empty"])
-    assert "≤ 1.2  missed, not judged" in report.table(report.summary(figures(1.8, 2.1)))
+    assert said(figures(1.1, 1.0))["missed"] == []
+    line = said(figures(1.8, 2.1))
+    assert (line["ok"], line["missed"]) == (True, ["new_job_among_1k_vs_empty"])
+    assert "≤ 1.2  missed, not judged" in report.table(report.summary(figures(1.8, 2.1), SIZE), Diary())
 
 
 def test_what_the_operator_adds_is_judged() -> None:
-    assert said(1.8, 1.4) == (False, ["new_job_among_1k_vs_empty", "new_job_among_1k_beyond_direct"])
+    line = said(figures(1.8, 1.4))
+    assert (line["ok"], line["missed"]) == (False, ["new_job_among_1k_vs_empty", "new_job_among_1k_beyond_direct"])
 
 
 def test_a_direct_client_that_was_faster_by_chance_counts_for_nothing() -> None:
-    assert said(1.1, 0.8) == (True, [])
+    line = said(figures(1.1, 0.8))
+    assert (line["ok"], line["missed"]) == (True, [])
+
+
+def test_a_ratio_is_of_what_was_measured_in_the_same_round() -> None:
+    """The machine was three times as slow in the second round, for all."""
+    rates = [turn(90.0, 100.0), turn(30.0, 33.0), turn(91.0, 100.0)]
+    line = said(figures(throughput=[Throughput(one, Cost(3.0, 8.0, 10.0)) for one in rates]))
+    assert line["jobs_per_s_vs_direct"] == pytest.approx(0.909, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("lost", "names"),
+    [
+        ({"throughput": []}, ["jobs_per_s_vs_kube_job", "jobs_per_s_vs_direct", "cpu_ms_per_job", "writes_per_job"]),
+        ({"times": {}}, ["apply_to_32_pods_vs_direct"]),
+        ({"rss_many": []}, ["rss_mb_1k_4k"]),
+        ({"among_many": []}, ["new_job_among_1k_beyond_direct"]),
+        ({"alone": []}, ["new_job_among_1k_beyond_direct"]),
+        ({"restarts": []}, ["restart_writes_other_than_lease"]),
+        ({"idle_writes": []}, ["idle_writes_other_than_lease"]),
+    ],
+)
+def test_a_bound_without_a_figure_is_not_judged_and_the_run_not_ok(lost: dict[str, Any], names: list[str]) -> None:
+    line = said(figures(**lost))
+    assert (line["ok"], line["missed"], line["not_judged"]) == (False, [], names)
+    shown = report.table(report.summary(figures(**lost), SIZE), Diary())
+    assert shown.count("NOT JUDGED: too few undisturbed rounds") == len(names) + ("new_job_among" in names[0])
+
+
+def test_one_round_of_three_is_too_little_to_judge_by() -> None:
+    rounds = figures().throughput
+    assert said(figures(throughput=rounds[:2]))["ok"]
+    line = said(figures(throughput=rounds[:1]))
+    assert (line["ok"], line["jobs_per_s"], line["rounds"]["jobs_per_s"]) == (False, 100.0, 1)
+    assert "jobs_per_s_vs_direct" in line["not_judged"]
+
+
+def test_nothing_at_all_is_still_a_report() -> None:
+    """Interrupted in the first second."""
+    found = Figures(diary=Diary(disturbed=["interrupted"]))
+    line = said(found)
+    assert (line["ok"], line["disturbed"], line["jobs_per_s"]) == (False, ["interrupted"], None)
+    assert len(line["not_judged"]) == sum(bound.judged for bound in report.BOUNDS) - 1
+    assert "disturbed: interrupted" in report.table(report.summary(found, SIZE), found.diary)
+
+
+def test_a_cluster_without_an_audit_log_can_be_ok() -> None:
+    rounds = [Throughput(turn(100.0, 100.0), Cost(3.0, 8.0, None))] * 3
+    line = said(figures(throughput=rounds, restarts=[(3.0, None)], idle_writes=[None]))
+    assert (line["ok"], line["not_judged"]) == (True, [])
+    assert [line[name] for name in ("writes_per_job", "idle_writes_other_than_lease")] == [None, None]
+
+
+def test_an_operator_that_ends_by_itself_is_a_fault_and_no_disturbance() -> None:
+    line = said(figures(operators_ended=["operator.log"]))
+    assert (line["ok"], line["missed"]) == (False, ["operators_ended"])
+
+
+def test_the_machine_s_noise_stands_beside_the_figures() -> None:
+    found = figures()
+    found.diary.noise = {"throughput": [Noise(1.04, 0.0), Noise(7.5, 12.34)]}
+    line = said(found, kubernetes="v1.36.3")
+    assert (line["load"], line["steal_percent"]) == ({"throughput": [1.0, 7.5]}, {"throughput": [0.0, 12.3]})
+    assert line["kubernetes"] == "v1.36.3"
+    shown = report.table(report.summary(found, SIZE), found.diary)
+    assert "1.0 to 7.5" in shown
+    assert "0 to 12" in shown

@@ -1,0 +1,80 @@
+"""What others do to a round: the machine's other work, and whoever else writes to the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+class DisturbedError(Exception):
+    """What was measured doesn't count. The message says what was in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What may change under a round without any of its requests noticing."""
+
+    operator: int
+    """The process that is measured."""
+    leader: str
+    """Who holds the Lease, and since when."""
+    not_ready: frozenset[str]
+    """Nodes."""
+    namespaces: dict[str, str]
+    """Their uids; of one that is being deleted, that it is."""
+    deleted: tuple[tuple[str, ...], ...]
+    """Names of pods that somebody else has deleted so far, by namespace."""
+    cuts: tuple[tuple[str, ...], ...]
+    """Why watches of pods were cut so far, by namespace."""
+
+    def changes(self, later: Self) -> list[str]:
+        """What somebody else has done by then."""
+        found = []
+        # A new process of ours takes the Lease anew.
+        if later.leader != self.leader and later.operator == self.operator:
+            found.append(f"the Lease was held by {self.leader}, and then by {later.leader}")
+        found += [f"node {name} is no longer Ready" for name in sorted(later.not_ready - self.not_ready)]
+        found += [f"node {name} became Ready" for name in sorted(self.not_ready - later.not_ready)]
+        for name, uid in later.namespaces.items():
+            if uid != self.namespaces[name]:
+                found.append(f"namespace {name} was deleted")
+        gone = _new(self.deleted, later.deleted)
+        if gone:
+            more = f" and {len(gone) - 1} other pods were" if len(gone) > 1 else " was"
+            found.append(f"pod {gone[0]}{more} deleted by somebody else")
+        return found + list(dict.fromkeys(_new(self.cuts, later.cuts)))
+
+
+def _new(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> list[str]:
+    return [entry for old, new in zip(before, after, strict=True) for entry in new[len(old) :]]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What else the machine did during a round."""
+
+    load: float
+    """Load average of the last minute, at the round's end; the benchmark and its cluster are in it."""
+    steal: float
+    """Percent of the CPU time that the machine below took for others."""
+
+
+class NoiseMeter:
+    """From now on."""
+
+    def __init__(self) -> None:
+        self._stolen, self._total = _ticks()
+
+    def read(self) -> Noise:
+        stolen, total = _ticks()
+        return Noise(os.getloadavg()[0], 100 * (stolen - self._stolen) / max(1, total - self._total))
+
+
+def _ticks() -> tuple[int, int]:
+    """CPU time that was stolen, and all of it, since the machine was started."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:]]
+    # The last two, of guests, are in the first two already.
+    return fields[7], sum(fields[:8])
