@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.errors import ApiError
+
+EVERY_SECONDS = 0.2
+STALL_SECONDS = 2.0
+"""An answer that takes so long is missed by all who ask, and some of them wait longer before they ask again."""
 
 
 class DisturbedError(Exception):
@@ -26,9 +36,11 @@ class Surroundings:
     namespaces: dict[str, str]
     """Their uids; of one that is being deleted, that it is."""
     deleted: tuple[tuple[str, ...], ...]
-    """Names of pods that somebody else has deleted so far, by namespace."""
+    """Names of pods that we have not deleted, but are gone, by namespace."""
     cuts: tuple[tuple[str, ...], ...]
     """Why watches of pods were cut so far, by namespace."""
+    stalls: Sequence[str]
+    """When the API server didn't answer, or not soon."""
 
     def changes(self, later: Self) -> list[str]:
         """What somebody else has done by then."""
@@ -44,12 +56,51 @@ class Surroundings:
         gone = _new(self.deleted, later.deleted)
         if gone:
             more = f" and {len(gone) - 1} other pods were" if len(gone) > 1 else " was"
-            found.append(f"pod {gone[0]}{more} deleted by somebody else")
-        return found + list(dict.fromkeys(_new(self.cuts, later.cuts)))
+            found.append(f"pod {gone[0]}{more} deleted")
+        for troubles in (later.stalls[len(self.stalls) :], _new(self.cuts, later.cuts)):
+            if troubles:
+                more = f" (and {len(troubles) - 1} times more)" if len(troubles) > 1 else ""
+                found.append(f"{troubles[0]}{more}")
+        return found
 
 
 def _new(before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> list[str]:
     return [entry for old, new in zip(before, after, strict=True) for entry in new[len(old) :]]
+
+
+class Pulse:
+    """Asks the API server for what only its database knows, all the time: others' requests fail unseen by us."""
+
+    def __init__(self, cluster: KubeCluster) -> None:
+        self._cluster = cluster
+        self.stalls: list[str] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._run(), name="pulse of the API server")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def beat(self) -> None:
+        """One question."""
+        started = time.monotonic()
+        try:
+            await self._cluster.send("GET", "/api/v1/namespaces/default")
+        except ApiError as error:
+            if error.code == 0 or error.code == 429 or error.code >= 500:
+                self.stalls.append(f"the API server did not answer: {error}")
+            return
+        took = time.monotonic() - started
+        if took > STALL_SECONDS:
+            self.stalls.append(f"the API server took {took:.1f} s for an answer")
+
+    async def _run(self) -> None:
+        while True:
+            await self.beat()
+            await asyncio.sleep(EVERY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

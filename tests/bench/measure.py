@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from tests.bench.disturbance import DisturbedError, Surroundings
+from tests.bench.disturbance import DisturbedError, Pulse, Surroundings
 from tests.bench.figures import DIRECT, KUBE, OPERATOR, PODS, WIDE, Cost, Figures, Size, Throughput, Turn
 from tests.bench.leader import RECONCILES, Leader
 from tests.bench.load import CLEAR_SECONDS, Load, patiently
@@ -44,16 +44,18 @@ class Bench:
         self._number = 0
         self._crowd = ""
         """The phase of the many jobs; empty when they are not there."""
+        self._pulse = Pulse(cluster)
         self._leader = Leader(lambda: stage.operator(loads[OPERATOR].namespace), stage.identity, self._holder)
         self.rounds = Rounds(figures.diary, self._look, self._mend, say)
 
     async def run(self) -> None:
         """Fills the figures; those that can't be had stay away, and the diary says why."""
         try:
-            await self._mend()
-            await self._throughput()
-            await self._latency()
-            await self._among_many()
+            async with self._pulse.running():
+                await self._mend()
+                await self._throughput()
+                await self._latency()
+                await self._among_many()
         except GivenUpError as error:
             self._figures.diary.disturbed.append(f"given up: {error}")
             self._say(f"given up: {error}")
@@ -236,6 +238,7 @@ class Bench:
         return everybody[first:] + everybody[:first]
 
     async def _look(self) -> Surroundings:
+        await self._pulse.beat()
         pods, lease = [load.pods for load in self._loads.values()], await self._lease()
         return Surroundings(
             operator=self._leader.pid(),
@@ -244,6 +247,7 @@ class Bench:
             namespaces={load.namespace: await load.namespace_uid() for load in self._loads.values()},
             deleted=tuple(tuple(one.deleted) for one in pods),
             cuts=tuple(tuple(one.cuts) for one in pods),
+            stalls=tuple(self._pulse.stalls),
         )
 
     async def _holder(self) -> str:
