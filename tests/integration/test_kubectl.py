@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import yaml
-from tests.integration.kube import Kube, path_of
+from tests.integration.kube import Kube, Refused, path_of
 from tests.integration.workspace import RUN_ON, Workspace
 from tests.pages import FENCE, ROOT
 
-COLUMNS = ["Name", "Phase", "Ready", "Strategy", "Percent", "Restarts", "Age"]
+COLUMNS = ["Name", "Phase", "Ready", "Strategy", "Percent", "Restarts", "Accepted", "Age"]
 
 
 def test_get_shows_phase_ready_strategy_percent_restarts_and_age(workspace: Workspace) -> None:
@@ -22,7 +22,24 @@ def test_get_shows_phase_ready_strategy_percent_restarts_and_age(workspace: Work
     names = [column["name"] for column in table["columnDefinitions"]]
     row = dict(zip(names, table["rows"][0]["cells"], strict=True))
     assert (row["Name"], row["Phase"], row["Ready"]) == ("table", "Running", "2/2")
-    assert row["Strategy"] == "MultiWorkerMirrored"
+    assert (row["Strategy"], row["Accepted"]) == ("MultiWorkerMirrored", "True")
+
+
+def test_a_job_without_a_worker_is_refused_or_seen_not_to_be_accepted(workspace: Workspace) -> None:
+    """A server with CEL refuses it; any other stores it, and so may one that was upgraded since."""
+    bad = workspace.new_job("workerless", RUN_ON)
+    bad["spec"]["replicaSpecs"]["worker"]["replicas"] = 0
+    try:
+        job = workspace.submit(bad)
+    except Refused as refused:
+        assert refused.code == 422
+        assert "set replicas to 1 or more" in refused.message
+        return
+    workspace.wait_for(job, "Accepted", status="False")
+    table = table_of(workspace.kube, workspace.namespace)
+    names = [column["name"] for column in table["columnDefinitions"]]
+    row = dict(zip(names, table["rows"][0]["cells"], strict=True))
+    assert (row["Phase"], row["Accepted"]) == ("Pending", "False")
 
 
 def table_of(kube: Kube, namespace: str) -> dict[str, Any]:

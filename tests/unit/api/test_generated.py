@@ -86,6 +86,7 @@ def test_columns() -> None:
         "Strategy",
         "Percent",
         "Restarts",
+        "Accepted",
         "Age",
     ]
     assert version["subresources"] == {"status": {}}

@@ -58,6 +58,23 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     assert 'tfgpu: tfgpujobs.tfgpu.dev "typed" not found; see tfgpu list' in capsys.readouterr().err
 
 
+def test_a_job_that_is_not_accepted_does_not_look_as_if_it_only_waited(live: LiveCluster, capsys: Output) -> None:
+    """As a server without CEL stores it."""
+    bad = job("workerless", worker=0)
+    live.do(lambda: live.server.create("TFGPUJob", "default", bad, by="kubectl"))
+    live.until(lambda: "status" in live.server.get("TFGPUJob", "default", "workerless"), "the operator has looked")
+    for verb in (["list"], ["get", "workerless"]):
+        assert cli.main(verb) == Exit.OK
+        printed = capsys.readouterr()
+        row = next(line for line in printed.out.splitlines() if line.startswith("workerless"))
+        assert "Pending (InvalidSpec)" in row
+    assert printed.err == (
+        "workerless is not accepted: spec.replicaSpecs.worker.replicas: MultiWorkerMirrored needs a worker; "
+        "set replicas to 1 or more\n"
+    )
+    assert cli.main(["delete", "workerless"]) == Exit.OK
+
+
 def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
     live: LiveCluster, tmp_path: Path, capsys: Output
 ) -> None:

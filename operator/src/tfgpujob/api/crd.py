@@ -144,6 +144,12 @@ def _columns() -> list[dict[str, Any]]:
             "jsonPath": ".status.restarts",
             "description": "Failures that counted against runPolicy.backoffLimit.",
         },
+        {
+            "name": "Accepted",
+            "type": "string",
+            "jsonPath": '.status.conditions[?(@.type=="Accepted")].status',
+            "description": "False: the job waits for an edit; the condition Accepted says of which field.",
+        },
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         {"name": "Attempt", "type": "integer", "priority": 1, "jsonPath": ".status.attempt"},
         {"name": "Disruptions", "type": "integer", "priority": 1, "jsonPath": ".status.disruptions"},

@@ -40,7 +40,7 @@ def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
     """The cells of one job; `-` for what is not known."""
     status = job.status
     progress = status.progress
-    phase = str(status.phase or "-")
+    phase = _phase(job)
     if progress is None:
         done = eta = "-"
     else:
@@ -70,6 +70,12 @@ def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
             hours(job.gpu_seconds(datetime.now(UTC))),
         ]
     return cells
+
+
+def _phase(job: Job) -> str:
+    """With what keeps a job that is not accepted: it would look as if it only had to wait."""
+    phase = str(job.status.phase or "-")
+    return f"{phase} ({job.refusal.reason})" if job.refusal and not job.finished else phase
 
 
 def _or_dash(value: Any) -> str:

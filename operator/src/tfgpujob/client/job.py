@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, JobStatus, parse_job
+from tfgpujob.api.status import JobCondition
 from tfgpujob.client.errors import InvalidJobError
 from tfgpujob.core import gpu_time
 from tfgpujob.core.conditions import is_true
@@ -46,6 +47,12 @@ class Job:
     def is_true(self, condition: str) -> bool:
         """Whether status.conditions says so."""
         return is_true(self.raw, condition)
+
+    @property
+    def refusal(self) -> JobCondition | None:
+        """Why the job, or its last edit, is not accepted, with the field and the fix; None when it is."""
+        found = (one for one in self.status.conditions if one.type == Condition.ACCEPTED and one.status == "False")
+        return next(found, None)
 
     @property
     def finished(self) -> bool:

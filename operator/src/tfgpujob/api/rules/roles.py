@@ -18,6 +18,11 @@ def _field(role: Role) -> str:
     return f"spec.replicaSpecs.{role}"
 
 
+def _count_field(job: Job, role: Role) -> str:
+    """Where to set the number of pods: a role that is not there has no replicas to set."""
+    return _field(role) + (".replicas" if getattr(job.spec.replica_specs, role) is not None else "")
+
+
 def _strategy_is(*strategies: Strategy) -> str:
     return f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in strategies)}]"
 
@@ -35,13 +40,13 @@ def _one_worker(job: Job) -> Iterator[Invalid]:
     count = job.spec.replica_specs.count(Role.WORKER)
     if job.spec.strategy in _ONE_POD and count != 1:
         fix = "set replicas to 1, or use strategy MultiWorkerMirrored for several workers"
-        field = _field(Role.WORKER) + (".replicas" if job.spec.replica_specs.worker else "")
-        yield Invalid(field, f"{job.spec.strategy} runs exactly one worker, not {count}", fix)
+        yield Invalid(_count_field(job, Role.WORKER), f"{job.spec.strategy} runs exactly one worker, not {count}", fix)
 
 
 def _worker_needed(job: Job) -> Iterator[Invalid]:
     if job.spec.strategy in _SEVERAL and job.spec.replica_specs.count(Role.WORKER) == 0:
-        yield Invalid(_field(Role.WORKER), f"{job.spec.strategy} needs a worker", "set replicas to 1 or more")
+        field = _count_field(job, Role.WORKER)
+        yield Invalid(field, f"{job.spec.strategy} needs a worker", "set replicas to 1 or more")
 
 
 def _no_chief(job: Job) -> Iterator[Invalid]:
@@ -57,7 +62,8 @@ def _no_ps(job: Job) -> Iterator[Invalid]:
 
 def _ps_needed(job: Job) -> Iterator[Invalid]:
     if job.spec.strategy is Strategy.PARAMETER_SERVER and job.spec.replica_specs.count(Role.PS) == 0:
-        yield Invalid(_field(Role.PS), "ParameterServer needs a parameter server", "set replicas to 1 or more")
+        field = _count_field(job, Role.PS)
+        yield Invalid(field, "ParameterServer needs a parameter server", "set replicas to 1 or more")
 
 
 def _single_chief(job: Job) -> Iterator[Invalid]:

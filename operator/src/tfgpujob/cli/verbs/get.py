@@ -22,3 +22,5 @@ def command(client: Client, name: str, form: Format) -> None:
         click.echo(data(job.raw, form))
     else:
         show([job], form)
+        if job.refusal and not job.finished:
+            click.echo(f"{name} is not accepted: {job.refusal.message}", err=True)
