@@ -104,8 +104,9 @@ class Process:
         return "\n".join(self._last)
 
     async def _stop(self) -> None:
+        # Not by `terminate`, which first asks how it has ended: asyncio would ask in vain then, and make it 255.
         with suppress(ProcessLookupError):
-            self._process.terminate()
+            os.kill(self._process.pid, signal.SIGTERM)
         await asyncio.sleep(self._launch.grace_seconds)
         self.kill()
 
