@@ -27,6 +27,12 @@ def delete(cluster: LiveCluster, name: str) -> None:
     cluster.do(lambda: cluster.server.delete("Pod", "default", name, grace=0, by="user"))
 
 
+async def until_deleted(pods: PodCounter, total: int) -> None:
+    async with asyncio.timeout(10):
+        while len(pods.deleted) < total:
+            await asyncio.sleep(0.01)
+
+
 def ended(cluster: LiveCluster) -> None:
     cluster.front.end_watches()
 
@@ -49,8 +55,10 @@ async def test_no_pod_is_lost_or_counted_twice(
     async with connected() as kube:
         pods = PodCounter(kube, "default")
         async with pods.running():
-            create(cluster, "a", "b")
-            await pods.until_created(2, 10)
+            create(cluster, "a", "b", "short-lived")
+            await pods.until_created(3, 10)
+            delete(cluster, "short-lived")
+            await until_deleted(pods, 1)
 
             def away() -> None:
                 cut(cluster)
@@ -62,10 +70,10 @@ async def test_no_pod_is_lost_or_counted_twice(
                     cluster.server.history.compact()
 
             cluster.do(away)
-            await pods.until_created(4, 10)
-            create(cluster, "e")
             await pods.until_created(5, 10)
-            assert (pods.created, pods.deleted) == (5, ["a"])
+            create(cluster, "e")
+            await pods.until_created(6, 10)
+            assert (pods.created, pods.deleted) == (6, ["short-lived", "a"])
             assert pods.requests == (3 if cut is forgotten else 2)
             assert len(pods.cuts) == told
             assert all(text.startswith("the watch of pods was cut: ") for text in pods.cuts)
@@ -92,9 +100,7 @@ async def test_what_we_clear_ourselves_is_no_disturbance(cluster: LiveCluster) -
                 delete(cluster, "a")
             create(cluster, "b")
             delete(cluster, "b")
-            async with asyncio.timeout(10):
-                while not pods.deleted:
-                    await asyncio.sleep(0.01)
+            await until_deleted(pods, 1)
             assert pods.deleted == ["b"]
 
 
