@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from tests.harness.scenario import job
 from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
-from tfgpujob.client import Client, TensorBoardError, tensorboard
+from tfgpujob.client import ApiError, AsyncClient, Client, TensorBoardError, tensorboard
 from tfgpujob.client.forward import answers
 from tfgpujob.client.viewer import PORT
 from tfgpujob.core.snapshot import Object
@@ -181,13 +182,32 @@ def test_a_port_that_is_taken_makes_no_pod(live: LiveCluster, capsys: pytest.Cap
     assert viewers(live) == []
 
 
+# What is started in a shell's background begins with the signal ignored, and so do its children.
+HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+RUN = "import sys; from tfgpujob.cli.main import main; sys.exit(main())"
+IMPATIENT = """
+import asyncio, os, signal
+from tfgpujob.client import tensorboard
+delete = tensorboard._delete
+async def interrupted(*arguments):
+    for _ in range(3):
+        os.kill(os.getpid(), signal.{name})
+        await asyncio.sleep(0.1)
+    await delete(*arguments)
+tensorboard._delete = interrupted
+"""
+"""Whoever sends the signal sends it again, and again, when the pod is about to be deleted."""
+
+
+@pytest.mark.parametrize("impatient", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_verb_shows_the_address_and_leaves_nothing_behind(number: signal.Signals, live: LiveCluster) -> None:
-    name = f"looked-{number.name[3:].lower()}"
+def test_the_verb_shows_the_address_and_leaves_nothing_behind(
+    number: signal.Signals, impatient: bool, live: LiveCluster
+) -> None:
+    name = f"looked-{number.name[3:].lower()}-{impatient}".lower()
     submit(live, name)
-    # What is started in a shell's background begins with the signal ignored, and so do its children.
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{heed}; import sys; from tfgpujob.cli.main import main; sys.exit(main())"
+    again = IMPATIENT.format(name=number.name) if impatient else ""
+    code = "\n".join([HEED, again, RUN])
     with board(live):
         looking = subprocess.Popen(
             [sys.executable, "-u", "-c", code, "tensorboard", name, "--port", "0"], stdout=subprocess.PIPE, text=True
@@ -198,6 +218,61 @@ def test_the_verb_shows_the_address_and_leaves_nothing_behind(number: signal.Sig
         looking.send_signal(number)
         assert looking.wait(PATIENCE) == 128 + number
     live.until(lambda: not [k for k in live.server.objects if f"{name}-tensorboard" in k[2]], "its pod is gone")
+
+
+def test_a_pod_that_is_still_being_made_is_deleted_too(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks has left; the server has the request, and makes the pod a moment later all the same."""
+    submit(live, "early")
+    send, asked, made = Connection.send, asyncio.Event(), asyncio.Event()
+
+    async def late(self: Connection, method: str, path: str, **more: Any) -> Object:
+        if method != "POST" or not path.endswith("/pods"):
+            return await send(self, method, path, **more)
+
+        async def make() -> Object:
+            asked.set()
+            await asyncio.sleep(0.3)
+            answer = await send(self, method, path, **more)
+            made.set()
+            return answer
+
+        return await asyncio.shield(asyncio.create_task(make()))
+
+    async def look() -> None:
+        async with await AsyncClient.connect() as client:
+            looks = client.tensorboard("early", port=0)
+            step = asyncio.ensure_future(anext(looks))
+            await asyncio.wait_for(asked.wait(), 20)
+            step.cancel()
+            await asyncio.wait({step})
+            await asyncio.wait_for(made.wait(), 20)
+
+    monkeypatch.setattr(Connection, "send", late)
+    asyncio.run(look())
+    live.until(lambda: not [k for k in live.server.objects if "early-tensorboard" in k[2]], "its pod is gone")
+
+
+def test_a_pod_that_cannot_be_deleted_is_named(live: LiveCluster) -> None:
+    submit(live, "kept")
+    refusal = ApiError(403, "Forbidden", "not yours")
+    with board(live), Client() as client:
+        looks = client.tensorboard("kept", port=0)
+        pod = next(looks).pod
+        live.front.refuse = lambda method, _path: refusal if method == "DELETE" else None
+        with pytest.raises(TensorBoardError, match=f"kubectl delete pod {pod} -n default; else it ends in 8 h"):
+            looks.close()
+        live.front.refuse = lambda _method, _path: None
+    live.do(lambda: live.server.delete("Pod", "default", pod, by="user"))
+
+
+def test_the_pod_is_deleted_though_the_server_is_away_for_a_moment(live: LiveCluster) -> None:
+    submit(live, "away")
+    with Client() as client:
+        looks = client.tensorboard("away", port=0)
+        next(looks)
+        live.front.outage = 3
+        looks.close()
+    live.until(lambda: not [k for k in live.server.objects if "away-tensorboard" in k[2]], "its pod is gone")
 
 
 @pytest.mark.parametrize(

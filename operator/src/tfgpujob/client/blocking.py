@@ -60,8 +60,10 @@ class LoopThread:
 
         async def close() -> None:
             for task in steps:
-                # After ^C the last step may still be on its way out, and a generator that runs can't be closed.
-                task.cancel()
+                # After ^C the last step may still be on its way out, and a generator that runs can't be closed. To
+                # cancel it a second time would end what it does to undo what it has begun.
+                if not task.cancelling():
+                    task.cancel()
                 await asyncio.wait({task})
             if hasattr(items, "aclose"):
                 await items.aclose()

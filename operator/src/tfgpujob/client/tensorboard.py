@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.forward import answers, forwarded
-from tfgpujob.client.viewer import PORT
+from tfgpujob.client.viewer import LIFETIME_SECONDS, PORT
 from tfgpujob.core.records import trim_pod
 from tfgpujob.core.snapshot import Object
 from tfgpujob.kube.connection import Connection
@@ -20,6 +21,8 @@ from tfgpujob.kube.errors import ApiError, is_transient
 POLL_SECONDS: Final = 1.0
 SLOW_POLL_SECONDS: Final = 5.0
 """Once it answers."""
+PARTING_SECONDS: Final = 5.0
+"""How long it is tried to delete the pod."""
 _GONE: Final = 404
 
 
@@ -37,8 +40,8 @@ class TensorBoard:
 async def run_viewer(connection: Connection, viewer: Object, local: int) -> AsyncGenerator[TensorBoard]:
     """Make the pod and lead this machine's port to it; each change of how it stands, until the pod is gone.
 
-    The pod is deleted when nobody iterates any more. Raises TensorBoardError when the port is taken, or the pod ends by
-    itself.
+    The pod is deleted when nobody iterates any more. Raises TensorBoardError when the port is taken, when the pod ends
+    by itself, and when it can't be deleted.
     """
     name, namespace = viewer["metadata"]["name"], viewer["metadata"]["namespace"]
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -49,8 +52,9 @@ async def run_viewer(connection: Connection, viewer: Object, local: int) -> Asyn
         except OSError as error:
             problem = f"port {local}: {os.strerror(error.errno or 0)}"
             raise TensorBoardError(problem, "choose another with --port; 0 takes any free one") from error
-        stack.push_async_callback(_delete, connection, path)
-        await connection.send("POST", pods, body=viewer)
+        creating = asyncio.create_task(connection.send("POST", pods, body=viewer))
+        stack.push_async_callback(_delete, connection, viewer, path, creating)
+        await asyncio.shield(creating)
         said = TensorBoard(name, None, "")
         while True:
             try:
@@ -70,9 +74,30 @@ async def run_viewer(connection: Connection, viewer: Object, local: int) -> Asyn
             await asyncio.sleep(SLOW_POLL_SECONDS if said.url else POLL_SECONDS)
 
 
-async def _delete(connection: Connection, path: str) -> None:
-    with suppress(ApiError):
-        await connection.send("DELETE", path)
+async def _delete(connection: Connection, viewer: Object, path: str, creating: asyncio.Task[Object]) -> None:
+    """Once its creation is answered: a delete that overtook it would find nothing, and the pod would stay."""
+    await asyncio.wait({creating})
+    if _was_refused(creating.exception()):
+        return
+    deadline = time.monotonic() + PARTING_SECONDS
+    while True:
+        try:
+            await connection.send("DELETE", path, seconds=PARTING_SECONDS)
+        except ApiError as error:
+            if error.code == _GONE:
+                return
+            if not is_transient(error) or time.monotonic() > deadline:
+                pod, namespace = viewer["metadata"]["name"], viewer["metadata"]["namespace"]
+                fix = f"kubectl delete pod {pod} -n {namespace}; else it ends in {LIFETIME_SECONDS // 3600} hours"
+                raise TensorBoardError(f"the pod {pod} could not be deleted: {error}", fix) from error
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            return
+
+
+def _was_refused(error: BaseException | None) -> bool:
+    """For certain: a request without an answer may have made the pod all the same."""
+    return isinstance(error, ApiError) and not is_transient(error)
 
 
 def _waits(pod: Object) -> TensorBoard:

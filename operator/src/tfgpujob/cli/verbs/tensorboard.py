@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -16,6 +18,8 @@ from tfgpujob.cli.output import StatusLine
 from tfgpujob.client.viewer import PORT
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.folder import RUNS, Folder, claim_of
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command()
@@ -47,11 +51,8 @@ def command(
     """
     if local or directory is not None:
         _local(directory or RUNS / name, port)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # So that no pod stays behind a terminal that is closed.
-        signal.signal(number, lambda received, _: sys.exit(128 + received))
     progress = StatusLine()
-    with connected(context, namespace) as client:
+    with _left_once(), connected(context, namespace) as client:
         try:
             for seen in client.tensorboard(name, port=port, logdir=logdir, image=image):
                 if seen.url is None:
@@ -62,6 +63,31 @@ def command(
         finally:
             progress.clear()
     raise CliError(f"the pod of TensorBoard is gone, and perhaps {name} with it", "see tfgpu list", Exit.NOT_FOUND)
+
+
+@contextmanager
+def _left_once() -> Iterator[None]:
+    """The first of these signals ends the looking. What follows is ignored, so that the pod is deleted to the end.
+
+    That takes seconds at most. A terminal that is closed must leave no pod behind either.
+    """
+    before = {number: signal.getsignal(number) for number in _ENDING}
+
+    def leave(received: int, _: object) -> NoReturn:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        if received == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + received)
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _local(folder: Path, port: int) -> NoReturn:
