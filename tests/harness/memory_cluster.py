@@ -39,6 +39,7 @@ class MemoryCluster:
         self.by = by
         self._name = by
         self.paused_until = 0.0
+        self.travel = TRAVEL
         self.on_pause: Callable[[float], None] = lambda _: None
         self.lists_as_of: int | None = None
         """Lists show this revision, not the present: an API server behind the others."""
@@ -207,6 +208,7 @@ class MemoryCluster:
         loop = asyncio.get_running_loop()
         if self._dead:
             raise asyncio.CancelledError
-        await asyncio.sleep(max(TRAVEL, self.paused_until - loop.time()))
+        if delay := max(self.travel, self.paused_until - loop.time(), 0.0):
+            await asyncio.sleep(delay)
         if self._dead:
             raise asyncio.CancelledError

@@ -23,7 +23,7 @@ PEERS = (
 )
 
 
-class World:
+class Resolver:
     """A clock that pauses push forward, and names that start to resolve at a second of it."""
 
     def __init__(self, appears: Mapping[str, float], look_up_seconds: float = 0.0) -> None:
@@ -55,40 +55,40 @@ class World:
 
 
 def test_all_peers_there_opens_at_once_and_says_so() -> None:
-    world = World(dict.fromkeys(PEERS, 0.0))
-    assert world.run() == 0
-    assert [line for _, line in world.said] == ["peer gate: all 3 peers resolve after 0.0 s"]
-    assert world.pauses == []
+    resolver = Resolver(dict.fromkeys(PEERS, 0.0))
+    assert resolver.run() == 0
+    assert [line for _, line in resolver.said] == ["peer gate: all 3 peers resolve after 0.0 s"]
+    assert resolver.pauses == []
 
 
 def test_no_peers_means_no_wait() -> None:
-    assert World({}).run(peers=()) == 0
+    assert Resolver({}).run(peers=()) == 0
 
 
 def test_says_what_is_missing_once_per_change_and_never_asks_again_for_what_it_found() -> None:
-    world = World({PEERS[0]: 0.0, PEERS[1]: 3.0, PEERS[2]: 5.0})
-    assert world.run() == 0
-    lines = [line for _, line in world.said]
+    resolver = Resolver({PEERS[0]: 0.0, PEERS[1]: 3.0, PEERS[2]: 5.0})
+    assert resolver.run() == 0
+    lines = [line for _, line in resolver.said]
     assert lines[0] == f"peer gate: 0 s of 60 s: 2 of 3 peers do not resolve: {PEERS[1]}, {PEERS[2]}"
     assert "1 of 3 peers do not resolve: " + PEERS[2] in lines[1]
     assert lines[2].startswith("peer gate: all 3 peers resolve after 5.")
     assert len(lines) == 3
-    assert world.asked.count(PEERS[0]) == 1
+    assert resolver.asked.count(PEERS[0]) == 1
 
 
 def test_a_heartbeat_line_every_ten_seconds_while_nothing_changes() -> None:
-    world = World({PEERS[0]: 0.0, PEERS[1]: 0.0, PEERS[2]: 35.0})
-    assert world.run() == 0
-    waiting = [at for at, line in world.said if "do not resolve" in line]
+    resolver = Resolver({PEERS[0]: 0.0, PEERS[1]: 0.0, PEERS[2]: 35.0})
+    assert resolver.run() == 0
+    waiting = [at for at, line in resolver.said if "do not resolve" in line]
     assert len(waiting) == 4
     gaps = [later - earlier for earlier, later in itertools.pairwise(waiting)]
     assert all(gate.HEARTBEAT_SECONDS <= gap <= gate.HEARTBEAT_SECONDS + gate.LONGEST_PAUSE_SECONDS for gap in gaps)
 
 
 def test_gives_up_at_the_deadline_with_the_names_and_the_next_step() -> None:
-    world = World({PEERS[0]: 0.0})
-    assert world.run(timeout=20.0) == gate.EXIT_GAVE_UP == names.GATE_GAVE_UP
-    at, line = world.said[-1]
+    resolver = Resolver({PEERS[0]: 0.0})
+    assert resolver.run(timeout=20.0) == gate.EXIT_GAVE_UP == names.GATE_GAVE_UP
+    at, line = resolver.said[-1]
     assert 20.0 <= at < 20.1
     assert "gave up after 20 s" in line
     assert "2 of 3" in line
@@ -99,33 +99,33 @@ def test_gives_up_at_the_deadline_with_the_names_and_the_next_step() -> None:
 
 
 def test_peers_that_appear_in_the_last_look_still_open_the_gate() -> None:
-    assert World(dict.fromkeys(PEERS, 20.0)).run(timeout=20.0) == 0
+    assert Resolver(dict.fromkeys(PEERS, 20.0)).run(timeout=20.0) == 0
 
 
 def test_slow_name_servers_do_not_break_the_pauses() -> None:
-    world = World({}, look_up_seconds=15.0)
-    assert world.run(timeout=20.0) == gate.EXIT_GAVE_UP
-    assert all(seconds >= 0 for seconds in world.pauses)
+    resolver = Resolver({}, look_up_seconds=15.0)
+    assert resolver.run(timeout=20.0) == gate.EXIT_GAVE_UP
+    assert all(seconds >= 0 for seconds in resolver.pauses)
 
 
 def test_pauses_grow_to_spare_the_name_server_and_shrink_when_peers_arrive() -> None:
-    world = World({PEERS[0]: 20.0, PEERS[1]: 0.0, PEERS[2]: 40.0})
-    assert world.run() == 0
-    assert world.pauses[0] == gate.FIRST_PAUSE_SECONDS
-    assert max(world.pauses) == gate.LONGEST_PAUSE_SECONDS
-    assert world.pauses.count(gate.FIRST_PAUSE_SECONDS) == 2
+    resolver = Resolver({PEERS[0]: 20.0, PEERS[1]: 0.0, PEERS[2]: 40.0})
+    assert resolver.run() == 0
+    assert resolver.pauses[0] == gate.FIRST_PAUSE_SECONDS
+    assert max(resolver.pauses) == gate.LONGEST_PAUSE_SECONDS
+    assert resolver.pauses.count(gate.FIRST_PAUSE_SECONDS) == 2
 
 
 def test_a_long_list_is_cut() -> None:
-    world = World({})
-    assert world.run(peers=tuple(f"p{i}" for i in range(64)), timeout=1.0) == gate.EXIT_GAVE_UP
-    assert "64 of 64 peers do not resolve: p0, p1, p2, p3, p4, p5, p6, p7 and 56 more" in world.said[0][1]
+    resolver = Resolver({})
+    assert resolver.run(peers=tuple(f"p{i}" for i in range(64)), timeout=1.0) == gate.EXIT_GAVE_UP
+    assert "64 of 64 peers do not resolve: p0, p1, p2, p3, p4, p5, p6, p7 and 56 more" in resolver.said[0][1]
 
 
 def test_repeated_peers_count_once() -> None:
-    world = World(dict.fromkeys(PEERS, 0.0))
-    assert world.run(peers=(PEERS[0], PEERS[0])) == 0
-    assert "the peer resolves" in world.said[0][1]
+    resolver = Resolver(dict.fromkeys(PEERS, 0.0))
+    assert resolver.run(peers=(PEERS[0], PEERS[0])) == 0
+    assert "the peer resolves" in resolver.said[0][1]
 
 
 Start = Callable[..., subprocess.Popen[str]]

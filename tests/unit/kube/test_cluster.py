@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from tests.unit.shell.fakes import job, pod
+from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.kube.cluster import KubeCluster

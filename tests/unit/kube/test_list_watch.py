@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import pod
+from tests.unit.shell.make import pod
 
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import ListPage, WatchEvent

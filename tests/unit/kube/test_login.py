@@ -15,7 +15,7 @@ import pytest
 import yaml
 from aiohttp import web
 from kubernetes.aio.config import incluster_config
-from tests.unit.shell.fakes import job
+from tests.unit.shell.make import job
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind, Object

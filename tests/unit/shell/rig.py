@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, flush, pod
+from tests.unit.shell.make import flush, pod
 
 from tfgpujob.core.snapshot import (
     Conclusion,
@@ -69,11 +70,10 @@ class Brain:
 class Rig:
     def __init__(self, brain: Brain, *objects: Object, job_known: Object | None = None) -> None:
         self.brain = brain
-        self.cluster = FakeCluster(*objects)
+        self.cluster = ScriptedCluster(*objects)
         self.store = Store()
         self.queue = WorkQueue(random=lambda: 0.0)
-        held = self.cluster.objects.get((Kind.JOB, "train"))
-        if held is not None:
+        for held in self.cluster.server.select(Kind.JOB):
             self.store.put(Kind.JOB, job_known or held)
         core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
         self.recorder = EventRecorder(self.cluster, lambda: NOW)

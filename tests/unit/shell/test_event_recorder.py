@@ -6,8 +6,9 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, flush, job
+from tests.unit.shell.make import flush, job
 
 from tfgpujob.core.snapshot import Event, Object
 from tfgpujob.kube.errors import ApiError
@@ -19,7 +20,7 @@ CREATED, RUNNING = Event("Normal", "Created", "4 pods"), Event("Normal", "Runnin
 
 
 def test_what_is_pending_when_the_leader_stops_is_written_in_order() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     recorder = EventRecorder(cluster, lambda: NOW)
     for event in (CREATED, RUNNING):
         recorder.record(job(), event)
@@ -29,7 +30,7 @@ def test_what_is_pending_when_the_leader_stops_is_written_in_order() -> None:
 
 
 def test_an_event_that_is_refused_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
 
     def refuse(call: str) -> None:
         if call == "event Created":
@@ -45,7 +46,7 @@ def test_an_event_that_is_refused_takes_no_other_with_it(caplog: pytest.LogCaptu
 
 
 def test_nothing_that_an_event_does_stops_its_leader(caplog: pytest.LogCaptureFixture) -> None:
-    class Locked(FakeCluster):
+    class Locked(ScriptedCluster):
         async def create_event(self, namespace: str, body: Object) -> None:
             await super().create_event(namespace, body)
             if body["reason"] == "Created":
@@ -61,7 +62,7 @@ def test_nothing_that_an_event_does_stops_its_leader(caplog: pytest.LogCaptureFi
 
 
 def test_a_leader_that_stops_does_not_wait_for_ever_for_its_events() -> None:
-    class Deaf(FakeCluster):
+    class Deaf(ScriptedCluster):
         async def create_event(self, namespace: str, body: object) -> None:
             await asyncio.get_running_loop().create_future()
 
@@ -80,7 +81,7 @@ def test_more_events_than_anybody_can_read_are_lost_and_said_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(event_recorder, "MAX_PENDING", 1)
-    recorder = EventRecorder(FakeCluster(), lambda: NOW)
+    recorder = EventRecorder(ScriptedCluster(), lambda: NOW)
     recorder.record(job(), CREATED)
     recorder.record(job(), RUNNING)
     assert [vars(record)["error"] for record in caplog.records] == ["too many are untold"]

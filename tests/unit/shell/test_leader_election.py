@@ -5,8 +5,8 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster
 
 from tfgpujob.core.snapshot import Object
 from tfgpujob.kube.errors import ApiError
@@ -19,13 +19,13 @@ class Hall:
     """A Lease, and who works when."""
 
     def __init__(self) -> None:
-        self.cluster = FakeCluster()
+        self.cluster = ScriptedCluster()
         self.working: set[str] = set()
         self.most = 0
         self.began: list[tuple[str, float]] = []
         self.ended: list[tuple[str, float]] = []
 
-    def join(self, identity: str, skew: float = 0.0, cluster: FakeCluster | None = None) -> asyncio.Task[None]:
+    def join(self, identity: str, skew: float = 0.0, cluster: ScriptedCluster | None = None) -> asyncio.Task[None]:
         loop = asyncio.get_running_loop()
         elector = LeaderElector(
             cluster or self.cluster,
@@ -49,12 +49,11 @@ class Hall:
         return asyncio.create_task(elector.run(work))
 
 
-class Partitioned(FakeCluster):
+class Partitioned(ScriptedCluster):
     """The same Lease, over a network that can hang."""
 
-    def __init__(self, behind: FakeCluster) -> None:
+    def __init__(self, behind: ScriptedCluster) -> None:
         super().__init__()
-        self.objects = behind.objects
         self.behind = behind
         self.hangs = False
 
@@ -98,7 +97,7 @@ def test_a_clean_stop_hands_over_at_once() -> None:
         await asyncio.sleep(60)
         first.cancel()
         await asyncio.wait({first})
-        assert hall.cluster.objects["Lease", "lease"]["spec"]["holderIdentity"] == ""
+        assert hall.cluster.held("Lease", "lease")["spec"]["holderIdentity"] == ""
         await asyncio.sleep(RETRY_SECONDS * 2)
         return hall
 
@@ -156,16 +155,16 @@ def test_a_killed_leader_is_followed_after_the_lease_ran_out() -> None:
 def test_the_same_identity_goes_on_at_once_after_a_crash() -> None:
     async def main() -> Hall:
         hall = Hall()
-        hall.cluster.hold(
+        hall.cluster.server.place(
             {
                 "kind": "Lease",
-                "metadata": {"name": "lease"},
+                "metadata": {"namespace": "ns", "name": "lease"},
                 "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 3},
             }
         )
         hall.join("a")
         await asyncio.sleep(1)
-        assert hall.cluster.objects["Lease", "lease"]["spec"]["leaseTransitions"] == 3
+        assert hall.cluster.held("Lease", "lease")["spec"]["leaseTransitions"] == 3
         return hall
 
     assert run(main()).began == [("a", 0.0)]
@@ -195,7 +194,7 @@ def test_a_short_outage_costs_no_leadership() -> None:
 def test_work_that_raises_is_not_swallowed() -> None:
     async def main() -> str:
         elector = LeaderElector(
-            FakeCluster(), namespace="ns", name="lease", identity="a", now=lambda: EPOCH, beat=lambda: None
+            ScriptedCluster(), namespace="ns", name="lease", identity="a", now=lambda: EPOCH, beat=lambda: None
         )
 
         async def work() -> None:

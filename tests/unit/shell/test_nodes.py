@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, job, pod
+from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.shell.nodes import Nodes
@@ -91,14 +92,14 @@ def test_a_job_sees_the_lost_ones_of_its_nodes_only_and_hears_of_them() -> None:
     async def main() -> None:
         there = pod()
         there["spec"] = {**there.get("spec", {}), "nodeName": "b"}
-        cluster, store = FakeCluster(job(), there, node("a"), node("b", "Unknown"), node("c", "Unknown")), Store()
+        cluster, store = ScriptedCluster(job(), there, node("a"), node("b", "Unknown"), node("c", "Unknown")), Store()
         changed: list[Key] = []
         syncing = Resync(cluster, store, changed.append, namespaces=(), random=lambda: 0.5, nodes=True)
         await syncing.once()
         key = Key("ns", "train")
         assert store.snapshot(key).lost_nodes == {"b"}
         assert changed[-1] == key
-        assert syncing.versions[Kind.NODE, None] == str(cluster.version)
+        assert syncing.versions[Kind.NODE, None] == cluster.version
         assert store.jobs_on({"c"}) == []
 
     run(main())

@@ -1,8 +1,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, job, pod
+from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
@@ -14,7 +15,7 @@ from tfgpujob.shell.store import Store
 Stream = list[WatchEvent | ApiError]
 
 
-class Streams(FakeCluster):
+class Streams(ScriptedCluster):
     """Answers each watch request with the next of the given streams, then with silence."""
 
     def __init__(self, *streams: Stream) -> None:
@@ -59,13 +60,15 @@ def follow(*streams: Stream, seconds: float = 1.0) -> tuple[Streams, list[tuple[
 
 def test_it_watches_from_the_list_on_and_goes_on_where_a_stream_ended() -> None:
     cluster, seen = follow([event("ADDED", 200), event("BOOKMARK", 250)], [event("MODIFIED", 260)])
-    assert cluster.asked == ["102", "250", "260"]
+    listed = cluster.version
+    assert cluster.asked == [listed, "250", "260"]
     assert seen == [("ADDED", "200"), ("MODIFIED", "260")]
 
 
 def test_a_version_that_is_too_old_means_a_new_list() -> None:
     cluster, _ = follow([ApiError(410, "Expired", "too old resource version")], seconds=RETRY_SECONDS * 2)
-    assert cluster.asked == ["102", "102"]
+    listed = cluster.version
+    assert cluster.asked == [listed, listed]
     assert [c for c in cluster.calls if "Pod" in c] == ["list Pod * tfgpu.dev/job-name"] * 2
 
 
@@ -73,5 +76,6 @@ def test_a_broken_stream_is_taken_up_again_after_a_moment() -> None:
     cluster, seen = follow(
         [event("ADDED", 200), ApiError(0, "Unreachable", "reset")], [event("DELETED", 201)], seconds=RETRY_SECONDS * 2
     )
-    assert cluster.asked == ["102", "200", "201"]
+    listed = cluster.version
+    assert cluster.asked == [listed, "200", "201"]
     assert seen == [("ADDED", "200"), ("DELETED", "201")]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import job
+from tests.unit.shell.make import job
 from tests.unit.shell.rig import INTENT, KEY, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.snapshot import (
@@ -25,25 +25,18 @@ def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, 
 
     async def main() -> Rig:
         rig = Rig(brain, job())
-        create = rig.cluster.create
-
-        async def hang(kind: Kind, namespace: str, body: Object) -> Object:
-            if body["metadata"]["name"] == "train-worker-0":
-                await asyncio.sleep(hangs)
-            return await create(kind, namespace, body)
-
-        rig.cluster.create = hang  # type: ignore[method-assign]
+        rig.cluster.hang = lambda call: hangs if call == "create Pod train-worker-0" else 0
         rig.refuse("create Pod train-worker-1", ApiError(403, "Forbidden", "no"))
         reconciling = asyncio.create_task(rig.worker.reconcile_once(KEY))
         await asyncio.sleep(0.55)
-        assert rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused", []) == announced
+        assert rig.cluster.held(Kind.JOB, "train")["status"].get("refused", []) == announced
         assert await reconciling == "ok"
         return rig
 
     rig = run(main())
     assert brain.refusals is not None
     assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "concluded when all is answered"
-    assert rig.cluster.objects[Kind.JOB, "train"]["status"] == STATUS
+    assert rig.cluster.held(Kind.JOB, "train")["status"] == STATUS
 
 
 def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:
@@ -66,7 +59,7 @@ def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:
             answered[i].set()
             shown.append(f"train-worker-{i}")
             async with asyncio.timeout(30):
-                while rig.cluster.objects[Kind.JOB, "train"]["status"].get("refused") != shown:
+                while rig.cluster.held(Kind.JOB, "train")["status"].get("refused") != shown:
                     await asyncio.sleep(0.01)
         assert not reconciling.done()
         reconciling.cancel()
@@ -117,5 +110,5 @@ def test_a_refusal_beside_a_create_that_fails_is_shown_and_concludes_nothing() -
 
     rig.cluster.refuse = rule
     assert rig.reconcile_once() == "error"
-    assert rig.cluster.objects[Kind.JOB, "train"]["status"]["refused"] == ["train-worker-1"]
+    assert rig.cluster.held(Kind.JOB, "train")["status"]["refused"] == ["train-worker-1"]
     assert brain.refusals is None

@@ -1,7 +1,8 @@
 import asyncio
 
+from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import FakeCluster, job, pod
+from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
@@ -11,14 +12,14 @@ from tfgpujob.shell.store import Key, Store
 KEY = Key("ns", "train")
 
 
-def resync(cluster: FakeCluster, store: Store, namespaces: tuple[str, ...] = ()) -> tuple[Resync, list[Key]]:
+def resync(cluster: ScriptedCluster, store: Store, namespaces: tuple[str, ...] = ()) -> tuple[Resync, list[Key]]:
     changed: list[Key] = []
     return Resync(cluster, store, changed.append, namespaces=namespaces, random=lambda: 0.5), changed
 
 
 def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(job(), pod()), Store()
+        cluster, store = ScriptedCluster(job(), pod()), Store()
         syncing, changed = resync(cluster, store)
         assert not syncing.synced.is_set()
         await syncing.first(lambda: None)
@@ -30,7 +31,7 @@ def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for()
         ]
         assert changed == [KEY, KEY]
         assert len(store.snapshot(KEY).pods) == 1
-        assert syncing.versions[Kind.POD, None] == str(cluster.version)
+        assert syncing.versions[Kind.POD, None] == cluster.version
         await syncing.once()
         assert len(store.snapshot(KEY).pods) == 1
 
@@ -39,7 +40,7 @@ def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for()
 
 def test_what_vanished_unseen_is_found() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(job()), Store()
+        cluster, store = ScriptedCluster(job()), Store()
         store.put(Kind.POD, pod(version=1))
         syncing, changed = resync(cluster, store)
         await syncing.once()
@@ -51,7 +52,7 @@ def test_what_vanished_unseen_is_found() -> None:
 
 def test_what_was_created_while_a_list_was_under_way_stays() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(job()), Store()
+        cluster, store = ScriptedCluster(job()), Store()
         syncing, _ = resync(cluster, store)
 
         def created_meanwhile(call: str) -> None:
@@ -67,10 +68,10 @@ def test_what_was_created_while_a_list_was_under_way_stays() -> None:
 
 def test_each_watched_namespace_is_listed_in_pages() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(*(job(f"j{i:04}", uid=f"u{i}") for i in range(PAGE + 50))), Store()
+        cluster, store = ScriptedCluster(*(job(f"j{i:04}", uid=f"u{i}") for i in range(PAGE + 50))), Store()
         syncing, _ = resync(cluster, store, ("ns",))
         await syncing.once()
-        assert [c for c in cluster.calls if "TFGPUJob" in c] == ["list TFGPUJob ns", f"list TFGPUJob ns  {PAGE}"]
+        assert [c for c in cluster.calls if "TFGPUJob" in c] == ["list TFGPUJob ns", "list TFGPUJob ns  more"]
         assert store.count()[Kind.JOB] == PAGE + 50
 
     run(main())
@@ -78,7 +79,7 @@ def test_each_watched_namespace_is_listed_in_pages() -> None:
 
 def test_a_failing_list_is_tried_until_it_succeeds() -> None:
     async def main() -> float:
-        cluster, store = FakeCluster(job()), Store()
+        cluster, store = ScriptedCluster(job()), Store()
         left = [ApiError(404, "NotFound", "no such resource"), ApiError(0, "Unreachable", "refused")]
 
         def refuse(call: str) -> None:
@@ -94,7 +95,7 @@ def test_a_failing_list_is_tried_until_it_succeeds() -> None:
 
 def test_a_round_lists_after_the_interval_and_has_every_job_looked_at() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(job()), Store()
+        cluster, store = ScriptedCluster(job()), Store()
         syncing, changed = resync(cluster, store)
         await syncing.first(lambda: None)
         changed.clear()
@@ -110,10 +111,10 @@ def test_a_round_lists_after_the_interval_and_has_every_job_looked_at() -> None:
 
 def test_an_object_that_cannot_be_understood_does_not_hide_the_others() -> None:
     async def main() -> None:
-        cluster, store = FakeCluster(job(), pod()), Store()
+        cluster, store = ScriptedCluster(job(), pod()), Store()
         broken = pod("train-worker-1", uid="broken")
         broken["status"] = {"conditions": "not a list of conditions"}
-        cluster.hold(broken)
+        cluster.server.place(broken)
         await resync(cluster, store)[0].once()
         assert [p.name for p in store.snapshot(KEY).pods] == ["train-worker-0"]
 

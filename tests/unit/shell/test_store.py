@@ -1,4 +1,4 @@
-from tests.unit.shell.fakes import job, pod
+from tests.unit.shell.make import job, pod
 
 from tfgpujob import names
 from tfgpujob.core.snapshot import Kind

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.harness.vtime import run
-from tests.unit.shell.fakes import flush, job, pod
+from tests.unit.shell.make import flush, job, pod
 from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.snapshot import (
@@ -75,17 +75,17 @@ def test_a_failed_intent_forbids_everything_after_it() -> None:
 
 def test_a_conflict_discards_the_outcome_and_refreshes_the_job() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
-    rig = Rig(brain, job(), job_known=job(version=50))
+    rig = Rig(brain, job(), job_known=job(version=1))
     assert rig.reconcile_once() == "stale"
     assert rig.cluster.calls == ["status train Pending", "get TFGPUJob train"]
     known = rig.store.snapshot(KEY).job
     assert known is not None
-    assert known["metadata"]["resourceVersion"] == "101"
+    assert known == rig.cluster.held(Kind.JOB, "train")
 
 
 def test_a_conflict_because_the_job_is_gone_removes_it_from_the_store() -> None:
     rig = Rig(Brain(Outcome(intent=INTENT)), job())
-    del rig.cluster.objects[Kind.JOB, "train"]
+    rig.cluster.server.delete(Kind.JOB, KEY.namespace, KEY.name, by="somebody")
     assert rig.reconcile_once() == "stale"
     assert rig.store.jobs() == []
     assert rig.reconcile_once() == "ok"
@@ -97,12 +97,11 @@ def test_creates_without_an_intent_want_the_job_as_it_was_decided_on() -> None:
     assert same.reconcile_once() == "ok"
     assert same.cluster.calls == ["get TFGPUJob train", "create Pod train-worker-0"]
 
-    changed = Rig(brain, job(), job_known=job(version=50))
+    changed = Rig(brain, job(), job_known=job(version=1))
     assert changed.reconcile_once() == "stale"
     assert changed.cluster.calls == ["get TFGPUJob train"]
 
-    deleted = Rig(brain, job())
-    deleted.cluster.objects[Kind.JOB, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    deleted = Rig(brain, job(deletionTimestamp="2026-01-01T00:00:00Z"))
     assert deleted.reconcile_once() == "stale"
     assert deleted.cluster.calls == ["get TFGPUJob train"]
 
@@ -124,22 +123,24 @@ def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, 
 
 def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused() -> None:
     """Servers before 1.27 drop what they don't know: the pod is not the one that was asked for."""
-    misspelt = {**pod("train-worker-0", uid="p"), "spec": {"nodeSelecter": {"gpu": "a100"}}}
+    right = pod("train-worker-0")
+    misspelt = {**right, "spec": {**right["spec"], "nodeSelecter": {"gpu": "a100"}}}
     brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), Conclusion(status=STATUS))
     rig = Rig(brain, job())
-    rig.cluster.prune = lambda body: {**body, "spec": {}}
     assert rig.reconcile_once() == "ok"
-    assert rig.cluster.calls[1:3] == ["create Pod train-worker-0", "delete Pod train-worker-0 p"]
+    assert [call.rpartition(" train")[0] for call in rig.cluster.calls[1:3]] == ["create Pod", "delete Pod"]
+    assert rig.cluster.server.select(Kind.POD) == []
     message = "this API server does not know spec.nodeSelecter."
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 422, "Invalid", message),)
     assert rig.store.snapshot(KEY).pods == ()
 
 
 def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
-    sent = {**pod("train-worker-0", uid="p"), "spec": {"runtimeClassName": "nvidia"}}
+    plain = pod("train-worker-0")
+    sent = {**plain, "spec": {**plain["spec"], "runtimeClassName": "nvidia"}}
     brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, sent),)), Conclusion(status=STATUS))
     rig = Rig(brain, job())
-    rig.cluster.prune = lambda body: {**body, "spec": {}}
+    rig.cluster.webhook = lambda body: plain
     rig.cluster.old = False
     assert rig.reconcile_once() == "ok"
     assert not brain.refusals
