@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tests.bench.load import tfgpu_job
+from tests.bench.objects import tfgpu_job
 from tests.bench.process import OperatorProcess
 from tests.bench.stage import Stage as Cluster
 from tests.bench.stage import stage as cluster_stage

@@ -98,7 +98,7 @@ def test_a_bad_config_fails_before_tensorflow_is_imported(tmp_path, change, line
     )
     assert ended.returncode == 2
     assert line in ended.stderr
-    assert imported("tfgpujob_trainer.config", ended.stderr)
+    assert imported("tfgpujob_trainer.contract.config", ended.stderr)
     assert not imported("tensorflow", ended.stderr)
 
 

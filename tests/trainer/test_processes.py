@@ -348,7 +348,7 @@ def test_a_finished_run_has_nothing_to_do_and_says_so_without_tensorflow(digits,
     config = json.loads((digits.log_path.with_suffix(".json")).read_text())
     again = launch.start(config, env=TELL_IMPORTS)
     assert again.wait() == 0
-    assert imported("tfgpujob_trainer.config", again.log)
+    assert imported("tfgpujob_trainer.contract.config", again.log)
     assert not imported("tensorflow", again.log)
     assert "already holds this run, finished" in again.log
     assert again.ended["summary"] == digits.ended["summary"]

@@ -47,7 +47,7 @@ def delete_pod(run: Run, _: str) -> None:
 
 
 def reset_watches(run: Run, _: str) -> None:
-    run.live.do(lambda: run.live.front.hang_up())
+    run.live.do(run.live.front.hang_up)
 
 
 def forget_and_reset(run: Run, _: str) -> None:
@@ -141,7 +141,7 @@ async def test_nothing_is_named_on_a_quiet_cluster(run: Run) -> None:
 async def test_a_watch_that_ends_at_its_time_limit_disturbs_only_what_is_being_counted(run: Run) -> None:
     def end(what: str) -> None:
         if what in {"throughput", "idle among many"}:
-            run.live.do(lambda: run.live.front.end_watches())
+            run.live.do(run.live.front.end_watches)
 
     run.strike = end
     await run.play()
