@@ -40,7 +40,8 @@ def test_too_many_signatures_are_an_error_and_not_a_wrong_sum(by_rows):
 @pytest.fixture
 def launch():
     """A launcher of a group of this process alone."""
-    collective_keys = cross_device_utils.CollectiveKeys()
+    # Other tests of this process have groups of their own, counted from 1.
+    collective_keys = cross_device_utils.CollectiveKeys(group_key_start=1000)
     device = "/job:localhost/replica:0/task:0/device:CPU:0"
     group = collective_keys.get_group_key([device])
 
