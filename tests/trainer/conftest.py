@@ -21,7 +21,9 @@ tf.config.set_logical_device_configuration(
 )
 stop_keras_scaling_by_replicas()
 # How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("any-machine")
 
 
