@@ -20,6 +20,8 @@ import yaml
 Object = dict[str, Any]
 Values = Mapping[str, Any]
 
+CONFLICT = "conflict occurred while applying"
+"""Of Helm 4, which applies on the server's side; Helm 3 overwrites."""
 CHART = Path(__file__).resolve().parents[1] / "charts" / "tfgpujob"
 
 
@@ -38,7 +40,8 @@ def install(
 ) -> None:
     """Install the release, or upgrade it to exactly this chart and these values; return when all is ready.
 
-    A release that an interrupted Helm left half-way is removed first; what the chart marks `keep` stays.
+    A release that an interrupted Helm left half-way is removed first, as is one of which somebody else has changed what
+    Helm will not take back, such as the number of copies; what the chart marks `keep` stays.
     """
     helm, target = _helm(), _Release(kubeconfig, release, namespace)
     try:
@@ -46,7 +49,14 @@ def install(
         if status.startswith("pending"):
             helm.uninstall(target, timeout_seconds)
             status = ""
-        helm.deploy(target, chart, dict(values or {}), upgrade=bool(status), timeout_seconds=timeout_seconds)
+        deploy = partial(helm.deploy, target, chart, dict(values or {}), timeout_seconds=timeout_seconds)
+        try:
+            deploy(upgrade=bool(status))
+        except HelmError as error:
+            if not status or CONFLICT not in str(error):
+                raise
+            helm.uninstall(target, timeout_seconds)
+            deploy(upgrade=False)
     except HelmError as error:
         hint = f"Look at: kubectl --kubeconfig {kubeconfig} --namespace {namespace} describe pods"
         raise HelmError(f"cannot install {release} into namespace {namespace}: {error}\n{hint}") from error

@@ -17,6 +17,7 @@ printf '%s\\n' "$*" >> "$0.calls"
 [ "$1" = status ] && { [ -f "$0.status" ] && exec cat "$0.status"; echo 'Error: release: not found' >&2; exit 1; }
 cat > "$0.stdin"
 [ -f "$0.error" ] && { cat "$0.error" >&2; exit 1; }
+[ -f "$0.$1.error" ] && { cat "$0.$1.error" >&2; exit 1; }
 [ "$1" = template ] && printf 'kind: A\\n---\\n---\\nkind: B\\n'
 exit 0
 """
@@ -71,6 +72,14 @@ def test_a_release_left_half_way_is_removed_first(binary: Path, in_state: Callab
     in_state(status)
     install()
     assert [call[0] for call in calls(binary)] == ["uninstall", "install"]
+
+
+def test_a_release_that_somebody_has_scaled_is_installed_anew(binary: Path, in_state: Callable[[str], None]) -> None:
+    in_state("deployed")
+    said = "Error: conflict occurred while applying object ops/tfgpu apps/v1, Kind=Deployment: .spec.replicas\n"
+    binary.with_name("helm.upgrade.error").write_text(said)
+    install()
+    assert [call[0] for call in calls(binary)] == ["upgrade", "uninstall", "install"]
 
 
 def test_a_failure_says_what_helm_said_and_what_to_look_at(binary: Path) -> None:
