@@ -16,7 +16,7 @@ from tests.bench.disturbance import DisturbedError
 from tests.bench.pod_counter import PodCounter
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.connection import MERGE_PATCH
 from tfgpujob.kube.errors import EXPIRED, ApiError, is_transient

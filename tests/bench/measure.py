@@ -15,7 +15,7 @@ from tests.bench.objects import kube_job, objects_of, running, succeeded, tfgpu_
 from tests.bench.rounds import GivenUpError, Rounds
 from tests.bench.stage import Stage
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Config, Kind, Object, Snapshot
 from tfgpujob.core.reconcile import reconcile
-from tfgpujob.core.snapshot import Config, Kind, Object, Snapshot
 
 SCHEDULER = "nobody"
 _CONFIG = Config(operator_image="operator:bench", trainer_image="trainer:bench", operator_version="bench")

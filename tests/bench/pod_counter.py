@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import WatchEvent

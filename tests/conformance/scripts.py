@@ -10,7 +10,7 @@ from tests.conformance.transcript import Transcript
 from tests.harness.resources import GPU, Object, with_meta
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
 
 Script = Callable[[Side, Transcript, str], Awaitable[None]]

@@ -12,9 +12,9 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.core.plan import resolve
-from tfgpujob.core.pods import Replica, build_pod
-from tfgpujob.core.snapshot import Config
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Config
+from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.names import Role
 
 Object = Mapping[str, Any]

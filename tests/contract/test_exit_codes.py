@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.contract.sides import CONFIG, job, trainer
 
-from tfgpujob.core import limits
+from tfgpujob.core.observed.snapshot import Kind, Pod, Snapshot
+from tfgpujob.core.observed.trim import trim_pod, trim_service
 from tfgpujob.core.reconcile import reconcile
-from tfgpujob.core.records import trim_pod, trim_service
-from tfgpujob.core.snapshot import Kind, Pod, Snapshot
+from tfgpujob.core.status import limits
 
 AGREED = {
     "DONE": (0, "Starting"),

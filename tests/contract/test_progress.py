@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.contract.sides import trainer
 
-from tfgpujob.core.report import Report, parse
+from tfgpujob.core.observed.progress_report import Report, parse
 
 KNOWN: dict[str, Any] = {
     "phase": "training",

@@ -18,7 +18,7 @@ from tests.contract.sides import CONFIG, config_file, environment, job, pod_of, 
 from tfgpujob.api import JobSpec, TrainerSpec, parse_job
 from tfgpujob.api.rules import predict
 from tfgpujob.api.trainer import CodeSource, ConfigMapCode, VolumeCode
-from tfgpujob.core.plan import resolve
+from tfgpujob.core.observed.plan import resolve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -16,7 +16,7 @@ from tests.harness.history import Change
 from tests.harness.resources import Object, matches
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 
 DELAY = 0.003
 LATE = 20.0

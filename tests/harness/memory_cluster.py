@@ -11,7 +11,7 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Fault, Injector, Write
 from tests.harness.resources import matches
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import ListPage
 

@@ -19,9 +19,13 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core import attempt, case, complete, draft, finished, force, pods, reconcile, records, stall, start, view
-from tfgpujob.core.draft import moment
-from tfgpujob.core.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
+from tfgpujob.core import attempt, reconcile
+from tfgpujob.core.observed import observed_pods, trim
+from tfgpujob.core.observed.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
+from tfgpujob.core.pods import pod
+from tfgpujob.core.policies import context, ensure_pods, finished, force_delete, stall, start
+from tfgpujob.core.status import builder
+from tfgpujob.core.status.builder import moment
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell import leader_election, main, progress_poller, worker
 
@@ -251,47 +255,47 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("count a failure twice", (main, "reconcile"), _counts_twice, ("retryable-failure",)),
     Mutation(
         "rerun a recorded success",
-        (view, "_recorded"),
+        (observed_pods, "_recorded"),
         lambda _: lambda status: frozenset(),
         ("recorded-success-vanishes",),
     ),
-    Mutation("create beside old pods", (complete, "_in_the_way"), lambda _: lambda of: "", ("evicted",)),
+    Mutation("create beside old pods", (ensure_pods, "_in_the_way"), lambda _: lambda of: "", ("evicted",)),
     Mutation(
         "take the Lease at once",
         (leader_election.LeaderElector, "_expired"),
         lambda _: lambda self, now: True,
         ("two-jobs",),
     ),
-    Mutation("delete what is not ours", (case, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
+    Mutation("delete what is not ours", (context, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
     Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),
     Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
     Mutation("keep the attempt's number", (start, "begin"), _same_number, ("evicted",)),
     Mutation(
         "name pods by their attempt",
-        (complete, "build_pod"),
+        (ensure_pods, "build_pod"),
         _named_by_attempt,
         ("evicted",),
-        ((complete, "_in_the_way"), lambda _: lambda of: ""),
+        ((ensure_pods, "_in_the_way"), lambda _: lambda of: ""),
     ),
-    Mutation("give a replica another port", (pods, "tf_config"), _other_port, ("multi-worker",)),
-    Mutation("put a finalizer on pods", (complete, "build_pod"), _with_finalizer, ("deleted-while-running",)),
-    Mutation("observe what is not there yet", (draft.Draft, "done"), _ahead, ("one-device",)),
+    Mutation("give a replica another port", (pod, "tf_config"), _other_port, ("multi-worker",)),
+    Mutation("put a finalizer on pods", (ensure_pods, "build_pod"), _with_finalizer, ("deleted-while-running",)),
+    Mutation("observe what is not there yet", (builder.Draft, "done"), _ahead, ("one-device",)),
     Mutation(
         "take every end for a success",
-        (view, "has_succeeded"),
+        (observed_pods, "has_succeeded"),
         lambda _: lambda pod: pod.termination is not None,
         ("retryable-failure",),
     ),
     Mutation("delete what runs", (attempt, "old_pods"), _this_attempt_too, ("edited-while-running",)),
     Mutation(
         "force at once",
-        (force, "_stuck_from"),
+        (force_delete, "_stuck_from"),
         lambda _: lambda pod, after: moment(pod.deletion_due),
         ("node-lost-while-deleting",),
     ),
     Mutation(
         "take a gate's giving up for a failure",
-        (records, "_gave_up_at_gate"),
+        (trim, "_gave_up_at_gate"),
         lambda _: lambda status: False,
         ("unschedulable-and-fail-policy",),
     ),

@@ -15,7 +15,7 @@ from tests.harness.feed import Blindfold, Feed
 from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.vtime import VirtualLoop
 
-from tfgpujob.core.snapshot import Config
+from tfgpujob.core.observed.snapshot import Config
 from tfgpujob.shell.main import Operator
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.settings import Settings

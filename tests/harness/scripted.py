@@ -11,7 +11,7 @@ from tests.harness.faults import Injector
 from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.resources import Object as Stored
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.interface import ListPage
 
 NAMESPACE = "ns"

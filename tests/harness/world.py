@@ -18,7 +18,7 @@ from tests.harness.resources import Object, controller
 from tests.harness.vtime import VirtualLoop
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Config
+from tfgpujob.core.observed.snapshot import Config
 
 RESTART = 1.0
 """Seconds until the kubelet has restarted an operator that died."""

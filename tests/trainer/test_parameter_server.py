@@ -120,7 +120,7 @@ def seconds_until(condition: Callable[[], bool], job: ServerJob) -> float:
 
 
 def test_whoever_dies_comes_back(launch):
-    """kill -9 of each role in turn; who starts again is what the operator's core/scope.py says."""
+    """kill -9 of each role in turn; the operator's restart_scope.py says who starts again."""
     output = launch.directory / "killed"
     job = ServerJob(launch, wide_and_deep(output, epochs=100_000), workers=2, servers=2)
     seconds_until(lambda: step_of(job.chief) > 400, job)

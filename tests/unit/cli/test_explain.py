@@ -12,10 +12,10 @@ import yaml
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.behaviour import batch, sentences, strategy_advice
-from tfgpujob.core.draft import moment
-from tfgpujob.core.plan import resolve
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Snapshot
 from tfgpujob.core.reconcile import reconcile
-from tfgpujob.core.snapshot import Snapshot
+from tfgpujob.core.status.builder import moment
 from tfgpujob.exits import Exit
 from tfgpujob.local import offline
 from tfgpujob.names import Condition

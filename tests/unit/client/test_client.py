@@ -19,7 +19,7 @@ from tfgpujob import names
 from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code_map, job_of_file, logs
 from tfgpujob.client.blocking import LoopThread
 from tfgpujob.client.logs import Follower, View
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.interface import WatchEvent
 from tfgpujob.kube.lines import Part

@@ -12,7 +12,7 @@ from tests.machine import PATIENCE
 from tfgpujob import names
 from tfgpujob.client import ApiError, logs
 from tfgpujob.client.logs import READ_TRIES, Follower, LogLine, View, read_logs, replicas_of
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.lines import Part
 

@@ -16,7 +16,7 @@ from tfgpujob import names
 from tfgpujob.client import ApiError, AsyncClient, Client, InvalidNameError, Job
 from tfgpujob.client.server import BUSY_TRIES, Server
 from tfgpujob.client.successor import Successor
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.interface import WatchEvent
 

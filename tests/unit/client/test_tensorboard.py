@@ -28,7 +28,7 @@ from tfgpujob.cli import main as cli
 from tfgpujob.client import ApiError, AsyncClient, Client, TensorBoardError, tensorboard
 from tfgpujob.client.forward import answers
 from tfgpujob.client.viewer import PORT
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import Exit
 from tfgpujob.kube.connection import Connection
 

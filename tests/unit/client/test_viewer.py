@@ -11,8 +11,8 @@ from tests.harness.scenario import job
 from tfgpujob.api import parse_job
 from tfgpujob.client import Job, TensorBoardError
 from tfgpujob.client.viewer import viewer_pod
-from tfgpujob.core.plan import resolve
-from tfgpujob.core.snapshot import Config, Object
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Config, Object
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1, "output": {"claim": "out"}}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.core.draft import Draft
-from tfgpujob.core.plan import Plan, resolve
-from tfgpujob.core.snapshot import Config, Pod, Snapshot, Termination
-from tfgpujob.core.view import View, build_view
+from tfgpujob.core.observed.observed_pods import View, build_view
+from tfgpujob.core.observed.plan import Plan, resolve
+from tfgpujob.core.observed.snapshot import Config, Pod, Snapshot, Termination
+from tfgpujob.core.status.builder import Draft
 from tfgpujob.names import Role
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

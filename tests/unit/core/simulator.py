@@ -19,11 +19,22 @@ from tests.unit.core import make
 
 from tfgpujob import names
 from tfgpujob.api import JobStatus
-from tfgpujob.core.draft import timestamp
+from tfgpujob.core.observed.progress_report import Report, parse
+from tfgpujob.core.observed.snapshot import (
+    Config,
+    Create,
+    Delete,
+    Event,
+    Kind,
+    Outcome,
+    Pod,
+    Refusal,
+    Service,
+    Snapshot,
+)
+from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
 from tfgpujob.core.reconcile import conclude, reconcile
-from tfgpujob.core.records import trim_job, trim_pod, trim_service
-from tfgpujob.core.report import Report, parse
-from tfgpujob.core.snapshot import Config, Create, Delete, Event, Kind, Outcome, Pod, Refusal, Service, Snapshot
+from tfgpujob.core.status.builder import timestamp
 
 Answer = tuple[int, str]
 """HTTP status and message of a refusal."""

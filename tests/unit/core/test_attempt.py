@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 
 
 def running(**parts: Any) -> World:

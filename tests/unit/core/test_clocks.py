@@ -8,8 +8,8 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core import backoff
-from tfgpujob.core.draft import moment
+from tfgpujob.core.policies import backoff
+from tfgpujob.core.status.builder import moment
 
 HOUR = timedelta(hours=1)
 

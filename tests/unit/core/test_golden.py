@@ -15,8 +15,8 @@ import pytest
 import yaml
 from tests.unit.core import make
 
+from tfgpujob.core.observed.snapshot import Snapshot
 from tfgpujob.core.reconcile import reconcile
-from tfgpujob.core.snapshot import Snapshot
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = sorted(path.name.removesuffix(".job.yaml") for path in GOLDEN.glob("*.job.yaml"))

@@ -14,10 +14,10 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.api import JobStatus
-from tfgpujob.core.draft import timestamp
+from tfgpujob.core.observed.snapshot import Kind, Pod, Service, Snapshot
+from tfgpujob.core.pods.tf_config import Address, tf_config
 from tfgpujob.core.reconcile import conclude, reconcile
-from tfgpujob.core.snapshot import Kind, Pod, Service, Snapshot
-from tfgpujob.core.tf_config import Address, tf_config
+from tfgpujob.core.status.builder import timestamp
 from tfgpujob.names import Condition, Role, Strategy
 
 JOBS = st.one_of(

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
+from tfgpujob.core.observed.snapshot import Create, Kind, Outcome, Snapshot
 from tfgpujob.core.reconcile import COALESCE, reconcile
-from tfgpujob.core.snapshot import Create, Kind, Outcome, Snapshot
 
 
 def started(world: World) -> World:

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.names import Phase
 
 ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs/architecture.md"

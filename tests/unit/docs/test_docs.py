@@ -21,7 +21,7 @@ from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as tfgpu
 from tfgpujob.cli.reference import reference
 from tfgpujob.convert import convert
-from tfgpujob.core.plan import resolve
+from tfgpujob.core.observed.plan import resolve
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SPEC_PARTS = {"strategy", "replicaSpecs", "gpu", "trainer", "image", "runPolicy", "successPolicy"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core.diagnosis import Diagnosis
+from tfgpujob.core.status.diagnosis import Diagnosis
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/failures.md").read_text()

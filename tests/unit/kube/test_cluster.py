@@ -14,7 +14,7 @@ import yaml
 from aiohttp import web
 from tests.unit.shell.make import job, pod
 
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError, NoClusterError
 

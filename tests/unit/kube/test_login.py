@@ -18,7 +18,7 @@ from kubernetes.aio.config import incluster_config
 from tests.unit.shell.make import job
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube import login
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError

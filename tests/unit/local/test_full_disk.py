@@ -16,7 +16,7 @@ from tests.machine import PATIENCE
 from tests.small_disk import fill, small_disk
 from tests.unit.local.test_run import until, write_job
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.exits import Exit
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.local.cluster import LocalCluster

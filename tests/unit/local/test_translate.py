@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.core.plan import resolve
-from tfgpujob.core.pods import Replica, build_pod
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.local.devices import Devices, share_out
 from tfgpujob.local.folder import Folder
 from tfgpujob.local.offline import CONFIG

@@ -9,7 +9,7 @@ from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import flush, pod
 
-from tfgpujob.core.snapshot import (
+from tfgpujob.core.observed.snapshot import (
     Conclusion,
     Config,
     Create,

@@ -10,7 +10,7 @@ from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import flush, job
 
-from tfgpujob.core.snapshot import Event, Object
+from tfgpujob.core.observed.snapshot import Event, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell import event_recorder
 from tfgpujob.shell.event_recorder import EventRecorder

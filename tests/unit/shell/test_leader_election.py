@@ -8,7 +8,7 @@ import pytest
 from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.leader_election import LEASE_SECONDS, RENEW_DEADLINE, RETRY_SECONDS, LeaderElector
 

@@ -8,7 +8,7 @@ from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import job, pod
 
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.nodes import Nodes
 from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.store import Key, Store

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from tests.harness import vtime
 from tests.machine import PATIENCE
-from tests.unit.core.test_progress import running
+from tests.unit.core.status.test_progress import running
 
-from tfgpujob.core.report import MAX_BYTES
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.progress_report import MAX_BYTES
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.progress_client import HttpProgressClient
 from tfgpujob.shell.progress_poller import MAX_IN_FLIGHT, ProgressPoller

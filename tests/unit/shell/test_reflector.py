@@ -5,7 +5,7 @@ from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import job, pod
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import WatchEvent
 from tfgpujob.shell.reflector import RETRY_SECONDS, Reflector

@@ -9,7 +9,7 @@ from tests.harness.vtime import run
 from tests.unit.shell.make import job
 from tests.unit.shell.rig import INTENT, KEY, STATUS, Brain, Rig, create_pod
 
-from tfgpujob.core.snapshot import (
+from tfgpujob.core.observed.snapshot import (
     Conclusion,
     Kind,
     Object,

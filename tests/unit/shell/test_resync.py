@@ -4,7 +4,7 @@ from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import job, pod
 
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.resync import PAGE, Resync
 from tfgpujob.shell.store import Key, Store

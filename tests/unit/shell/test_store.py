@@ -1,7 +1,7 @@
 from tests.unit.shell.make import job, pod
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.store import Key, Store
 
 KEY = Key("ns", "train")

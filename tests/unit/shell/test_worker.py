@@ -11,7 +11,7 @@ from tests.harness.vtime import run
 from tests.unit.shell.make import flush, job, pod
 from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
 
-from tfgpujob.core.snapshot import (
+from tfgpujob.core.observed.snapshot import (
     Conclusion,
     Config,
     Create,

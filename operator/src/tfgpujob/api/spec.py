@@ -241,6 +241,15 @@ class JobSpec(Model):
         """Whether the workers are each on their own: they compute rows and have no collectives."""
         return self.trainer is not None and self.trainer.mode is Mode.PREDICT
 
+    @property
+    def restarts_alone(self) -> bool:
+        """Whether a replica that fails starts again by itself, or with a few others, and not with the whole gang."""
+        if self.run_policy.restart_scope is RestartScope.GANG:
+            return False
+        if self.strategy is Strategy.PARAMETER_SERVER or self.predicts:
+            return True
+        return self.strategy is Strategy.CUSTOM and self.run_policy.restart_scope is RestartScope.REPLICA
+
     @cached_property
     def shape_hash(self) -> str:
         """A digest of what shapes the pods.

@@ -14,11 +14,10 @@ from tfgpujob.api import (
     gpus,
     replicas_in_sync,
 )
-from tfgpujob.core import scheduling
-from tfgpujob.core.budgets import DISRUPTIONS_IN_A_ROW
-from tfgpujob.core.failure import FIRST_RETRYABLE
-from tfgpujob.core.plan import Plan, replica_specs
-from tfgpujob.core.scope import restarts_alone
+from tfgpujob.core.observed.plan import Plan, replica_specs
+from tfgpujob.core.policies.deadlines import schedule_timeout
+from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
+from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
 from tfgpujob.names import Role, Strategy
 from tfgpujob.units import counted, duration
 
@@ -62,7 +61,7 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
     pods = "The pod is" if required == 1 else f"All {required} required pods are"
     late = "the job fails" if policy.start_policy is StartPolicy.FAIL else "all is released and tried again later"
-    limit, timeout = duration(policy.start_deadline_seconds), scheduling.timeout(policy)
+    limit, timeout = duration(policy.start_deadline_seconds), schedule_timeout(policy)
     on_nodes = f"on nodes within {duration(timeout)} (scheduleTimeoutSeconds) and " if timeout is not None else ""
     yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
     if Role.EVALUATOR in plan.counts:
@@ -128,7 +127,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _scope(spec: JobSpec, plan: Plan) -> str:
-    if not restarts_alone(spec):
+    if not spec.restarts_alone:
         return "all replicas" if len(plan.required()) > 1 else "its one replica"
     if spec.strategy is Strategy.PARAMETER_SERVER:
         return "the failed replica alone; with a ps also the chief, which restores the variables"

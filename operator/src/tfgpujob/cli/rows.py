@@ -10,8 +10,8 @@ import click
 
 from tfgpujob.cli.output import Format, coloured, data, table
 from tfgpujob.client import Job
-from tfgpujob.core import gpu_time
-from tfgpujob.core.plan import replica_specs
+from tfgpujob.core.observed.plan import replica_specs
+from tfgpujob.core.status import gpu_time
 from tfgpujob.names import Phase
 from tfgpujob.units import duration, hours
 

@@ -16,7 +16,7 @@ from tfgpujob.client.successor import Successor
 from tfgpujob.client.tensorboard import TensorBoard, run_viewer
 from tfgpujob.client.usage import Usage, usage
 from tfgpujob.client.viewer import PORT, viewer_pod
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube import paths
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import FORBIDDEN, MISSING, ApiError

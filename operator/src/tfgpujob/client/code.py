@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.names import Strategy
 
 CODE_LIMIT: Final = 1_000_000

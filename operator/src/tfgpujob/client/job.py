@@ -10,9 +10,9 @@ from tfgpujob import names
 from tfgpujob.api import JobSpec, JobStatus, parse_job
 from tfgpujob.api.status import JobCondition
 from tfgpujob.client.errors import InvalidJobError
-from tfgpujob.core import gpu_time
-from tfgpujob.core.conditions import is_true
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.status import gpu_time
 from tfgpujob.names import Condition
 
 

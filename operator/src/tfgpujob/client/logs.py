@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from tfgpujob import names
 from tfgpujob.client.position import Position
-from tfgpujob.core.records import trim_pod
-from tfgpujob.core.snapshot import Object, Pod
+from tfgpujob.core.observed.snapshot import Object, Pod
+from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import MISSING, NOT_STARTED, ApiError, is_transient
 from tfgpujob.kube.lines import Part

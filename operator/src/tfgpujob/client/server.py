@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import MERGE_PATCH, Connection
 from tfgpujob.kube.errors import CONFLICT, EXPIRED, MISSING, ApiError, is_transient
 from tfgpujob.kube.interface import ListPage, WatchEvent

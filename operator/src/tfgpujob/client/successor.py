@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from tfgpujob.client.job import Job, check
 from tfgpujob.client.server import Server
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube import paths
 from tfgpujob.kube.errors import CONFLICT, MISSING, ApiError, is_transient
 

@@ -16,7 +16,7 @@ from tfgpujob.client.logs import LogLine
 from tfgpujob.client.tensorboard import TensorBoard
 from tfgpujob.client.usage import Usage
 from tfgpujob.client.viewer import PORT
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.names import Condition
 
 

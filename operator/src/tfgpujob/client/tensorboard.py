@@ -13,8 +13,8 @@ from typing import Final
 from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.forward import answers, forwarded
 from tfgpujob.client.viewer import LIFETIME_SECONDS, PORT
-from tfgpujob.core.records import trim_pod
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import ApiError, is_transient
 

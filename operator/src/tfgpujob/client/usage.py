@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.client.job import Job
-from tfgpujob.core import report
-from tfgpujob.core.records import trim_pod
-from tfgpujob.core.report import Report
-from tfgpujob.core.snapshot import Object, Pod
-from tfgpujob.core.view import has_ended
+from tfgpujob.core.observed import progress_report
+from tfgpujob.core.observed.observed_pods import has_ended
+from tfgpujob.core.observed.progress_report import Report
+from tfgpujob.core.observed.snapshot import Object, Pod
+from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import ApiError
@@ -98,10 +98,10 @@ async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Rep
     """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
     try:
-        answer = await connection.send("GET", path, seconds=_TIMEOUT_SECONDS, most_bytes=report.MAX_BYTES)
+        answer = await connection.send("GET", path, seconds=_TIMEOUT_SECONDS, most_bytes=progress_report.MAX_BYTES)
     except ApiError as error:
         return error.code
-    return report.parse(json.dumps(answer).encode())
+    return progress_report.parse(json.dumps(answer).encode())
 
 
 def quantity(text: str) -> float:

@@ -14,11 +14,11 @@ from tfgpujob.api import JobSpec
 from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.job import Job
 from tfgpujob.client.volume import main_container, volume_of
-from tfgpujob.core import restart_records
-from tfgpujob.core.plan import Plan
-from tfgpujob.core.pods import NON_ROOT_USER, Replica, build_pod
-from tfgpujob.core.restart_records import RestartRecord
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.restart_records import RestartRecord
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.pods.pod import NON_ROOT_USER, Replica, build_pod
 
 PORT: Final = 6006
 LIFETIME_SECONDS: Final = 8 * 3600

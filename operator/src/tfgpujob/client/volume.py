@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tfgpujob import names
 from tfgpujob.client.errors import TensorBoardError
-from tfgpujob.core.expansion import environment, expanded
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.pods.expansion import environment, expanded
 
 
 def volume_of(writer: Object, directory: str, *, bundled: bool) -> tuple[Object, Object]:

@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core import complete, finished, replica_restart, restart, scheduling, scope, stall, start, success
-from tfgpujob.core.acceptance import accept
-from tfgpujob.core.case import Case, old_pods, open_case
-from tfgpujob.core.deadlines import active_deadline
-from tfgpujob.core.draft import Draft, moment, timestamp
-from tfgpujob.core.failure import Failure, failures, to_blame
-from tfgpujob.core.plan import ReplicaId, replica_specs, resolve
-from tfgpujob.core.snapshot import Config, Event, Outcome, Snapshot
-from tfgpujob.core.view import View, has_ended
+from tfgpujob.core.observed.observed_pods import View, has_ended
+from tfgpujob.core.observed.plan import ReplicaId, replica_specs, resolve
+from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
+from tfgpujob.core.policies import ensure_pods, finished, stall, start, start_timeout, success
+from tfgpujob.core.policies.acceptance import accept
+from tfgpujob.core.policies.context import Case, old_pods, open_case
+from tfgpujob.core.policies.deadlines import active_deadline
+from tfgpujob.core.policies.restart import gang, replica
+from tfgpujob.core.policies.restart.failure import Failure, failures, stalled, to_blame
+from tfgpujob.core.status.builder import Draft, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason
 
 ECHO_PATIENCE = timedelta(seconds=10)
@@ -44,7 +45,7 @@ def begin(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Ou
     draft.set_phase(Phase.STARTING)
     case = open_case(snapshot, draft, spec, config)
     draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
-    return complete.complete(case, licensed=False)
+    return ensure_pods.complete(case, licensed=False)
 
 
 def _skip_unknown_attempts(snapshot: Snapshot, draft: Draft) -> None:
@@ -56,7 +57,7 @@ def _skip_unknown_attempts(snapshot: Snapshot, draft: Draft) -> None:
 
 def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:
     case = open_case(snapshot, draft, spec, config)
-    if not case.view.missing() and complete.has_service(case):
+    if not case.view.missing() and ensure_pods.has_service(case):
         _say_all_is_there(case)
     news = stall.note(case)
     for judge in _CHAIN:
@@ -77,7 +78,7 @@ def _without_superseded(case: Case, outcome: Outcome) -> Outcome:
     if outcome.lookups:
         return outcome
     known = {delete.uid for delete in outcome.deletes}
-    more = replica_restart.delete_pods(pod for pod in case.view.superseded.values() if pod.uid not in known)
+    more = replica.delete_pods(pod for pod in case.view.superseded.values() if pod.uid not in known)
     return replace(outcome, deletes=(*outcome.deletes, *more))
 
 
@@ -123,17 +124,17 @@ def _lost_or_failed(case: Case) -> Outcome | None:
 
 
 def _stands_still(case: Case) -> Outcome | None:
-    stalled = stall.to_restart(case)
-    return _again(case, [stalled]) if stalled else None
+    stall_failure = stalled(case)
+    return _again(case, [stall_failure]) if stall_failure else None
 
 
 def _again(case: Case, found: Sequence[Failure]) -> Outcome:
     """After these failures: once more, or the end."""
     failure = to_blame(found)
-    if scope.restarts_alone(case.spec) and case.draft.is_true(Condition.CREATED):
-        return replica_restart.again(case, found) or _over(case)
+    if case.spec.restarts_alone and case.draft.is_true(Condition.CREATED):
+        return replica.again(case, found) or _over(case)
     next_plan = case.plan if _is_edited(case) else resolve(case.spec, case.config)
-    if not restart.again(case.draft, case.spec, next_plan, failure):
+    if not gang.again(case.draft, case.spec, next_plan, failure):
         return _over(case)
     status = case.draft.done()
     return Outcome(
@@ -166,22 +167,22 @@ def _edited(case: Case) -> Outcome | None:
 
 
 def _started_too_late(case: Case) -> Outcome | None:
-    found = scheduling.late(case.draft, case.spec.run_policy, case.view)
+    found = start_timeout.late(case.draft, case.spec.run_policy, case.view)
     if found is None or not (case.view.pods or case.draft.is_true(Condition.CREATED)):
         # Of what is not begun nothing is too late: its clock begins with its first pod (`starts_late`).
         return None
     if start.fails_at_once(case.spec.run_policy):
         finished.fail(case.draft, found.reason, found.message)
         return _over(case)
-    return complete.release(case.snapshot, case.draft, case.view, found, resolve(case.spec, case.config))
+    return ensure_pods.release(case.snapshot, case.draft, case.view, found, resolve(case.spec, case.config))
 
 
 def _incomplete(case: Case) -> Outcome | None:
-    if not case.view.missing() and complete.has_service(case):
+    if not case.view.missing() and ensure_pods.has_service(case):
         return None
     if not _required_missing(case):
         _say_how_it_runs(case)
-    return complete.complete(case, licensed=True)
+    return ensure_pods.complete(case, licensed=True)
 
 
 def _running(case: Case) -> Outcome:
@@ -192,7 +193,7 @@ def _running(case: Case) -> Outcome:
 def _say_all_is_there(case: Case) -> None:
     """Said before anything else is decided, so that the last word on a short job says it too."""
     draft = case.draft
-    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
+    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, ensure_pods.all_created(draft.attempt))
     if start.refused_from_outside(draft):
         accept(draft, case.spec)
     start.all_is_created(draft)
@@ -201,7 +202,7 @@ def _say_all_is_there(case: Case) -> None:
 def _say_how_it_runs(case: Case) -> None:
     draft = case.draft
     if not case.view.missing() and not draft.is_true(Condition.CREATED):
-        draft.set(Condition.CREATED, True, Reason.ALL_CREATED, complete.all_created(draft.attempt))
+        draft.set(Condition.CREATED, True, Reason.ALL_CREATED, ensure_pods.all_created(draft.attempt))
     start.say_how_it_runs(draft, case.view)
 
 
@@ -240,7 +241,7 @@ _CHAIN: tuple[Judge, ...] = (
     _ran_too_long,
     _lost_or_failed,
     _stands_still,
-    replica_restart.evaluator,
+    replica.evaluator,
     _started_too_late,
     _edited,
     _incomplete,

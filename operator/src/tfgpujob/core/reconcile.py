@@ -16,14 +16,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tfgpujob.api import JobSpec
-from tfgpujob.core import attempt, finished, force, gpu_time, start, suspend, unreadable
-from tfgpujob.core.complete import is_evaluator
-from tfgpujob.core.diagnosis import without_replica
-from tfgpujob.core.draft import Draft, differs, worth_a_write_now
-from tfgpujob.core.ownership import is_ours
-from tfgpujob.core.parsed import parsed_spec
-from tfgpujob.core.plan import resolve
-from tfgpujob.core.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
+from tfgpujob.core import attempt
+from tfgpujob.core.observed.ownership import is_ours
+from tfgpujob.core.observed.parsed import parsed_spec
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Conclusion, Config, Event, Object, Outcome, Refusal, Snapshot
+from tfgpujob.core.policies import finished, force_delete, invalid_spec, start, suspend
+from tfgpujob.core.policies.ensure_pods import is_evaluator
+from tfgpujob.core.status import gpu_time
+from tfgpujob.core.status.builder import Draft, differs, worth_a_write_now
+from tfgpujob.core.status.diagnosis import without_replica
 from tfgpujob.names import Condition, Reason
 
 COALESCE = timedelta(seconds=10)
@@ -39,9 +41,9 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     draft = Draft(job, now)
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
-        return unreadable.reconcile(snapshot, draft, spec)
+        return invalid_spec.reconcile(snapshot, draft, spec)
     outcome = gpu_time.in_intent(_judge(snapshot, draft, spec, config), snapshot, spec, now)
-    return force.with_stuck_pods(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
+    return force_delete.with_stuck_pods(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
 
 
 def _judge(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Outcome:

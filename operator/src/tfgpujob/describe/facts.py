@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tfgpujob import names
-from tfgpujob.core.conditions import is_true
-from tfgpujob.core.records import trim_pod
-from tfgpujob.core.snapshot import Object, Pod
+from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.snapshot import Object, Pod
+from tfgpujob.core.observed.trim import trim_pod
 
 _EMPTY: Mapping[str, Any] = {}
 

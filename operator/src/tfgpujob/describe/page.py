@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from tfgpujob.core import gpu_time
-from tfgpujob.core.snapshot import Object, Pod
+from tfgpujob.core.observed.snapshot import Object, Pod
+from tfgpujob.core.status import gpu_time
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.describe.verdict import judge

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tfgpujob.core.diagnosis import ACTIONS, Diagnosis, advice
-from tfgpujob.core.ownership import is_ours
-from tfgpujob.core.snapshot import Pod
+from tfgpujob.core.observed.ownership import is_ours
+from tfgpujob.core.observed.snapshot import Pod
+from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import Facts
 from tfgpujob.names import Condition, Reason
 

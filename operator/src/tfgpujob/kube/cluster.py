@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube import paths
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.interface import ListPage, WatchEvent

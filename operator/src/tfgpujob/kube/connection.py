@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 import yarl
 
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.http import read_at_most
 from tfgpujob.kube.interface import Credentials, WatchEvent

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 
 
 @dataclass(frozen=True, slots=True)

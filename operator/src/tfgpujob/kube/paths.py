@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import InvalidNameError
 
 _CORE: Final = "/api/v1"

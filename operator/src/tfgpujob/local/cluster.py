@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.draft import timestamp
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.status.builder import timestamp
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.local.process import Launch, Process
 

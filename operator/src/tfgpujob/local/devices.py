@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 
 from tfgpujob.api import JobSpec, gpus
-from tfgpujob.core.plan import Plan, ReplicaId, replica_specs
+from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
 from tfgpujob.units import counted
 
 _NVIDIA = "nvidia.com/gpu"

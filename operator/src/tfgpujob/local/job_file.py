@@ -12,7 +12,7 @@ import yaml
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 
 

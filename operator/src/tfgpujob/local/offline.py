@@ -6,9 +6,9 @@ import json
 from typing import Any, Final
 
 from tfgpujob import __version__, names
-from tfgpujob.core.plan import Plan
-from tfgpujob.core.pods import Replica, build_pod
-from tfgpujob.core.snapshot import Config, Object
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.snapshot import Config, Object
+from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.local.job_file import JobFile
 
 CONFIG: Final = Config(

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core.plan import Plan, replica_specs, resolve
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError
 from tfgpujob.local.job_file import JobFile
 from tfgpujob.local.offline import CONFIG

@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol
 
 from tfgpujob import names
 from tfgpujob.api import RunPolicy
-from tfgpujob.core.conditions import is_true
-from tfgpujob.core.diagnosis import ACTIONS, Diagnosis
-from tfgpujob.core.draft import Draft, moment
+from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.core.reconcile import announce, conclude, reconcile
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.status.builder import Draft, moment
+from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.cluster import LocalCluster
 from tfgpujob.local.folder import Folder, shown

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.expansion import expanded
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.pods.expansion import expanded
 from tfgpujob.local.devices import Devices
 from tfgpujob.local.folder import Folder
 from tfgpujob.local.ports import Ports

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.ownership import Ownership, pod_ownership, service_ownership
-from tfgpujob.core.pruned import pruned_fields
-from tfgpujob.core.records import trim_pod, trim_service
-from tfgpujob.core.snapshot import Create, Delete, Kind, Object, Outcome, Pod, Refusal, Service
+from tfgpujob.core.observed.ownership import Ownership, pod_ownership, service_ownership
+from tfgpujob.core.observed.snapshot import Create, Delete, Kind, Object, Outcome, Pod, Refusal, Service
+from tfgpujob.core.observed.trim import trim_pod, trim_service
+from tfgpujob.core.pods.dropped_fields import pruned_fields
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects

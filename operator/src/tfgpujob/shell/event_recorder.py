@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Event, Object
+from tfgpujob.core.observed.snapshot import Event, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Final
 
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Cluster
 

@@ -15,8 +15,8 @@ from functools import partial
 
 import uvloop
 
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.core.reconcile import announce, conclude, reconcile
-from tfgpujob.core.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import NoClusterError
 from tfgpujob.kube.interface import Cluster

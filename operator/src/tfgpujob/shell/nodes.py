@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfgpujob.core.conditions import is_true
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.snapshot import Object
 
 
 class Nodes:

@@ -7,7 +7,7 @@ from typing import Final, Protocol, Self
 
 import aiohttp
 
-from tfgpujob.core.report import MAX_BYTES
+from tfgpujob.core.observed.progress_report import MAX_BYTES
 from tfgpujob.kube.http import read_at_most
 from tfgpujob.names import PROGRESS_PORT
 

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tfgpujob.core import report
-from tfgpujob.core.progress import whom_else_to_ask, whom_to_ask
-from tfgpujob.core.snapshot import Pod
+from tfgpujob.core.observed import progress_report
+from tfgpujob.core.observed.snapshot import Pod
+from tfgpujob.core.status.progress import whom_else_to_ask, whom_to_ask
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.store import Key, Store
@@ -79,7 +79,7 @@ class ProgressPoller:
 
     async def _fetch_and_store(self, key: Key, pod: Pod) -> bool:
         payload = await self._fetch(pod.ip)
-        found = report.parse(payload) if payload is not None else None
+        found = progress_report.parse(payload) if payload is not None else None
         self._metrics.polled("unreachable" if payload is None else "refused" if found is None else "ok")
         if found is not None:
             self._store.store_report(key, pod.uid, found)

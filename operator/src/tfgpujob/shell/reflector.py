@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.errors import EXPIRED, ApiError
 from tfgpujob.kube.interface import Watchable, WatchEvent
 from tfgpujob.kube.list_watch import Listed, list_watch

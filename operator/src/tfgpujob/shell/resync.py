@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Cluster, ListPage
 from tfgpujob.kube.list_watch import pages

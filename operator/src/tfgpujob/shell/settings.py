@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tfgpujob import __version__
-from tfgpujob.core.snapshot import Config
+from tfgpujob.core.observed.snapshot import Config
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LEAST_PROGRESS_SECONDS: Final = 15

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
-from tfgpujob.core.conditions import is_true
-from tfgpujob.core.records import trim_job, trim_pod, trim_service
-from tfgpujob.core.report import Report
-from tfgpujob.core.snapshot import Kind, Object, Pod, Service, Snapshot
+from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.progress_report import Report
+from tfgpujob.core.observed.snapshot import Kind, Object, Pod, Service, Snapshot
+from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
 from tfgpujob.names import Condition
 from tfgpujob.shell.nodes import Nodes
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import kopf
 
 from tfgpujob import names
-from tfgpujob.core.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.interface import Credentials
 from tfgpujob.shell.reflector import Handle
 from tfgpujob.shell.resync import PAGE

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from tfgpujob import names
-from tfgpujob.core.records import trim_job, trim_pod
-from tfgpujob.core.snapshot import Conclusion, Config, Event, Kind, Object, Outcome, Refusal, Snapshot
+from tfgpujob.core.observed.snapshot import Conclusion, Config, Event, Kind, Object, Outcome, Refusal, Snapshot
+from tfgpujob.core.observed.trim import trim_job, trim_pod
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects

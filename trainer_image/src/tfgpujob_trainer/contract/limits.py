@@ -48,7 +48,7 @@ TEXTS = {
         r"|(^|: |\n)[ \d]*Bus error"
     ),
 }
-"""The first that is found counts. The operator has the same for programs of their own (core/limits.py)."""
+"""The first that is found counts. The operator has the same for programs of their own (core/status/limits.py)."""
 _PATTERNS = {limit: re.compile(text) for limit, text in TEXTS.items()}
 _NO_MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory")
 

@@ -11,10 +11,10 @@ from tfgpujob.api import gpus
 from tfgpujob.cli import options
 from tfgpujob.cli.behaviour import sentences
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
-from tfgpujob.core.acceptance import advice
-from tfgpujob.core.plan import Plan, replica_specs, resolve
-from tfgpujob.core.service import build_service
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.pods.service import build_service
+from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, read_jobs
 

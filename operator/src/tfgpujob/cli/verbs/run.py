@@ -11,8 +11,8 @@ import click
 
 from tfgpujob.cli import options
 from tfgpujob.cli.screen import Screen
-from tfgpujob.core.plan import Plan
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local import offline, preflight
 from tfgpujob.local.devices import is_cpu_build, share_out, visible_gpus

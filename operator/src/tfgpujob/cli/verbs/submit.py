@@ -15,7 +15,7 @@ from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.output import Format, data
 from tfgpujob.client import job_of_file
-from tfgpujob.core.snapshot import Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_jobs
 from tfgpujob.names import Strategy

@@ -12,7 +12,7 @@ from tfgpujob.cli.cluster import cluster_verb, job_argument
 from tfgpujob.cli.output import Format, printable, size, table
 from tfgpujob.cli.rows import show
 from tfgpujob.client import ApiError, Client, Job, ReplicaUsage, Usage
-from tfgpujob.core.report import Report
+from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.exits import CliError
 from tfgpujob.kube.errors import is_transient
 

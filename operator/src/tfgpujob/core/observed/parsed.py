@@ -1,0 +1,53 @@
+"""The parsed spec of a job. Parsing costs more than the rest of a look, and a job is looked at often."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final
+
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.observed.snapshot import Config, Object
+from tfgpujob.names import Condition
+
+REMEMBERED: Final = 256
+"""Jobs of which the last result is kept: about as many as are looked at within the same few seconds."""
+
+
+def parsed_spec(job: Object, config: Config) -> JobSpec | str:
+    """The spec, or what is wrong with it."""
+    metadata, spec = job["metadata"], job.get("spec")
+    accepted = _is_accepted(job)
+    key = (metadata.get("uid"), metadata.get("generation"), metadata["namespace"], metadata["name"], config, accepted)
+    known = _results.get(key)
+    if known is not None and known[0] == spec:
+        return known[1]
+    found = _parse(job, config, accepted=accepted)
+    _results[key] = (spec, found)
+    _results.move_to_end(key)
+    if len(_results) > REMEMBERED:
+        _results.popitem(last=False)
+    return found
+
+
+_results: OrderedDict[object, tuple[Any, JobSpec | str]] = OrderedDict()
+"""Equal arguments give equal results, so nobody can tell that they are remembered."""
+
+
+def _is_accepted(job: Object) -> bool:
+    """Whether this very spec has been accepted: an upgrade of the operator is no reason to refuse what runs."""
+    generation = job["metadata"].get("generation")
+    return any(
+        c["type"] == Condition.ACCEPTED and c["status"] == "True" and c.get("observedGeneration") == generation
+        for c in (job.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _parse(job: Object, config: Config, *, accepted: bool) -> JobSpec | str:
+    namespace = job["metadata"]["namespace"]
+    allow_host = bool({namespace, "*"} & config.allow_host_namespaces)
+    accounts = None
+    if config.allowed_service_accounts:
+        prefix = f"{namespace}/"
+        accounts = frozenset(a.removeprefix(prefix) for a in config.allowed_service_accounts if a.startswith(prefix))
+    parsed = parse_job(job, allow_host=allow_host, allowed_service_accounts=accounts, accepted=accepted)
+    return parsed if isinstance(parsed, JobSpec) else "; ".join(str(invalid) for invalid in parsed)

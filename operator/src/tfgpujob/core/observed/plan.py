@@ -1,0 +1,95 @@
+"""What an attempt is started from: counts, ports and images, resolved once and kept in status.plan.
+
+A new operator release may bring other defaults. A running attempt never sees them: its pods are built from the
+plan that its first pod was built from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, ReplicaSpec, processes
+from tfgpujob.core.observed.snapshot import Config
+from tfgpujob.names import Role, Strategy
+
+ReplicaId = tuple[Role, int]
+_GATE = "peer-gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    spec_hash: str
+    counts: Mapping[Role, int]
+    """Pods a role, in the order chief, worker, ps, evaluator; only roles that have any."""
+    ports: Mapping[Role, tuple[int, ...]]
+    """One port a TensorFlow task of a pod."""
+    images: Mapping[Role, str]
+    gate_image: str
+    operator_version: str
+
+    def pods(self) -> tuple[ReplicaId, ...]:
+        """Every (role, index) of the attempt."""
+        return tuple((role, index) for role, count in self.counts.items() for index in range(count))
+
+    def chief(self) -> ReplicaId:
+        """As TensorFlow has it: the replica of that role, or else worker 0."""
+        return (Role.CHIEF if self.counts.get(Role.CHIEF) else Role.WORKER, 0)
+
+    def required(self) -> tuple[ReplicaId, ...]:
+        """The pods without which the attempt can't run. Evaluators are never required."""
+        return tuple((role, index) for role, index in self.pods() if role is not Role.EVALUATOR)
+
+    def to_status(self) -> dict[str, Any]:
+        return {
+            "specHash": self.spec_hash,
+            "counts": {str(role): count for role, count in self.counts.items()},
+            "ports": {str(role): list(ports) for role, ports in self.ports.items()},
+            "images": {**{str(role): image for role, image in self.images.items()}, _GATE: self.gate_image},
+            "operatorVersion": self.operator_version,
+        }
+
+    @staticmethod
+    def from_status(plan: Mapping[str, Any]) -> Plan:
+        images = plan["images"]
+        roles = [role for role in Role if str(role) in plan["counts"]]
+        return Plan(
+            spec_hash=plan["specHash"],
+            counts={role: plan["counts"][role] for role in roles},
+            ports={role: tuple(plan["ports"][role]) for role in roles},
+            images={role: images[role] for role in roles},
+            gate_image=images[_GATE],
+            operator_version=plan["operatorVersion"],
+        )
+
+
+def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
+    """The replicas to run. A ParameterServer job without a chief gets one: somebody must coordinate."""
+    specs = {role: replica for role, replica in spec.replica_specs.items() if replica.replicas > 0}
+    if spec.strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in specs:
+        specs = {Role.CHIEF: ReplicaSpec(), **specs}
+    return specs
+
+
+def resolve(spec: JobSpec, config: Config) -> Plan:
+    specs = replica_specs(spec)
+    return Plan(
+        spec_hash=spec.shape_hash,
+        counts={role: replica.replicas for role, replica in specs.items()},
+        ports={
+            role: tuple(names.PORT + k for k in range(processes(spec, role, replica)))
+            for role, replica in specs.items()
+        },
+        images={role: _image(spec, replica, config) for role, replica in specs.items()},
+        gate_image=config.operator_image,
+        operator_version=config.operator_version,
+    )
+
+
+def _image(spec: JobSpec, replica: ReplicaSpec, config: Config) -> str:
+    for container in ((replica.template or {}).get("spec") or {}).get("containers") or ():
+        if container.get("name") == names.CONTAINER and container.get("image"):
+            return str(container["image"])
+    return spec.image or config.trainer_image

@@ -1,0 +1,55 @@
+"""status.restartRecords: replicas of the current attempt that were started again on their own.
+
+A record licenses a pod whose label replica-restart is `restarts`; the replica's pods with a lower one are old. As long
+as `backoffUntil` stands, that pod has not been seen yet; afterwards, that it is missing means that it was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.names import Role
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRecord:
+    restarts: int = 0
+    last_counted: str = ""
+    """uid of the pod whose failure was counted last."""
+    in_a_row: int = 0
+    backoff_until: str = ""
+
+
+def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
+    return {
+        (Role(record["role"]), record["index"]): RestartRecord(
+            restarts=record["restarts"],
+            last_counted=record.get("lastCountedPodUID", ""),
+            in_a_row=record.get("consecutiveFailures", 0),
+            backoff_until=record.get("backoffUntil", ""),
+        )
+        for record in status.get("restartRecords") or ()
+    }
+
+
+def to_status(records: Mapping[ReplicaId, RestartRecord]) -> list[dict[str, Any]] | None:
+    """None when there is none."""
+    order = list(Role)
+    return [
+        _to_status(replica, records[replica]) for replica in sorted(records, key=lambda r: (order.index(r[0]), r[1]))
+    ] or None
+
+
+def _to_status(replica: ReplicaId, record: RestartRecord) -> dict[str, Any]:
+    fields = {
+        "role": str(replica[0]),
+        "index": replica[1],
+        "restarts": record.restarts,
+        "lastCountedPodUID": record.last_counted or None,
+        "consecutiveFailures": record.in_a_row or None,
+        "backoffUntil": record.backoff_until or None,
+    }
+    return {key: value for key, value in fields.items() if value is not None}

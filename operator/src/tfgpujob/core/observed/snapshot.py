@@ -1,0 +1,217 @@
+"""What the core is given and what it gives back. Plain values, no behaviour beyond looking things up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from tfgpujob.core.observed.progress_report import Report
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as the API server gives it: never changed in place."""
+
+
+class Kind(StrEnum):
+    """The kinds of objects that the operator reads or writes. Nodes, which it only reads, are in no namespace."""
+
+    JOB = "TFGPUJob"
+    POD = "Pod"
+    SERVICE = "Service"
+    NODE = "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How the `tensorflow` container ended."""
+
+    exit_code: int
+    signal: int | None
+    reason: str
+    message: str
+    """The termination message: at most 4,096 bytes, as the kubelet cuts it. Untrusted text."""
+    finished_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, trimmed to what decisions need: 1,000 jobs of 4 pods must fit in the store."""
+
+    name: str
+    uid: str
+    resource_version: str
+    job_name: str
+    """The job-name label; empty when the pod has none."""
+    owner_uid: str
+    """The uid of the controlling TFGPUJob; empty when something else, or nothing, controls the pod."""
+    role: str
+    index: int
+    attempt: int
+    """The attempt label; 0 when absent or not a number."""
+    replica_restart: int
+    created_at: str
+    deleting: bool
+    deletion_due: str
+    """metadata.deletionTimestamp: when its grace period ends. Empty when it is not being deleted."""
+    phase: str
+    """Pending, Running, Succeeded, Failed or Unknown."""
+    ready: bool
+    node: str
+    status_reason: str
+    """status.reason: Evicted, Preempting, NodeLost, …"""
+    waiting_reason: str
+    """Why the pod is not running yet: ImagePullBackOff, Unschedulable, …; empty when nothing stands in the way."""
+    waiting_message: str
+    disrupted: bool
+    """The DisruptionTarget condition is True."""
+    termination: Termination | None
+    gave_up_at_gate: bool = False
+    """Its program never began: the peer gate has waited for the others as long as it may."""
+    ip: str = ""
+    """Where its processes answer; empty until it has one."""
+    started_at: str = ""
+    """When its node took it; empty until one has."""
+    ended_at: str = ""
+    """When it failed, or its node fell silent, as far as anybody but its program has written it down; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The headless service that carries the job's name, or whatever else has that name."""
+
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str
+    owner_job: str
+    """The name of the controlling TFGPUJob; empty when something else, or nothing, controls the service."""
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that is known of one job at one moment."""
+
+    job: Object | None
+    """The TFGPUJob; None when it is gone."""
+    pods: tuple[Pod, ...] = ()
+    """Every pod whose job-name label is this job's, whoever owns it."""
+    service: Service | None = None
+    """The service with the job's name, if the store knows one."""
+    absent: frozenset[str] = frozenset()
+    """Names of pods that a live GET has just shown not to exist: the answer to `Outcome.lookups`."""
+    looked_up: frozenset[str] = frozenset()
+    """Names of all pods that were just looked up: `pods` shows them as they are, or they are `absent`."""
+    lost_nodes: frozenset[str] = frozenset()
+    """Those of the pods' nodes that are gone or not ready. Empty where the operator may not see nodes."""
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    """What the pods' training processes told last, by pod uid. Hearsay: nothing but status hangs on it."""
+    unsaid_since: datetime | None = None
+    """Since when `conclude` has kept back a small change of the status (`Conclusion.unsaid`); None when it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The operator's own settings. One value for the life of the process."""
+
+    operator_image: str
+    trainer_image: str
+    operator_version: str
+    allow_host_namespaces: frozenset[str] = frozenset()
+    """Namespaces in which hostNetwork, hostPID, hostIPC, hostPath and privileged are allowed; `*` allows all."""
+    allowed_service_accounts: frozenset[str] = frozenset()
+    """`namespace/name` of the ServiceAccounts that jobs may use; empty allows any of the job's namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete this very object: the uid is a precondition."""
+
+    kind: Kind
+    name: str
+    uid: str
+    resource_version: str = ""
+    """Also a precondition, when set."""
+    force: bool = False
+    """Grace period 0: only for a pod whose node is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create this object in the job's namespace."""
+
+    kind: Kind
+    body: Object
+
+    @property
+    def name(self) -> str:
+        name: str = self.body["metadata"]["name"]
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes event about the job. Written last, and never retried: status is the truth."""
+
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server said no to a create."""
+
+    kind: Kind
+    name: str
+    code: int
+    """HTTP status: 403, 409, 422, 429, 5xx."""
+    reason: str
+    """metav1.Status reason: Forbidden, AlreadyExists, Invalid, …"""
+    message: str
+    holder: Pod | Service | None = None
+    """On 409: what holds the name, fetched by name, because an unlabelled pod never arrives by watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to be done for one job, in this order.
+
+    0. If `lookups` is not empty nothing else is set: GET each of these pods, put what is found into the store,
+       and reconcile again with the names that gave 404 in `Snapshot.absent`. A view may be older than the truth,
+       and nothing is torn down on hearsay;
+    1. `intent`, when not None, is written to /status; if that fails, nothing below happens;
+    2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
+       same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
+    3. `deletes`;
+    4. `creates`: the one called `first` alone, and the rest only if it was not refused. What was refused while others
+       have no answer is shown meanwhile, as `announce` says;
+    5. `conclude(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
+    6. events; 7. the next look, at `requeue_at`.
+    """
+
+    status: Object | None = None
+    """The status as it is to be when everything below has succeeded; None when there is nothing to say."""
+    lookups: tuple[str, ...] = ()
+    intent: Object | None = None
+    deletes: tuple[Delete, ...] = ()
+    creates: tuple[Create, ...] = ()
+    first: str = ""
+    """Name of the create that was refused last time: a retry must not start what it would have to release."""
+    events: tuple[Event, ...] = ()
+    requeue_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What remains to be written once the API server has answered the creates."""
+
+    status: Object | None = None
+    """None when the status in the cluster is good enough."""
+    events: tuple[Event, ...] = ()
+    requeue_at: datetime | None = None
+    unsaid: bool = False
+    """A small change of the status waits for company until `requeue_at`."""

@@ -1,0 +1,135 @@
+"""Kubernetes objects trimmed to what decisions need, so that thousands of them fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Object, Pod, Service, Termination
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+def trim_job(obj: Object) -> Object:
+    """The job without managedFields and the annotation kubectl keeps its last-applied copy in."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in {"managedFields", "annotations"}}
+    return {**obj, "metadata": metadata}
+
+
+def trim_pod(obj: Object) -> Pod:
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or _EMPTY
+    spec = obj.get("spec") or _EMPTY
+    status = obj.get("status") or _EMPTY
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    container = _main_container(status)
+    waiting_reason, waiting_message = _waiting(status, conditions)
+    return Pod(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=metadata.get("resourceVersion", ""),
+        job_name=labels.get(names.LABEL_JOB_NAME, ""),
+        owner_uid=controller(metadata).get("uid", ""),
+        role=labels.get(names.LABEL_REPLICA_TYPE, ""),
+        index=_number(labels.get(names.LABEL_REPLICA_INDEX), default=-1),
+        attempt=_number(labels.get(names.LABEL_ATTEMPT), default=0),
+        replica_restart=_number(labels.get(names.LABEL_REPLICA_RESTART), default=0),
+        created_at=metadata.get("creationTimestamp") or "",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        deletion_due=metadata.get("deletionTimestamp") or "",
+        phase=status.get("phase", "Pending"),
+        ready=bool(container.get("ready")),
+        node=spec.get("nodeName") or "",
+        status_reason=status.get("reason") or "",
+        waiting_reason=waiting_reason,
+        waiting_message=waiting_message,
+        disrupted=conditions.get("DisruptionTarget", _EMPTY).get("status") == "True",
+        termination=_termination(container),
+        gave_up_at_gate=_gave_up_at_gate(status),
+        ip=status.get("podIP") or "",
+        started_at=status.get("startTime") or "",
+        ended_at=_ended_at(metadata, status, conditions),
+    )
+
+
+def trim_service(obj: Object) -> Service:
+    metadata = obj["metadata"]
+    owner = controller(metadata)
+    return Service(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=metadata.get("resourceVersion", ""),
+        owner_uid=owner.get("uid", ""),
+        owner_job=owner.get("name", ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The owner reference of the TFGPUJob that controls this object; empty when something else, or nothing, does."""
+    for owner in metadata.get("ownerReferences") or ():
+        group = str(owner.get("apiVersion", "")).partition("/")[0]
+        if owner.get("controller") and owner.get("kind") == names.KIND and group == names.GROUP:
+            found: Mapping[str, Any] = owner
+            return found
+    return _EMPTY
+
+
+def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == names.CONTAINER:
+            found: Mapping[str, Any] = container
+            return found
+    return _EMPTY
+
+
+def _termination(container: Mapping[str, Any]) -> Termination | None:
+    ended = (container.get("state") or _EMPTY).get("terminated")
+    if not ended:
+        return None
+    return Termination(
+        exit_code=int(ended.get("exitCode", 0)),
+        signal=ended.get("signal"),
+        reason=ended.get("reason") or "",
+        message=ended.get("message") or "",
+        finished_at=ended.get("finishedAt") or "",
+    )
+
+
+def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:
+    """An evicted pod has no container status, on old clusters no condition either: then its last write says it."""
+    wanted = (("Ready", "False"), ("DisruptionTarget", "True"))
+    found = [c for kind, value in wanted if (c := conditions.get(kind, _EMPTY)).get("status") == value]
+    times = [c.get("lastTransitionTime") or "" for c in found]
+    # Times as Kubernetes writes them sort as texts. A pod that was never ready is not ready from before its start.
+    ended = max(times, default="")
+    if ended > (status.get("startTime") or ""):
+        return ended
+    writes = metadata.get("managedFields") or () if status.get("phase") == "Failed" else ()
+    return max((write.get("time") or "" for write in writes), default="")
+
+
+def _gave_up_at_gate(status: Mapping[str, Any]) -> bool:
+    for container in status.get("initContainerStatuses") or ():
+        if container.get("name") == names.GATE_CONTAINER:
+            ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
+            return bool(ended.get("exitCode") == names.GATE_GAVE_UP)
+    return False
+
+
+def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """What keeps the pod from running: the scheduler's word, else the first waiting container's."""
+    scheduled = conditions.get("PodScheduled", _EMPTY)
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            waiting = (container.get("state") or _EMPTY).get("waiting") or _EMPTY
+            if waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
+                return waiting["reason"], waiting.get("message") or ""
+    return "", ""
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default

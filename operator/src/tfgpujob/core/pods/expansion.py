@@ -1,0 +1,50 @@
+"""`$(NAME)` in a container's command, environment and mounts, as Kubernetes replaces it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tfgpujob.core.observed.snapshot import Object
+
+_REFERENCE: Final = re.compile(r"\$\$|\$\(([^)]+)\)")
+_KEY: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
+    """`$$` is a dollar sign, and a reference whose value is None stays."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "$"
+        known = value_of(found[1])
+        return found[0] if known is None else known
+
+    return _REFERENCE.sub(value, text)
+
+
+def environment(pod: Object, container: Object) -> Mapping[str, str]:
+    """The container's variables, as far as the pod object says their values: from its text and its metadata.
+
+    Not those that the node, a Secret or a ConfigMap gives, nor what is made of them.
+    """
+    known: dict[str, str] = {}
+    for variable in container.get("env") or ():
+        name: str = variable["name"]
+        try:
+            if "valueFrom" in variable:
+                known[name] = _of_field(pod["metadata"], variable["valueFrom"]["fieldRef"]["fieldPath"])
+            else:
+                known[name] = expanded(variable.get("value", ""), known.__getitem__)
+        except KeyError:
+            known.pop(name, None)
+    return known
+
+
+def _of_field(metadata: Object, path: str) -> str:
+    """Raises KeyError for what only the node knows."""
+    found = _KEY.fullmatch(path)
+    if found:
+        return str((metadata.get(found[1]) or {}).get(found[2], ""))
+    return str({"metadata.name": metadata["name"], "metadata.namespace": metadata["namespace"]}[path])

@@ -1,0 +1,171 @@
+"""A replica's pod: the user's template, completed.
+
+What the template says wins, except where the promise of the operator depends on it (names, labels, restartPolicy,
+the address); those are refused by the API rules if the template sets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, ReplicaSpec, gpus
+from tfgpujob.core.observed import metadata
+from tfgpujob.core.observed.plan import Plan, replica_specs
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.pods import trainer_pod
+from tfgpujob.core.pods.tf_config import Address, gate_peers, tf_config
+from tfgpujob.names import Role
+
+NON_ROOT_USER = 65532
+"""The user of both images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Which pod of the job: everything that differs between the pods of one attempt."""
+
+    role: Role
+    index: int
+    attempt: int
+    restart: int = 0
+
+
+def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Object:
+    """The pod object to create. `job` gives name, namespace and uid; `spec` is its parsed spec."""
+    job_name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    replica_spec = replica_specs(spec)[replica.role]
+    template: Mapping[str, Any] = replica_spec.template or {}
+    template_metadata: Mapping[str, Any] = template.get("metadata") or {}
+    pod_spec: dict[str, Any] = _copied(template.get("spec") or {})
+    address = Address(job_name, namespace)
+
+    _identity(pod_spec, job_name, replica)
+    container = _main_container(pod_spec)
+    container["image"] = plan.images[replica.role]
+    container["env"] = [*_environment(job, spec, plan, replica, replica_spec), *container.get("env", [])]
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    if spec.run_policy.scheduling_policy is not None and spec.run_policy.scheduling_policy.priority_class:
+        pod_spec.setdefault("priorityClassName", spec.run_policy.scheduling_policy.priority_class)
+    _ports(container, plan.ports[replica.role])
+    _gpu_request(container, spec.gpu.resource_name, gpus(spec, replica.role, replica_spec))
+    _shared_memory(pod_spec, container)
+    annotations = dict(template_metadata.get("annotations") or {})
+    if spec.trainer is not None:
+        annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.complete(pod_spec, container, spec.trainer)
+    peers = gate_peers(spec.strategy, plan, address, replica.role)
+    if peers:
+        gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
+        pod_spec["initContainers"] = [gate, *pod_spec.get("initContainers", [])]
+
+    labels = metadata.pod_labels(job_name, replica.role, replica.index, replica.attempt, replica.restart)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": metadata.pod_name(job_name, replica.role, replica.index),
+            "namespace": namespace,
+            "labels": {**(template_metadata.get("labels") or {}), **labels},
+            **({"annotations": annotations} if annotations else {}),
+            "ownerReferences": [metadata.owner_reference(job)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def _copied(value: Any) -> Any:
+    """A copy without empty keys: `env:` with nothing behind it means none, here as anywhere in Kubernetes."""
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items() if item is not None}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _identity(pod_spec: dict[str, Any], job_name: str, replica: Replica) -> None:
+    pod_spec["hostname"] = metadata.pod_name(job_name, replica.role, replica.index)
+    pod_spec["subdomain"] = job_name
+    # The operator decides what a failure means; a kubelet that restarts containers in place would hide it.
+    pod_spec["restartPolicy"] = "Never"
+    pod_spec.setdefault("enableServiceLinks", False)
+    pod_spec.setdefault("automountServiceAccountToken", False)
+
+
+def _main_container(pod_spec: dict[str, Any]) -> dict[str, Any]:
+    """The `tensorflow` container in the pod's own list, made if the template has none."""
+    containers: list[dict[str, Any]] = pod_spec.setdefault("containers", [])
+    for container in containers:
+        if container.get("name") == names.CONTAINER:
+            return container
+    containers.insert(0, {"name": names.CONTAINER})
+    return containers[0]
+
+
+def _environment(
+    job: Object, spec: JobSpec, plan: Plan, replica: Replica, replica_spec: ReplicaSpec
+) -> list[dict[str, str]]:
+    """Ours come first, so that the template's own variables can refer to them as $(NAME)."""
+    job_metadata = job["metadata"]
+    address = Address(job_metadata["name"], job_metadata["namespace"])
+    limit = spec.gpu.memory.limit_mib
+    growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
+    values = {
+        "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, plan, address, replica.role, replica.index),
+        "TFGPU_STRATEGY": str(spec.strategy),
+        "TFGPU_JOB": job_metadata["name"],
+        "TFGPU_NAMESPACE": job_metadata["namespace"],
+        "TFGPU_JOB_UID": job_metadata["uid"],
+        "TFGPU_REPLICA_TYPE": str(replica.role),
+        "TFGPU_REPLICA_INDEX": str(replica.index),
+        "TFGPU_REPLICAS": str(plan.counts[replica.role]) if spec.predicts else None,
+        "TFGPU_ATTEMPT": str(replica.attempt),
+        "TFGPU_REPLICA_RESTART": str(replica.restart),
+        "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),
+        "TFGPU_PROCESSES_PER_GPU": str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
+        "TFGPU_GPU_MEMORY_GROWTH": "true" if growth else "false",
+        "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
+    }
+    return [{"name": name, "value": value} for name, value in values.items() if value is not None]
+
+
+def _ports(container: dict[str, Any], tasks: tuple[int, ...]) -> None:
+    ports: list[dict[str, Any]] = container.setdefault("ports", [])
+    for number in tasks:
+        if all(port.get("containerPort") != number for port in ports):
+            ports.append({"name": names.port_name(number), "containerPort": number})
+
+
+def _gpu_request(container: dict[str, Any], resource: str, count: int) -> None:
+    resources: dict[str, Any] = container.setdefault("resources", {})
+    if count and resource not in (resources.get("limits") or {}):
+        resources["limits"] = {**(resources.get("limits") or {}), resource: str(count)}
+
+
+def _shared_memory(pod_spec: dict[str, Any], container: dict[str, Any]) -> None:
+    """NCCL and tf.data pass buffers through /dev/shm, and the runtime's default of 64 MiB is too small."""
+    volume = {"name": names.SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
+    trainer_pod.mount(pod_spec, container, volume, names.SHM_DIR)
+
+
+def _gate(image: str, peers: tuple[str, ...], timeout_seconds: int) -> dict[str, Any]:
+    return {
+        "name": names.GATE_CONTAINER,
+        "image": image,
+        "command": ["python", "-m", "tfgpujob.gate"],
+        "env": [
+            {"name": "TFGPU_GATE_PEERS", "value": ",".join(peers)},
+            {"name": "TFGPU_GATE_TIMEOUT_SECONDS", "value": str(timeout_seconds)},
+        ],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "32Mi"},
+            "limits": {"cpu": "500m", "memory": "128Mi"},
+        },
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": NON_ROOT_USER,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }

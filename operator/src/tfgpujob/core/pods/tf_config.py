@@ -1,0 +1,68 @@
+"""TF_CONFIG for one task, as TensorFlow 2.21 really takes it (tests/trainer/test_tf_config_reality.py shows it).
+
+OneDevice, Mirrored     none: there is nobody to talk to.
+MultiWorkerMirrored     chief and workers, the same for all but the task.
+ParameterServer         sparse, so that workers may come and go: a worker knows itself and every ps, a ps only
+                        itself, the chief all of them. An evaluator in the chief's cluster would make it hang.
+Custom                  everything but the evaluator, as TFJob gives it (with `chief` for `master`).
+evaluator               always alone in its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.names import Role, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an attempt's tasks listen. The names are stable: only what is behind them changes."""
+
+    job: str
+    namespace: str
+
+    def host(self, role: Role, index: int) -> str:
+        return f"{self.job}-{role}-{index}.{self.job}.{self.namespace}.svc"
+
+    def tasks(self, plan: Plan, role: Role) -> list[str]:
+        """host:port of every task of a role, in task order: pod i hosts tasks i·P … i·P+P−1."""
+        return [
+            f"{self.host(role, index)}:{port}"
+            for index in range(plan.counts.get(role, 0))
+            for port in plan.ports.get(role, ())
+        ]
+
+
+def tf_config(strategy: Strategy, plan: Plan, address: Address, role: Role, index: int) -> str | None:
+    """The environment variable's value for the first task of a pod; None where the strategy takes none."""
+    if strategy in {Strategy.ONE_DEVICE, Strategy.MIRRORED}:
+        return None
+    task = index * len(plan.ports[role])
+    cluster = _cluster(strategy, plan, address, role, task)
+    return json.dumps({"cluster": cluster, "task": {"type": str(role), "index": task}}, separators=(",", ":"))
+
+
+def _cluster(strategy: Strategy, plan: Plan, address: Address, role: Role, task: int) -> Mapping[str, Any]:
+    full = {str(r): address.tasks(plan, r) for r in plan.counts if r is not Role.EVALUATOR}
+    if role is Role.EVALUATOR:
+        return {str(role): address.tasks(plan, role)}
+    if strategy is Strategy.PARAMETER_SERVER and role is Role.WORKER:
+        return {"worker": {str(task): full["worker"][task]}, "ps": full["ps"]}
+    if strategy is Strategy.PARAMETER_SERVER and role is Role.PS:
+        return {"ps": {str(task): full["ps"][task]}}
+    return full
+
+
+def gate_peers(strategy: Strategy, plan: Plan, address: Address, role: Role) -> tuple[str, ...]:
+    """Hosts whose names must resolve before this pod's TensorFlow starts; empty: it waits for nobody."""
+    waits_for: tuple[Role, ...] = ()
+    if strategy is Strategy.MULTI_WORKER_MIRRORED and role in {Role.CHIEF, Role.WORKER}:
+        waits_for = (Role.CHIEF, Role.WORKER)
+    if strategy is Strategy.PARAMETER_SERVER and role is Role.CHIEF:
+        waits_for = (Role.WORKER, Role.PS)
+    return tuple(address.host(r, i) for r in waits_for for i in range(plan.counts.get(r, 0)))

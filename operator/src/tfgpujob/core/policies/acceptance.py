@@ -1,0 +1,47 @@
+"""Accepted=True, and what the job's author should know beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy
+from tfgpujob.core.policies.deadlines import schedule_timeout
+from tfgpujob.core.status.builder import Draft
+from tfgpujob.names import Condition, Reason, Role, Strategy
+
+
+def accept(draft: Draft, spec: JobSpec) -> None:
+    draft.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec))))
+
+
+def advice(spec: JobSpec) -> Iterator[str]:
+    """What a valid job may have that its author did not mean, a sentence each."""
+    if spec.strategy is Strategy.PARAMETER_SERVER and not spec.replica_specs.count(Role.CHIEF):
+        yield "A ParameterServer job needs a chief: one was added."
+    if spec.trainer is not None and spec.trainer.output.claim is None:
+        yield (
+            "spec.trainer.output.claim is not set: checkpoints and the model go with their pods, and a restart begins "
+            "from the start."
+        )
+    if spec.run_policy.restart_scope is RestartScope.REPLICA and not spec.restarts_alone:
+        yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
+    if spec.trainer is None and (spec.run_policy.stall_seconds or spec.run_policy.stall_policy is StallPolicy.RESTART):
+        yield "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer: other programs don't tell their steps."
+    for field in _without_effect(spec.run_policy):
+        yield (
+            f"spec.runPolicy.schedulingPolicy.{field} has no effect: tell the scheduler in each role's template, by "
+            "schedulerName and its own labels and annotations."
+        )
+    timeout, deadline = schedule_timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
+    if timeout is not None and timeout >= deadline:
+        yield (
+            f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "
+            f"startDeadlineSeconds ({deadline} s) is over before."
+        )
+
+
+def _without_effect(policy: RunPolicy) -> Iterator[str]:
+    """Wishes to a scheduler that pods can't carry. An author who has one must hear of it."""
+    if policy.scheduling_policy is not None:
+        given = policy.scheduling_policy.model_dump(by_alias=True, exclude_none=True)
+        yield from (field for field in given if field in {"minAvailable", "minResources", "queue"})

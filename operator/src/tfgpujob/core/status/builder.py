@@ -1,0 +1,121 @@
+"""A job's status while one reconciliation works on it.
+
+The draft starts as a copy of the status in the cluster and ends as the status to write. It knows the two rules
+that every policy shares: a condition's lastTransitionTime moves only when its status does, and a terminal
+condition, once True, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.names import Condition, Phase, Reason
+
+_MAX_MESSAGE = 4096
+
+
+class Draft:
+    """Owned by one call of `reconcile` or `conclude`; never shared."""
+
+    def __init__(self, job: Object, now: datetime) -> None:
+        self.now = now
+        self.generation: int = job["metadata"].get("generation", 0)
+        self._before: Mapping[str, Any] = job.get("status") or {}
+        self.fields: dict[str, Any] = dict(self._before)
+        self._conditions: dict[str, dict[str, Any]] = {c["type"]: dict(c) for c in self._before.get("conditions") or ()}
+
+    @property
+    def attempt(self) -> int:
+        return int(self.fields.get("attempt") or 0)
+
+    def is_true(self, condition: Condition) -> bool:
+        found = self._conditions.get(condition)
+        return found is not None and found["status"] == "True"
+
+    def reason(self, condition: Condition) -> str:
+        return str(self._conditions.get(condition, {}).get("reason", ""))
+
+    def message(self, condition: Condition) -> str:
+        return str(self._conditions.get(condition, {}).get("message", ""))
+
+    def since(self, condition: Condition) -> str | None:
+        """When the condition got its present status."""
+        found = self._conditions.get(condition)
+        return found["lastTransitionTime"] if found else None
+
+    @property
+    def finished(self) -> bool:
+        return self.is_true(Condition.SUCCEEDED) or self.is_true(Condition.FAILED)
+
+    def set(self, condition: Condition, status: bool, reason: Reason, message: str) -> None:
+        """`message` is for a person: the field, the problem and the fix where something is wrong."""
+        before = self._conditions.get(condition)
+        text = "True" if status else "False"
+        unchanged = before is not None and before["status"] == text
+        self._conditions[condition] = {
+            "type": str(condition),
+            "status": text,
+            "reason": str(reason),
+            "message": message[:_MAX_MESSAGE],
+            "observedGeneration": self.generation,
+            "lastTransitionTime": before["lastTransitionTime"] if before and unchanged else timestamp(self.now),
+        }
+
+    def set_phase(self, phase: Phase) -> None:
+        self.fields["phase"] = str(phase)
+
+    def put(self, field: str, value: Any) -> None:
+        """Sets a status field; None removes it."""
+        if value is None:
+            self.fields.pop(field, None)
+        else:
+            self.fields[field] = value
+
+    def done(self) -> Object:
+        self.fields["observedGeneration"] = self.generation
+        order = [c for c in Condition if c in self._conditions]
+        return {**self.fields, "conditions": [self._conditions[c] for c in order]}
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as metav1.Time is written."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: str) -> datetime:
+    """The time that `timestamp` wrote, or that the API server gave."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+_RIDES_ALONG = frozenset({"replicaStatuses", "ready", "retry", "conditions"})
+
+
+def differs(old: Object, new: Object) -> bool:
+    """Anything at all has changed."""
+    return dict(old) != dict(new)
+
+
+def worth_a_write_now(old: Object, new: Object) -> bool:
+    """Something that a person or program acts on has changed: not only counts, messages, or whether all is created.
+
+    The rest waits a moment to ride along with the next such write: a pod that becomes ready is no reason for a
+    write of its own. (Refusals are written when they come, whatever this says.)
+    """
+    return _weighty(old) != _weighty(new)
+
+
+def _weighty(status: Object) -> dict[str, Any]:
+    kept = {key: value for key, value in status.items() if key not in _RIDES_ALONG}
+    # That a replica which starts again has come is taken out of its record: a count like the others.
+    kept["restartRecords"] = [{**r, "backoffUntil": None} for r in status.get("restartRecords") or ()]
+    conditions = [c for c in status.get("conditions") or () if c["type"] != Condition.CREATED]
+    return {**kept, "conditions": [(c["type"], c["status"], _weighty_reason(c)) for c in conditions]}
+
+
+def _weighty_reason(condition: Mapping[str, str]) -> str:
+    """A start has many reasons not to be Running yet; only a replica that can't start concerns anybody."""
+    on_its_way = condition["type"] == Condition.RUNNING and condition["reason"] != Reason.REPLICA_NOT_READY
+    return "" if on_its_way else condition["reason"]

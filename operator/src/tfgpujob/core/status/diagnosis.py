@@ -1,0 +1,217 @@
+"""What a failure means and what to do about it: status.lastFailure's cause, action and message.
+
+The most specific source wins: what took the pod away, then what the kernel did, then the trainer's own word in its
+termination message, then the exit code. What a container says is untrusted text: it is cut, and only shown.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tfgpujob import names
+from tfgpujob.core.status import limits
+from tfgpujob.names import Condition, Reason
+
+MAX_BYTES = 4096
+_MAX_ACTION = 500
+
+
+class Diagnosis(StrEnum):
+    """status.lastFailure.cause."""
+
+    EXCEPTION = "Exception"
+    BAD_CONFIG = "BadConfig"
+    LOSS_NOT_FINITE = "LossNotFinite"
+    DISK_FULL = "DiskFull"
+    OUT_OF_MEMORY = "OutOfMemory"
+    HOST_OUT_OF_MEMORY = "HostOutOfMemory"
+    LIMIT_REACHED = "LimitReached"
+    FENCED = "Fenced"
+    STOPPED = "Stopped"
+    PEER_FAILURE = "PeerFailure"
+    HANG = "Hang"
+    KILLED = "Killed"
+    CRASH = "Crash"
+    EVICTED = "Evicted"
+    PREEMPTED = "Preempted"
+    NODE_LOST = "NodeLost"
+    NODE_REFUSED = "NodeRefused"
+    DELETED = "Deleted"
+    IMAGE = "Image"
+    UNSCHEDULABLE = "Unschedulable"
+    QUOTA = "Quota"
+    REFUSED = "Refused"
+    DEADLINE = "Deadline"
+
+
+ACTIONS = {
+    Diagnosis.EXCEPTION: "Read the message and the pod's log, correct the program, and create the job again.",
+    Diagnosis.BAD_CONFIG: "Correct spec.trainer as the message says, and create the job again.",
+    Diagnosis.LOSS_NOT_FINITE: "Lower the learning rate, clip the gradients, or look for bad values in the data.",
+    Diagnosis.DISK_FULL: "Ask for a larger volume, or keep fewer checkpoints with spec.trainer.checkpoint.keep.",
+    Diagnosis.OUT_OF_MEMORY: "Lower spec.trainer.globalBatchSize, or ask for more memory or larger GPUs.",
+    Diagnosis.HOST_OUT_OF_MEMORY: "Raise resources.limits.memory in the role's template, or cache and batch less.",
+    Diagnosis.LIMIT_REACHED: "Raise the limit that the message names, or use less of what it limits.",
+    Diagnosis.FENCED: "A newer start owns the checkpoint directory: give each job an output directory of its own.",
+    Diagnosis.STOPPED: "Nothing: it stopped on request and resumes from its last checkpoint.",
+    Diagnosis.PEER_FAILURE: "Look at how the other replicas ended; if none failed, check the network.",
+    Diagnosis.HANG: "Look at the stacks in the message; if the program is only slow, raise spec.trainer.watchdog.",
+    Diagnosis.KILLED: "Something killed the process: look at the node's memory and at who sends signals.",
+    Diagnosis.CRASH: "A native library crashed: check that the image, the driver and the GPU fit together.",
+    Diagnosis.EVICTED: "Set requests and limits for memory and ephemeral-storage in the role's template.",
+    Diagnosis.PREEMPTED: "Nothing, or give the job a higher priorityClassName in its templates.",
+    Diagnosis.NODE_LOST: "Nothing: it is started on another node; have this one looked at.",
+    Diagnosis.NODE_REFUSED: "The node could not give the pod its devices: look at its device plugin.",
+    Diagnosis.DELETED: "Nothing: it is started again; find out who deletes the job's pods.",
+    Diagnosis.IMAGE: "Check the image's name and that the node may pull it (imagePullSecrets, network).",
+    Diagnosis.UNSCHEDULABLE: "Ask for less, or add nodes that fit the pods' requests, selectors and tolerations.",
+    Diagnosis.QUOTA: "Ask for less, or have the namespace's ResourceQuota raised.",
+    Diagnosis.REFUSED: "Correct the template as the message says.",
+    Diagnosis.DEADLINE: "Raise the deadline in spec.runPolicy, or train less or on more GPUs.",
+}
+"""One sentence each. They are shown as they are."""
+
+_BY_REASON = {
+    "OOMKilled": Diagnosis.HOST_OUT_OF_MEMORY,
+    "Evicted": Diagnosis.EVICTED,
+    "Preempting": Diagnosis.PREEMPTED,
+    "NodeLost": Diagnosis.NODE_LOST,
+    "NodeAffinity": Diagnosis.NODE_REFUSED,
+    "UnexpectedAdmissionError": Diagnosis.NODE_REFUSED,
+    "Shutdown": Diagnosis.NODE_LOST,
+    "Terminated": Diagnosis.NODE_LOST,
+    "Deleted": Diagnosis.DELETED,
+    "Vanished": Diagnosis.DELETED,
+    "ErrImagePull": Diagnosis.IMAGE,
+    "ImagePullBackOff": Diagnosis.IMAGE,
+    "InvalidImageName": Diagnosis.IMAGE,
+    "ErrImageNeverPull": Diagnosis.IMAGE,
+    "ContainerCannotRun": Diagnosis.IMAGE,
+    "StartError": Diagnosis.IMAGE,
+    "Unschedulable": Diagnosis.UNSCHEDULABLE,
+    str(Condition.STALLED): Diagnosis.HANG,
+    str(Reason.QUOTA_EXCEEDED): Diagnosis.QUOTA,
+    str(Reason.FORBIDDEN): Diagnosis.REFUSED,
+    str(Reason.NAME_TAKEN): Diagnosis.REFUSED,
+    str(Reason.TEMPLATE_REFUSED): Diagnosis.REFUSED,
+    str(Reason.START_DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
+    str(Reason.SCHEDULE_TIMEOUT_EXCEEDED): Diagnosis.UNSCHEDULABLE,
+    str(Reason.DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
+}
+_BY_TRAINER = {
+    "Exception": Diagnosis.EXCEPTION,
+    "BadConfig": Diagnosis.BAD_CONFIG,
+    "LossNotFinite": Diagnosis.LOSS_NOT_FINITE,
+    "DiskFull": Diagnosis.DISK_FULL,
+    "OutOfMemory": Diagnosis.OUT_OF_MEMORY,
+    "LimitReached": Diagnosis.LIMIT_REACHED,
+    "Fenced": Diagnosis.FENCED,
+    "Stopped": Diagnosis.STOPPED,
+    "PeerFailure": Diagnosis.PEER_FAILURE,
+    "StartupDeadline": Diagnosis.HANG,
+    "ProgressDeadline": Diagnosis.HANG,
+    "Killed": Diagnosis.KILLED,
+}
+_BY_CODE = {
+    70: Diagnosis.OUT_OF_MEMORY,
+    71: Diagnosis.FENCED,
+    72: Diagnosis.LIMIT_REACHED,
+    132: Diagnosis.CRASH,
+    134: Diagnosis.CRASH,
+    135: Diagnosis.CRASH,
+    136: Diagnosis.CRASH,
+    137: Diagnosis.KILLED,
+    139: Diagnosis.CRASH,
+    143: Diagnosis.STOPPED,
+    160: Diagnosis.PEER_FAILURE,
+    161: Diagnosis.HANG,
+    162: Diagnosis.LIMIT_REACHED,
+}
+_BUS_ERROR = 135
+_OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
+_BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
+"""What may turn out to be a limit of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    cause: Diagnosis
+    action: str
+    message: str
+    """The trainer's line, if it has one, and the last lines of the log."""
+
+    def to_status(self) -> dict[str, Any]:
+        fields = {"cause": str(self.cause), "action": self.action, "message": self.message or None}
+        return {key: value for key, value in fields.items() if value is not None}
+
+
+def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Finding:
+    """`reason`: Kubernetes' or our own word. `said`: the termination message. `lines`: runPolicy.failureLogLines."""
+    trainer = _trainer_record(said)
+    known = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause")))
+    cause = known or _by_code(exit_code)
+    fix = trainer.get("fix") if reason not in _BY_REASON else None
+    if known is None and cause in _BY_CODE_ALONE:
+        if fix := limits.action(said):
+            cause = Diagnosis.LIMIT_REACHED
+        elif exit_code == _BUS_ERROR:
+            fix = _OF_A_BUS_ERROR
+    action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
+    return Finding(cause, action, _message(trainer, said, lines))
+
+
+def without_replica(reason: str, message: str) -> dict[str, Any]:
+    """status.lastFailure where no replica failed: a deadline, or a start that was refused."""
+    return {"reason": reason, **diagnose(reason, None, message, 1).to_status()}
+
+
+def advice(reason: str) -> str:
+    """What to do about a pod that waits for this reason; empty where nothing is known."""
+    return ACTIONS[_BY_REASON[reason]] if reason in _BY_REASON else ""
+
+
+def _by_code(exit_code: int | None) -> Diagnosis:
+    if exit_code is None:
+        return Diagnosis.KILLED
+    return _BY_CODE.get(exit_code, Diagnosis.KILLED if exit_code >= 128 else Diagnosis.EXCEPTION)
+
+
+def _trainer_record(said: str) -> dict[str, Any]:
+    """The bundled trainer's JSON; empty for anything else that a container may have written."""
+    if not said.startswith("{"):
+        return {}
+    try:
+        record = json.loads(said)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _message(trainer: dict[str, Any], said: str, lines: int) -> str:
+    if not isinstance(trainer.get("message"), str):
+        return _tail(said.splitlines(), lines)
+    logged = trainer.get("lastLines")
+    last = [_clean(str(line)) for line in logged] if isinstance(logged, list) else []
+    head = _clean(trainer["message"])[:1000]
+    return _cut(head, MAX_BYTES) if not lines or not last else _with_head(head, _tail(last, lines))
+
+
+def _with_head(head: str, tail: str) -> str:
+    return f"{head}\n{_cut(tail, MAX_BYTES - len(head.encode()) - 1)}"
+
+
+def _tail(lines: list[str], count: int) -> str:
+    return _cut("\n".join(lines[-count:]) if count else "", MAX_BYTES)
+
+
+def _clean(text: str) -> str:
+    """Text that UTF-8 can hold: a JSON string may name half of a surrogate pair."""
+    return text.encode(errors="replace").decode()
+
+
+def _cut(text: str, size: int) -> str:
+    """The end of the text, in at most that many bytes."""
+    return text.encode(errors="replace")[-size:].decode(errors="ignore") if size > 0 else ""

@@ -1,0 +1,171 @@
+"""Kubernetes objects, trimmed. An API server leaves out what is empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfgpujob import names
+from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
+
+OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "train", "uid": "job-uid", "controller": True}
+
+
+def pod(**parts: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "train-worker-0", **parts.pop("metadata", {})}, **parts}
+
+
+def ended(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "tensorflow", "state": {"terminated": state}}]}
+
+
+def test_a_pod_that_has_only_a_name() -> None:
+    found = trim_pod(pod())
+    assert (found.name, found.uid, found.job_name, found.owner_uid) == ("train-worker-0", "", "", "")
+    assert (found.role, found.index, found.attempt, found.replica_restart) == ("", -1, 0, 0)
+    assert (found.phase, found.ready, found.deleting, found.disrupted) == ("Pending", False, False, False)
+    assert found.termination is None
+    assert found.ip == ""
+
+
+def test_a_pod_of_ours() -> None:
+    labels = {
+        names.LABEL_JOB_NAME: "train",
+        names.LABEL_REPLICA_TYPE: "worker",
+        names.LABEL_REPLICA_INDEX: "3",
+        names.LABEL_ATTEMPT: "2",
+        names.LABEL_REPLICA_RESTART: "1",
+    }
+    metadata = {"uid": "u", "resourceVersion": "7", "labels": labels, "ownerReferences": [OWNER]}
+    running = {"name": "tensorflow", "ready": True, "state": {"running": {}}}
+    sidecar = {"name": "logger", "state": {"terminated": {"exitCode": 1}}}
+    status = {"phase": "Running", "podIP": "10.1.2.3", "containerStatuses": [sidecar, running]}
+    found = trim_pod(pod(metadata=metadata, spec={"nodeName": "n1"}, status=status))
+    assert (found.job_name, found.role, found.index, found.attempt) == ("train", "worker", 3, 2)
+    assert (found.owner_uid, found.node, found.ready) == ("job-uid", "n1", True)
+    assert found.ip == "10.1.2.3"
+    assert found.termination is None, "a sidecar's end is none of the replica's"
+
+
+@pytest.mark.parametrize(
+    ("container", "state", "gave_up"),
+    [
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 3}}, True),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 1}}, False),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 0}}, False),
+        (names.GATE_CONTAINER, {"terminated": {"exitCode": 143}}, False),
+        (names.GATE_CONTAINER, {"running": {}}, False),
+        ("fetch", {"terminated": {"exitCode": 1}}, False),
+    ],
+)
+def test_who_gave_up_at_the_peer_gate(container: str, state: dict[str, Any], gave_up: bool) -> None:
+    found = trim_pod(pod(status={"phase": "Failed", "initContainerStatuses": [{"name": container, "state": state}]}))
+    assert found.gave_up_at_gate is gave_up
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {**OWNER, "controller": False},
+        {**OWNER, "kind": "ReplicaSet"},
+        {**OWNER, "apiVersion": "kubeflow.org/v1"},
+        {key: value for key, value in OWNER.items() if key != "controller"},
+    ],
+    ids=str,
+)
+def test_what_something_else_controls_is_not_ours(owner: dict[str, Any]) -> None:
+    assert trim_pod(pod(metadata={"ownerReferences": [owner]})).owner_uid == ""
+    assert trim_service(pod(metadata={"ownerReferences": [owner]})).owner_uid == ""
+
+
+def test_another_version_of_our_api_controls_it_all_the_same() -> None:
+    owner = {**OWNER, "apiVersion": "tfgpu.dev/v1"}
+    assert trim_pod(pod(metadata={"ownerReferences": [owner]})).owner_uid == "job-uid"
+
+
+@pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²"])
+def test_a_label_that_is_no_number_counts_as_none(label: str) -> None:
+    assert trim_pod(pod(metadata={"labels": {names.LABEL_ATTEMPT: label}})).attempt == 0
+
+
+def test_how_the_container_ended() -> None:
+    state = ended(exitCode=137, signal=9, reason="OOMKilled", message="m", finishedAt="2026-01-01T00:00:00Z")
+    found = trim_pod(pod(status=state)).termination
+    assert found is not None
+    assert (found.exit_code, found.signal, found.reason) == (137, 9, "OOMKilled")
+    short = trim_pod(pod(status=ended(exitCode=0))).termination
+    assert short is not None
+    assert (short.exit_code, short.signal, short.reason, short.message, short.finished_at) == (0, None, "", "", "")
+
+
+WAITING = [
+    ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no gpu"}]},
+     ("Unschedulable", "no gpu")),
+    ({"conditions": [{"type": "PodScheduled", "status": "False"}]}, ("Unschedulable", "")),
+    ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, ("", "")),
+    ({"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "ErrImagePull", "message": "m"}}}]},
+     ("ErrImagePull", "m")),
+    ({"initContainerStatuses": [{"name": "gate", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+      "containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}]},
+     ("ErrImagePull", "")),
+    ({"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, ("", "")),
+    ({"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {}}}]}, ("", "")),
+    ({"containerStatuses": [{"name": "tensorflow"}]}, ("", "")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "waiting"), WAITING)
+def test_what_keeps_it_from_running(status: dict[str, Any], waiting: tuple[str, str]) -> None:
+    found = trim_pod(pod(status=status))
+    assert (found.waiting_reason, found.waiting_message) == waiting
+
+
+def test_an_evicted_pod_has_no_container_status_at_all() -> None:
+    target = {"type": "DisruptionTarget", "status": "True"}
+    found = trim_pod(pod(status={"phase": "Failed", "reason": "Evicted", "conditions": [target]}))
+    assert (found.phase, found.status_reason, found.disrupted) == ("Failed", "Evicted", True)
+
+
+def condition(kind: str, status: str, at: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "lastTransitionTime": at}
+
+
+@pytest.mark.parametrize(
+    ("phase", "conditions", "ended"),
+    [
+        ("Running", [condition("Ready", "True", "2026-01-01T00:00:20Z")], ""),
+        ("Running", [condition("Ready", "False", "2026-01-01T00:02:00Z")], "2026-01-01T00:02:00Z"),
+        ("Failed", [condition("Ready", "False", "2026-01-01T00:02:00Z")], "2026-01-01T00:02:00Z"),
+        (
+            "Failed",
+            [
+                condition("Ready", "False", "2026-01-01T00:02:00Z"),
+                condition("DisruptionTarget", "True", "2026-01-01T00:02:01Z"),
+            ],
+            "2026-01-01T00:02:01Z",
+        ),
+        ("Failed", [condition("Ready", "False", "2026-01-01T00:00:10Z")], "2026-01-01T00:03:00Z"),
+        ("Failed", [{"type": "DisruptionTarget", "status": "True"}], "2026-01-01T00:03:00Z"),
+        ("Failed", [], "2026-01-01T00:03:00Z"),
+    ],
+    ids=["runs", "node silent", "failed", "evicted", "never ready", "without a time", "nothing but its last write"],
+)
+def test_when_a_pod_without_container_status_ended(phase: str, conditions: list[Any], ended: str) -> None:
+    writes = [{"time": "2026-01-01T00:03:00Z"}, {"time": "2026-01-01T00:00:05Z"}, {}]
+    status = {"phase": phase, "startTime": "2026-01-01T00:00:10Z", "conditions": conditions}
+    assert trim_pod(pod(metadata={"managedFields": writes}, status=status)).ended_at == ended
+    assert trim_pod(pod(status={"phase": "Failed"})).ended_at == ""
+
+
+def test_a_job_without_what_nobody_decides_by() -> None:
+    metadata = {"name": "train", "managedFields": [1], "annotations": {"a": "b"}}
+    job = {"metadata": metadata, "spec": {"x": 1}}
+    trimmed = trim_job(job)
+    assert trimmed == {"metadata": {"name": "train"}, "spec": {"x": 1}}
+    assert "managedFields" in metadata, "the original is left as it is"
+
+
+def test_a_service() -> None:
+    found = trim_service(pod(metadata={"uid": "u", "deletionTimestamp": "t", "ownerReferences": [OWNER]}))
+    assert (found.uid, found.owner_uid, found.owner_job, found.deleting) == ("u", "job-uid", "train", True)

@@ -1,0 +1,138 @@
+"""Pods in detail: what the whole pictures in golden/ don't show."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+
+from tfgpujob import names
+from tfgpujob.api.rules.template import OWN_ENV
+from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.names import Role
+
+
+def built(job: dict[str, Any], role: Role = Role.WORKER, index: int = 0, attempt: int = 1) -> dict[str, Any]:
+    before = deepcopy(job)
+    pod: Any = build_pod(job, make.parsed(job), make.plan(job), Replica(role, index, attempt))
+    assert job == before, "the template belongs to the job"
+    return dict(pod)
+
+
+def main(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER)
+    return found
+
+
+def env(pod: dict[str, Any]) -> dict[str, str]:
+    """Each is the operator's own, which a template may not set."""
+    assert {v["name"] for v in main(pod)["env"] if v["name"].startswith("TFGPU_")} <= OWN_ENV
+    return {variable["name"]: variable.get("value", "") for variable in main(pod)["env"]}
+
+
+def with_template(template: dict[str, Any]) -> dict[str, Any]:
+    return make.job("OneDevice", worker={"template": template}, trainer=None, image="mine:1")
+
+
+def test_the_environment_is_the_contract_with_the_trainer() -> None:
+    gpu = {"memory": {"limitMiB": 4096}}
+    found = env(built(make.job("Mirrored", worker={"gpus": 2}, gpu=gpu), attempt=3))
+    assert found == {
+        "TFGPU_STRATEGY": "Mirrored",
+        "TFGPU_JOB": "train",
+        "TFGPU_NAMESPACE": "ns",
+        "TFGPU_JOB_UID": make.JOB_UID,
+        "TFGPU_REPLICA_TYPE": "worker",
+        "TFGPU_REPLICA_INDEX": "0",
+        "TFGPU_ATTEMPT": "3",
+        "TFGPU_REPLICA_RESTART": "0",
+        "TFGPU_GPUS": "2",
+        "TFGPU_GPU_MEMORY_GROWTH": "false",
+        "TFGPU_GPU_MEMORY_LIMIT_MIB": "4096",
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parts", "role", "gpus"),
+    [
+        ("OneDevice", {}, Role.WORKER, "1"),
+        ("OneDevice", {"worker": {"gpus": 0}}, Role.WORKER, None),
+        ("MultiWorkerMirrored", {"gpu": {"perReplica": 4}}, Role.WORKER, "4"),
+        (
+            "MultiWorkerMirrored",
+            {"worker": 1, "evaluator": {"gpus": 0}, "gpu": {"perReplica": 4}},
+            Role.EVALUATOR,
+            None,
+        ),
+        ("ParameterServer", {"worker": 1, "ps": 1, "gpu": {"perReplica": 2}}, Role.PS, None),
+        ("ParameterServer", {"worker": 1, "ps": 1, "gpu": {"perReplica": 2}}, Role.CHIEF, None),
+        ("ParameterServer", {"worker": 1, "ps": 1, "gpu": {"perReplica": 2}}, Role.WORKER, "2"),
+        ("ParameterServer", {"worker": 1, "ps": {"gpus": 1}}, Role.PS, "1"),
+        ("Custom", {}, Role.WORKER, None),
+        ("Custom", {"gpu": {"perReplica": 1}}, Role.WORKER, "1"),
+    ],
+)
+def test_gpus_are_requested(strategy: str, parts: dict[str, Any], role: Role, gpus: str | None) -> None:
+    pod = built(make.job(strategy, **parts), role)
+    assert (main(pod)["resources"].get("limits") or {}).get("nvidia.com/gpu") == gpus
+    assert env(pod)["TFGPU_GPUS"] == (gpus or "0")
+
+
+def test_empty_keys_of_a_template_mean_nothing() -> None:
+    empty = {"ports": None, "volumeMounts": None, "resources": {"limits": None}}
+    spec = {"containers": [{"name": "tensorflow", "command": ["train"], **empty}], "securityContext": None}
+    pod = built(with_template({"spec": spec}))
+    assert main(pod)["ports"] == [{"name": "tensorflow", "containerPort": 2222}]
+    assert main(pod)["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    assert "securityContext" not in pod["spec"]
+
+
+def test_a_container_is_added_to_a_template_of_sidecars() -> None:
+    pod = built(
+        make.job("OneDevice", worker={"template": {"spec": {"containers": [{"name": "logger", "image": "l:1"}]}}})
+    )
+    assert [container["name"] for container in pod["spec"]["containers"]] == ["tensorflow", "logger"]
+
+
+def test_the_templates_own_variables_come_last_so_that_they_may_refer_to_ours() -> None:
+    container = {"name": "tensorflow", "command": ["train"], "env": [{"name": "RUN", "value": "$(TFGPU_JOB)"}]}
+    pod = built(with_template({"spec": {"containers": [container]}}))
+    assert main(pod)["env"][-1] == {"name": "RUN", "value": "$(TFGPU_JOB)"}
+
+
+def test_the_priority_class_of_the_scheduling_policy_is_that_of_pods_that_name_none() -> None:
+    run = {"schedulingPolicy": {"priorityClass": "urgent"}}
+    assert built(make.job("OneDevice", run=run))["spec"]["priorityClassName"] == "urgent"
+    own = {"template": {"spec": {"priorityClassName": "mine"}}}
+    assert built(make.job("OneDevice", run=run, worker=own))["spec"]["priorityClassName"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("memory", "growth"), [({}, "true"), ({"growth": False}, "false"), ({"limitMiB": 100}, "false")], ids=str
+)
+def test_memory_grows_unless_it_is_limited(memory: dict[str, Any], growth: str) -> None:
+    env = {e["name"]: e["value"] for e in main(built(make.job("OneDevice", gpu={"memory": memory})))["env"]}
+    assert env["TFGPU_GPU_MEMORY_GROWTH"] == growth
+
+
+def test_a_port_2222_of_the_template_is_kept() -> None:
+    container = {"name": "tensorflow", "command": ["train"], "ports": [{"name": "grpc", "containerPort": 2222}]}
+    pod = built(with_template({"spec": {"containers": [container]}}))
+    assert main(pod)["ports"] == [{"name": "grpc", "containerPort": 2222}]
+
+
+def test_an_own_image_runs_its_own_command_as_its_own_user() -> None:
+    pod = built(with_template({}))
+    assert "command" not in main(pod)
+    assert "securityContext" not in pod["spec"]
+    assert "annotations" not in pod["metadata"]
+    assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["tfgpu-shm"]
+
+
+def test_two_pods_share_nothing_that_one_could_change_for_the_other() -> None:
+    job = make.job(worker={"replicas": 2, "template": {"spec": {"nodeSelector": {"a": "b"}}}})
+    first, second = built(job, index=0), built(job, index=1)
+    first["spec"]["nodeSelector"]["a"] = "c"
+    assert second["spec"]["nodeSelector"] == {"a": "b"}

@@ -1,0 +1,91 @@
+"""What the bundled trainer gets besides: its configuration, its code, its output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.pods.test_pod import built, main
+
+from tfgpujob import names
+
+
+def trained(**trainer: Any) -> dict[str, Any]:
+    return built(make.job("OneDevice", trainer={**make.TRAINER, **trainer}))
+
+
+def mounts(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is mounted where: the volume's source, and the mount's own settings."""
+    sources = {volume["name"]: {k: v for k, v in volume.items() if k != "name"} for volume in pod["spec"]["volumes"]}
+    return {
+        mount["mountPath"]: sources[mount["name"]] | {k: v for k, v in mount.items() if k not in {"name", "mountPath"}}
+        for mount in main(pod)["volumeMounts"]
+    }
+
+
+def test_the_configuration_is_spec_trainer_with_its_defaults() -> None:
+    pod = trained(params={"units": [64, 32], "dropout": None})
+    config = json.loads(pod["metadata"]["annotations"][names.ANNOTATION_TRAINER_CONFIG])
+    assert config["globalBatchSize"] == 64
+    assert config["params"] == {"units": [64, 32], "dropout": None}, "given to the user's function as written"
+    assert config["checkpoint"] == {"keep": 3}
+    assert main(pod)["command"] == ["tfgpu-train", "--config", "/etc/tfgpu/trainer.json"]
+    assert mounts(pod)["/etc/tfgpu"]["readOnly"] is True
+
+
+def test_output_goes_to_an_empty_dir_or_to_the_claim() -> None:
+    assert mounts(trained())["/output"] == {"emptyDir": {}}
+    claimed = trained(output={"claim": "results", "directory": "/results"})
+    assert mounts(claimed)["/results"] == {"persistentVolumeClaim": {"claimName": "results"}}
+
+
+@pytest.mark.parametrize("path", ["/output", "/output/"])
+@pytest.mark.parametrize("directory", ["/output", "/output/"])
+def test_a_mount_of_the_template_at_the_output_directory_is_used(path: str, directory: str) -> None:
+    container = {"name": "tensorflow", "volumeMounts": [{"name": "mine", "mountPath": path}]}
+    template = {"spec": {"containers": [container], "volumes": [{"name": "mine", "emptyDir": {}}]}}
+    trainer = {**make.TRAINER, "output": {"directory": directory}}
+    pod = built(make.job("OneDevice", worker={"template": template}, trainer=trainer))
+    at_output = [m for m in main(pod)["volumeMounts"] if m["mountPath"].startswith("/output")]
+    assert at_output == [{"name": "mine", "mountPath": path}]
+    assert names.OUTPUT_VOLUME not in {volume["name"] for volume in pod["spec"]["volumes"]}
+
+
+@pytest.mark.parametrize(
+    ("code", "mounted"),
+    [
+        ({"configMap": {"name": "my-code"}}, {"configMap": {"name": "my-code"}, "readOnly": True}),
+        (
+            {"volume": {"claimName": "src", "subPath": "v2"}},
+            {"persistentVolumeClaim": {"claimName": "src", "readOnly": True}, "readOnly": True, "subPath": "v2"},
+        ),
+        ({"image": "code:1"}, {"emptyDir": {}, "readOnly": True}),
+    ],
+    ids=["ConfigMap", "volume", "image"],
+)
+def test_code_comes_to_its_folder(code: dict[str, Any], mounted: dict[str, Any]) -> None:
+    assert mounts(trained(code=code))["/code"] == mounted
+
+
+def test_code_from_an_image_is_copied_before_the_trainer_starts() -> None:
+    (copy,) = trained(code={"image": "code:1"})["spec"]["initContainers"]
+    assert copy["image"] == "code:1"
+    assert copy["command"] == ["cp", "-a", "/code/.", copy["volumeMounts"][0]["mountPath"]]
+    assert copy["volumeMounts"][0]["name"] == names.CODE_VOLUME
+
+
+def test_the_pod_is_restricted_unless_the_template_says_otherwise() -> None:
+    pod = trained()
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert main(pod)["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    own = {"spec": {"securityContext": {"runAsNonRoot": False}}}
+    assert built(make.job("OneDevice", worker={"template": own}))["spec"]["securityContext"]["runAsNonRoot"] is False
+
+
+def test_there_is_time_to_save() -> None:
+    assert trained()["spec"]["terminationGracePeriodSeconds"] == 120
+    own = {"spec": {"terminationGracePeriodSeconds": 5}}
+    assert built(make.job("OneDevice", worker={"template": own}))["spec"]["terminationGracePeriodSeconds"] == 5

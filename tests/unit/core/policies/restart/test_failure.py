@@ -1,0 +1,145 @@
+"""Whose end stopped the attempt, and what it says about restarting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+
+from tfgpujob.api import JobStatus, RestartPolicy
+from tfgpujob.core.observed.observed_pods import build_view
+from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.core.observed.snapshot import Pod, Snapshot
+from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, to_blame
+from tfgpujob.names import Role
+
+EARLY, LATE = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
+
+
+def blamed(*pods: Pod, policy: str = "ExitCode", gone: tuple[ReplicaId, ...] = ()) -> Failure | None:
+    view = make.view(make.job(worker=4, evaluator=1), *pods)
+    found = failures(view, {Role.WORKER: RestartPolicy(policy)}, frozenset(gone))
+    return to_blame(found) if found else None
+
+
+def worker(index: int, **fields: Any) -> Pod:
+    return make.pod(f"train-worker-{index}", **fields)
+
+
+@pytest.mark.parametrize(
+    ("pod", "policy", "cause"),
+    [
+        *(({"exit": code}, "ExitCode", Cause.PERMANENT) for code in (1, 2, 70, 71, 127)),
+        *(({"exit": code}, "ExitCode", Cause.RETRYABLE) for code in (128, 134, 137, 139, 143, 160, 161, 255)),
+        ({"phase": "Failed"}, "ExitCode", Cause.RETRYABLE),
+        ({"exit": 137}, "Never", Cause.PERMANENT),
+        ({"phase": "Failed"}, "Never", Cause.PERMANENT),
+        ({"exit": 1}, "OnFailure", Cause.RETRYABLE),
+        ({"exit": 1}, "Always", Cause.RETRYABLE),
+        *(
+            ({"phase": "Failed", "status_reason": reason}, "Never", Cause.DISRUPTION)
+            for reason in ("Evicted", "Preempting", "NodeLost", "NodeAffinity", "Shutdown", "Terminated")
+        ),
+        ({"exit": 137, "disrupted": True}, "ExitCode", Cause.DISRUPTION),
+        ({"exit": 1, "deleting": True}, "Never", Cause.DISRUPTION),
+        ({"deleting": True}, "ExitCode", Cause.DISRUPTION),
+        ({"phase": "Failed", "status_reason": "UnexpectedAdmissionError"}, "ExitCode", Cause.RETRYABLE),
+    ],
+)
+def test_the_cause(pod: dict[str, Any], policy: str, cause: Cause) -> None:
+    failure = blamed(worker(0, **pod), policy=policy)
+    assert failure is not None
+    assert failure.cause is cause
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        (worker(0), worker(1, ready=False)),
+        (worker(0, exit=0), worker(1)),
+        (worker(0, exit=0, deleting=True),),
+        (make.pod("train-evaluator-0", exit=1),),
+        (make.pod("train-evaluator-0", deleting=True),),
+        (worker(0, exit=1, attempt=0),),
+    ],
+    ids=[
+        "running",
+        "one through",
+        "through and deleted",
+        "evaluator failed",
+        "evaluator deleted",
+        "an earlier attempt",
+    ],
+)
+def test_nobody_to_blame(pods: tuple[Pod, ...]) -> None:
+    assert blamed(*pods) is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "name"),
+    [
+        ((worker(0, exit=1, at=LATE), worker(1, exit=137, at=EARLY)), "train-worker-1"),
+        ((worker(0, exit=160, at=EARLY), worker(1, exit=1, at=LATE)), "train-worker-1"),
+        ((worker(0, exit=160, at=LATE), worker(1, exit=160, at=EARLY)), "train-worker-1"),
+        ((worker(0, exit=1, at=EARLY), worker(1, phase="Failed", status_reason="Evicted")), "train-worker-1"),
+        ((worker(0, exit=1, at=EARLY), worker(1, deleting=True)), "train-worker-1"),
+        ((worker(0, exit=160, at=EARLY), worker(1, exit=160, at=LATE, deleting=True)), "train-worker-1"),
+        ((worker(0, exit=139, at=EARLY), worker(1, exit=139, at=EARLY)), "train-worker-0"),
+    ],
+    ids=[
+        "the first",
+        "the specific one, though the echo came first",
+        "among echoes the first",
+        "an eviction, though its peer exited 1",
+        "a deletion, though its peer exited 1",
+        "a deletion, though it ended as an echo",
+        "the lowest name if all is equal",
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_one_to_blame(pods: tuple[Pod, ...], name: str, order: int) -> None:
+    failure = blamed(*pods[::order])
+    assert failure is not None
+    assert failure.name == name
+
+
+def test_a_pod_that_is_certainly_gone_was_disrupted() -> None:
+    failure = blamed(worker(1, exit=1, at=EARLY), gone=((Role.WORKER, 0),))
+    assert failure is not None
+    assert (failure.name, failure.cause, failure.reason) == ("train-worker-0", Cause.DISRUPTION, "Vanished")
+
+
+@pytest.mark.parametrize(("fields", "lost"), [({}, True), ({"deleting": True}, True), ({"exit": 137}, False)])
+def test_a_pod_on_a_lost_node_was_disrupted_unless_it_had_ended(fields: dict[str, Any], lost: bool) -> None:
+    job = make.job(worker=4)
+    snapshot = Snapshot(job, (worker(0, node="dead", **fields), worker(1)), lost_nodes=frozenset({"dead"}))
+    found = failures(build_view(snapshot, make.plan(job), {"attempt": 1}), {}, frozenset())
+    assert [(f.name, f.reason == "NodeLost") for f in found] == [("train-worker-0", lost)]
+    if lost:
+        assert found[0].cause is Cause.DISRUPTION
+        assert "node dead is gone or not ready" in found[0].message
+
+
+def test_only_an_undisrupted_peer_failure_is_an_echo() -> None:
+    for fields, echo in (({}, True), ({"deleting": True}, False), ({"disrupted": True}, False)):
+        failure = blamed(worker(0, exit=160, **fields))
+        assert failure is not None
+        assert failure.is_echo is echo
+
+
+def test_last_failure_keeps_the_end_of_the_message_and_leaves_out_what_is_unknown() -> None:
+    failure = Failure((Role.WORKER, 0), "train-worker-0", Cause.PERMANENT, 1, "Error", "x" * 5000 + "end", EARLY)
+    status = failure.to_status(20)
+    assert len(status["message"]) == 4096
+    assert status["message"].endswith("end")
+    assert (status["role"], status["index"], status["exitCode"], status["time"]) == ("worker", 0, 1, EARLY)
+    JobStatus.model_validate({"lastFailure": status})
+    vanished = blamed(gone=((Role.WORKER, 2),))
+    assert vanished is not None
+    assert set(vanished.to_status(20)) == {"role", "index", "reason", "cause", "action", "message"}
+
+
+def test_it_reads_as_a_sentence() -> None:
+    assert str(blamed(worker(0, exit=137))) == "train-worker-0 ended with exit code 137 (Error)"
+    assert str(blamed(worker(0, deleting=True))) == "train-worker-0 ended (Deleted)"

@@ -1,0 +1,61 @@
+"""Accepted=True says what the job's author should know beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+
+from tfgpujob.core.policies.acceptance import accept
+from tfgpujob.names import Condition
+
+
+def said(job: dict[str, Any]) -> str:
+    draft = make.draft()
+    accept(draft, make.parsed(job))
+    assert draft.is_true(Condition.ACCEPTED)
+    return draft.message(Condition.ACCEPTED)
+
+
+SAVED = {**make.TRAINER, "output": {"claim": "results"}}
+
+
+@pytest.mark.parametrize("policy", [{}, {"priorityClass": "high", "scheduleTimeoutSeconds": 300}])
+def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None:
+    assert said(make.job(trainer=SAVED, run={"schedulingPolicy": policy})) == "The spec is valid."
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (make.job("ParameterServer", worker=1, ps=1), "a chief: one was added"),
+        (make.job("OneDevice"), "spec.trainer.output.claim is not set"),
+        (
+            make.job(trainer=SAVED, run={"restartScope": "Replica"}),
+            "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",
+        ),
+        (make.job("Custom", run={"stallSeconds": 9}), "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer"),
+        (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy need spec.trainer"),
+        (
+            make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}),
+            "spec.runPolicy.schedulingPolicy.queue has no effect: tell the scheduler in each role's template",
+        ),
+        (
+            make.job(trainer=SAVED, run={"schedulingPolicy": {"scheduleTimeoutSeconds": 1800}}),
+            "scheduleTimeoutSeconds (1800 s) has no effect: startDeadlineSeconds (1800 s) is over before",
+        ),
+    ],
+)
+def test_advice(job: dict[str, Any], words: str) -> None:
+    assert words in said(job)
+
+
+@pytest.mark.parametrize("strategy", ["ParameterServer", "Custom"])
+def test_a_scope_that_is_kept_needs_no_word(strategy: str) -> None:
+    ps = {"ps": 1} if strategy == "ParameterServer" else {}
+    assert "restartScope" not in said(make.job(strategy, worker=1, **ps, run={"restartScope": "Replica"}))
+
+
+def test_a_parameter_server_job_with_a_chief_hears_nothing_of_it() -> None:
+    assert "chief" not in said(make.job("ParameterServer", chief=1, worker=1, ps=1))

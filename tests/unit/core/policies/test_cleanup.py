@@ -1,0 +1,68 @@
+"""What goes when a job is over."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.api import CleanPodPolicy
+from tfgpujob.core.policies.cleanup import pods_to_clean
+
+PODS = {
+    "chief, through": make.pod("train-chief-0", exit=0),
+    "worker, through": make.pod("train-worker-0", exit=0),
+    "worker, failed": make.pod("train-worker-1", exit=1),
+    "worker, running": make.pod("train-worker-2"),
+    "worker, going": make.pod("train-worker-3", deleting=True),
+    "ps, running": make.pod("train-ps-0"),
+    "ps, through": make.pod("train-ps-1", exit=0),
+    "evaluator, through": make.pod("train-evaluator-0", exit=0),
+}
+RUNNING = {"worker, running", "ps, running"}
+GOES = {
+    "Auto": RUNNING | {"ps, through", "evaluator, through"},
+    "None": set(),
+    "Running": RUNNING,
+    "All": set(PODS) - {"worker, going"},
+}
+
+
+@pytest.mark.parametrize("policy", CleanPodPolicy)
+def test_what_goes(policy: CleanPodPolicy) -> None:
+    gone = pods_to_clean(policy, tuple(PODS.values()))
+    assert {name for name, pod in PODS.items() if pod in gone} == GOES[policy]
+
+
+@pytest.mark.parametrize(("policy", "ends"), list(product(CleanPodPolicy, ["Succeeded", "Failed"])))
+def test_it_goes_once_with_the_last_write(policy: CleanPodPolicy, ends: str) -> None:
+    world = World(make.job("ParameterServer", worker=1, ps=1, evaluator=1, run={"cleanPodPolicy": str(policy)}))
+    world.settle()
+    world.ready()
+    world.exits("train-evaluator-0", 0)
+    world.advance(minutes=1)
+    world.exits("train-chief-0", 0 if ends == "Succeeded" else 1)
+    assert world.phase == ends
+    writes = len(world.writes)
+    left = {
+        "Auto": ["train-chief-0"],
+        "None": ["train-chief-0", "train-evaluator-0", "train-ps-0", "train-worker-0"],
+        "Running": ["train-chief-0", "train-evaluator-0"],
+        "All": [],
+    }
+    assert world.pods == left[policy]
+    world.advance(hours=1)
+    assert len(world.writes) == writes
+    active = {role: counts["active"] for role, counts in world.status["replicaStatuses"].items()}
+    running = 1 if policy is CleanPodPolicy.NONE else 0
+    assert active == {"chief": 0, "worker": running, "ps": running, "evaluator": 0}
+
+
+def test_the_service_stays_until_the_job_goes() -> None:
+    world = World(make.job(worker=1, run={"cleanPodPolicy": "All"}))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 0)
+    assert [kind for kind, _ in world.objects] == ["Service"]

@@ -1,0 +1,292 @@
+"""Making an attempt complete: nothing is created beside what is still going, and the first to be refused goes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.core.observed.snapshot import Kind, Outcome, Refusal, Snapshot
+from tfgpujob.core.policies.start import not_before
+from tfgpujob.core.reconcile import announce, conclude, reconcile
+from tfgpujob.core.status.builder import Draft, timestamp
+from tfgpujob.names import Condition
+
+
+def test_the_first_look_asks_for_the_service_and_every_pod_after_its_intent() -> None:
+    outcome = reconcile(Snapshot(make.job(worker=2, evaluator=1)), make.START, make.CONFIG)
+    assert outcome.intent is not None
+    assert outcome.intent["attempt"] == 1
+    assert [create.name for create in outcome.creates] == [
+        "train",
+        "train-worker-0",
+        "train-worker-1",
+        "train-evaluator-0",
+    ]
+    assert outcome.first == ""
+    assert "Created" not in {c["type"] for c in outcome.intent["conditions"]}, "not yet true"
+    assert outcome.status is not None
+    assert {"Created": "True"}.items() <= {c["type"]: c["status"] for c in outcome.status["conditions"]}.items()
+
+
+@pytest.mark.parametrize(("name", "created"), [("train-worker-1", 0), ("train-evaluator-0", 4)])
+def test_beside_a_foreign_pod_nothing_is_created_unless_it_has_an_evaluators_name(name: str, created: int) -> None:
+    snapshot = Snapshot(make.job(worker=2, evaluator=1), (make.pod(name, owner_uid=""),))
+    assert len(reconcile(snapshot, make.START, make.CONFIG).creates) == created
+
+
+def test_what_was_refused_goes_first_and_alone() -> None:
+    world = World(make.job(worker=3))
+    world.refuse = lambda create: (403, "exceeded quota: q") if create.name == "train-worker-2" else None
+    world.settle()
+    tries = world.tries
+    while world.tries == tries:
+        world.advance(seconds=1)
+    assert world.tries == tries + 1
+    assert world.pods == []
+    assert world.status["retry"]["object"] == "train-worker-2"
+    assert world.status["retry"]["refusals"] == 2
+
+
+def test_a_partly_created_attempt_is_completed() -> None:
+    """The operator died between two creates: the intent says whose the pods are."""
+    world = World(make.job(worker=3))
+    world.settle()
+    world.stop()
+    for name in ("train-worker-1", "train-worker-2"):
+        world.remove(Kind.POD, name)
+    assert world.job is not None
+    world.job["status"] = world.writes[0]
+    creates = len(world.creates)
+    world.start()
+    assert world.creates[creates:] == ["train-worker-1", "train-worker-2"]
+    assert world.attempts() == {"1"}
+
+
+def test_an_old_pod_that_the_store_does_not_know_is_waited_for_patiently() -> None:
+    snapshot = Snapshot(make.job(worker=1))
+    outcome = reconcile(snapshot, make.START, make.CONFIG)
+    written = Snapshot({**make.job(worker=1), "status": outcome.intent})
+    old = Refusal(Kind.POD, "train-worker-0", 409, "AlreadyExists", "", make.pod(owner_uid="an-earlier-job"))
+    conclusion = conclude(written, outcome, (old,), make.START, make.CONFIG)
+    assert conclusion.status is None
+    assert conclusion.requeue_at is not None
+    assert (conclusion.requeue_at - make.START).total_seconds() >= 1
+
+
+def test_nothing_is_created_before_its_time() -> None:
+    world = World(make.job(worker=2))
+    world.refuse = lambda create: (403, "exceeded quota: q") if create.kind is Kind.POD else None
+    world.settle()
+    snapshot = world.snapshot()
+    outcome = reconcile(snapshot, world.now, make.CONFIG)
+    assert outcome.creates == ()
+    assert snapshot.job is not None
+    assert outcome.requeue_at == not_before(Draft(snapshot.job, world.now))
+
+
+def test_fewer_replicas_wait_for_the_surplus_pods_to_go() -> None:
+    world = World(make.job(worker=3))
+    world.settle()
+    world.ready()
+    world.suspend()
+    assert world.pods == []
+    world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))
+    world.suspend(False)
+    assert world.pods == ["train-worker-0"]
+    assert world.status["ready"] == "0/1"
+
+
+def test_a_service_that_is_refused_is_a_refusal_like_any_other() -> None:
+    world = World(make.job(worker=2))
+    world.refuse = lambda create: (403, "exceeded quota: services") if create.kind is Kind.SERVICE else None
+    world.settle()
+    assert world.condition("Created") == "False/QuotaExceeded"
+    assert world.pods == []
+    world.refuse = lambda _: None
+    world.advance(minutes=2)
+    assert len(world.pods) == 2
+
+
+def test_a_late_start_is_written_before_its_pods_are_created() -> None:
+    """Else an operator that dies in between would find pods whose start deadline is over."""
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 137)
+    world.stop()
+    world.advance(hours=3)
+    outcome = reconcile(world.snapshot(), world.now, make.CONFIG)
+    assert outcome.creates
+    assert outcome.intent is not None
+    assert outcome.intent["attemptStartTime"] == timestamp(world.now)
+
+
+def test_a_refusal_is_announced_while_others_have_no_answer_and_nothing_hangs_on_it() -> None:
+    job = make.job(worker=2, evaluator=1)
+    outcome = reconcile(Snapshot(job), make.START, make.CONFIG)
+    job["status"] = outcome.intent
+    refused = Refusal(Kind.POD, "train-worker-1", 422, "Invalid", "spec.x: Required value")
+    said = announce(job, outcome, (refused,), make.START)
+    assert said.status is not None
+    draft = Draft({**job, "status": said.status}, make.START)
+    assert draft.reason(Condition.CREATED) == "TemplateRefused"
+    assert draft.is_true(Condition.ACCEPTED), "it waits for no edit yet"
+    assert [event.reason for event in said.events] == ["TemplateRefused"]
+    assert draft.fields["lastFailure"]["cause"] == "Refused"
+    again = announce({**job, "status": said.status}, outcome, (refused,), make.START)
+    assert (again.status, again.events) == (None, ())
+    concluded = conclude(Snapshot({**job, "status": said.status}), outcome, (refused,), make.START, make.CONFIG)
+    assert concluded.events == (), "said already"
+    optional = announce(job, outcome, (replace(refused, name="train-evaluator-0"),), make.START)
+    assert optional.status is not None
+    assert "lastFailure" not in optional.status
+
+
+def test_a_complete_attempt_stays_so_when_a_refusal_is_announced() -> None:
+    world = World(make.job(worker=1))
+    world.settle()
+    world.ready()
+    assert world.job is not None
+    refused = Refusal(Kind.POD, "train-worker-0", 403, "Forbidden", "no")
+    said = announce(world.job, Outcome(), (refused,), world.now)
+    assert said.status is not None
+    created = next(c for c in said.status["conditions"] if c["type"] == Condition.CREATED)
+    assert (created["status"], created["reason"]) == ("True", "Forbidden")
+    assert created["message"].startswith("What runs goes on. Pod train-worker-0 was refused: no.")
+
+
+@pytest.mark.parametrize("refusal", [(422, "no"), (403, "no"), (403, "exceeded quota: q")], ids=str)
+def test_an_evaluator_that_is_refused_keeps_nobody_from_starting_again(refusal: tuple[int, str]) -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1, evaluator=1))
+    world.refuse = lambda create: refusal if create.name == "train-evaluator-0" else None
+    world.settle()
+    world.ready()
+    said = world.condition("Accepted"), world.message("Created")
+    world.exits("train-worker-0", 137)
+    world.advance(seconds=15)
+    assert "train-worker-0" in world.pods
+    world.exits("train-chief-0", 137)
+    world.advance(seconds=15)
+    world.ready()
+    assert len(world.pods) == 4
+    assert world.phase == "Running"
+    assert (world.condition("Accepted"), world.message("Created")) == said
+    tries = world.tries
+    world.advance(minutes=30)
+    assert world.tries - tries < 60
+
+
+@pytest.mark.parametrize("refusal", [(422, "no"), (403, "no")], ids=str)
+def test_a_gang_whose_evaluator_was_refused_starts_again(refusal: tuple[int, str]) -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    world.refuse = lambda create: refusal if create.name == "train-evaluator-0" else None
+    world.settle()
+    world.ready()
+    world.exits("train-worker-1", 137)
+    world.advance(seconds=15)
+    world.ready()
+    assert (world.phase, world.attempts(), len(world.pods)) == ("Running", {"2"}, 2)
+
+
+def test_a_worker_that_is_refused_for_long_keeps_no_other_from_starting_again() -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1))
+    world.settle()
+    world.ready()
+    world.refuse = lambda create: (403, "no") if create.name == "train-worker-1" else None
+    world.exits("train-worker-1", 137)
+    world.advance(hours=1)
+    world.exits("train-worker-0", 137)
+    world.advance(minutes=1)
+    assert "train-worker-0" in world.pods
+    assert "train-worker-1 was refused" in world.message("Created")
+    world.refuse = lambda _: None
+    world.advance(minutes=6)
+    assert "train-worker-1" in world.pods
+
+
+def test_a_worker_whose_template_is_refused_waits_alone() -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=3, ps=1))
+    world.settle()
+    world.ready()
+    refused = {"train-worker-1", "train-worker-2"}
+    world.refuse = lambda create: (422, "no") if create.name in refused else None
+    world.exits("train-worker-1", 137)
+    world.advance(seconds=15)
+    world.exits("train-worker-2", 137)
+    world.advance(seconds=5)
+    world.exits("train-worker-0", 137)
+    world.advance(seconds=15)
+    assert set(world.pods) == {"train-chief-0", "train-ps-0", "train-worker-0"}
+    assert world.condition("Accepted") == "False/TemplateRefused"
+    world.ready("train-worker-0")
+    tries = world.tries
+    world.advance(hours=5)
+    assert (world.tries, world.phase) == (tries, "Running"), "only an edit helps"
+    refused.clear()
+    world.exits("train-chief-0", 137)
+    world.advance(seconds=15)
+    world.ready()
+    world.advance(seconds=15)
+    assert len(world.pods) == 5
+    assert (world.condition("Accepted"), world.condition("Running")) == ("True/Valid", "True/AllReady")
+
+
+def test_who_waits_for_room_does_not_wait_for_an_edit_of_another() -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=3, ps=1))
+    world.settle()
+    world.ready()
+    answers = {"train-worker-1": (422, "no"), "train-worker-2": (403, "exceeded quota: q")}
+    world.refuse = lambda create: answers.get(create.name)
+    world.exits("train-worker-1", 137)
+    world.exits("train-worker-2", 137)
+    world.advance(hours=1)
+    tries = world.tries
+    world.advance(hours=1)
+    assert 60 <= world.tries - tries < 250
+    assert world.condition("Accepted") == "False/TemplateRefused"
+    del answers["train-worker-2"]
+    world.advance(seconds=75)
+    assert "train-worker-2" in world.pods
+    tries = world.tries
+    world.advance(hours=1)
+    assert world.tries - tries <= 1, "what is left waits for an edit"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_an_evaluator_whose_name_is_taken_keeps_nobody_from_starting(labelled: bool) -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    taken = {"name": "train-evaluator-0", "labels": {"tfgpu.dev/job-name": "train"} if labelled else {}}
+    world.put(Kind.POD, {"metadata": taken})
+    world.ready("train-worker-0", "train-worker-1")
+    assert world.phase == "Running"
+    assert world.condition("Accepted") == "False/NameTaken"
+    assert "the pod train-evaluator-0 belongs to somebody else" in world.message("Accepted")
+    tries, writes = world.tries, len(world.writes)
+    world.advance(hours=1)
+    assert 60 < world.tries - tries < 200
+    assert len(world.writes) - writes < 200
+    world.exits("train-worker-1", 137)
+    world.advance(seconds=15)
+    world.ready("train-worker-0", "train-worker-1")
+    assert (world.phase, world.status["attempt"]) == ("Running", 2)
+    world.remove(Kind.POD, "train-evaluator-0")
+    world.advance(seconds=60)
+    assert world.condition("Accepted") == "True/Valid"
+    assert len(world.pods) == 3
+
+
+def test_a_start_never_waits_for_the_evaluator_that_was_refused_with_a_worker() -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    answers = {"train-evaluator-0": (422, "no"), "train-worker-1": (403, "exceeded quota: q")}
+    world.refuse = lambda create: answers.get(create.name)
+    world.settle()
+    assert world.status["retry"]["object"] == "train-worker-1"
+    assert world.pods == []
+    del answers["train-worker-1"]
+    world.advance(minutes=2)
+    world.ready()
+    assert (world.phase, world.pods) == ("Running", ["train-worker-0", "train-worker-1"])
+    assert "disruptions" not in world.status

@@ -1,0 +1,307 @@
+"""Starting an attempt: all of it or nothing."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.core.observed.snapshot import Create, Kind, Pod, Refusal, Service
+from tfgpujob.core.policies import start
+from tfgpujob.core.status.builder import moment
+
+QUOTA = 'pods "x" is forbidden: exceeded quota: gpus, requested: 1, used: 2, limited: 2'
+
+
+def refusal(
+    code: int, message: str = "no", name: str = "train-worker-0", holder: Pod | Service | None = None
+) -> Refusal:
+    return Refusal(Kind.POD, name, code, "", message, holder)
+
+
+FOREIGN = refusal(409, holder=make.pod(owner_uid=""))
+OLD = refusal(409, holder=make.pod(attempt=1))
+FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "u", "1", "", "", False))
+
+
+@pytest.mark.parametrize(
+    ("refusals", "condition", "reason", "cap"),
+    [
+        ([refusal(422)], "Accepted", "TemplateRefused", None),
+        ([refusal(400)], "Accepted", "TemplateRefused", None),
+        ([refusal(403, QUOTA)], "Created", "QuotaExceeded", 60),
+        ([refusal(403)], "Created", "Forbidden", 300),
+        ([refusal(429)], "Created", "Forbidden", 300),
+        ([refusal(500)], "Created", "Forbidden", 300),
+        ([refusal(404, "namespace not found")], "Created", "Forbidden", 300),
+        ([FOREIGN], "Accepted", "NameTaken", 30),
+        ([FOREIGN_SERVICE], "Accepted", "NameTaken", 30),
+        ([refusal(403, QUOTA), refusal(422)], "Accepted", "TemplateRefused", None),
+        ([refusal(403, QUOTA), FOREIGN], "Accepted", "NameTaken", 30),
+        ([OLD, refusal(403, QUOTA)], "Created", "QuotaExceeded", 60),
+    ],
+)
+def test_what_a_refusal_means(refusals: list[Refusal], condition: str, reason: str, cap: float | None) -> None:
+    found = start.problem(tuple(refusals), make.JOB_UID, attempt=2)
+    assert found is not None
+    assert (found.condition, found.reason, found.retry_cap) == (condition, reason, cap)
+    assert found.message
+
+
+@pytest.mark.parametrize("refusals", [[OLD], [refusal(409)], []], ids=["old", "gone meanwhile", "none"])
+def test_what_needs_only_patience(refusals: list[Refusal]) -> None:
+    assert start.problem(tuple(refusals), make.JOB_UID, attempt=2) is None
+
+
+@pytest.mark.parametrize(
+    ("refusals", "words"),
+    [
+        ([refusal(422, "spec.x: Required value.")], ["train-worker-0", "spec.x: Required value.", "spec.replicaSpecs"]),
+        ([refusal(403, QUOTA)], ["train-worker-0", "exceeded quota: gpus", "tried again"]),
+        ([FOREIGN], ["metadata.name", "train-worker-0", "Delete or rename"]),
+    ],
+)
+def test_the_message_names_object_problem_and_fix(refusals: list[Refusal], words: list[str]) -> None:
+    found = start.problem(tuple(refusals), make.JOB_UID, attempt=2)
+    assert found is not None
+    for word in words:
+        assert word in found.message
+
+
+def job(**run: Any) -> dict[str, Any]:
+    return make.job(worker=2, run=run)
+
+
+def test_a_start_that_takes_too_long_releases_all_and_is_tried_again() -> None:
+    world = World(job(startDeadlineSeconds=300))
+    world.settle()
+    world.ready("train-worker-0")
+    world.waits("train-worker-1", "Unschedulable", "0/5 nodes: insufficient nvidia.com/gpu")
+    assert world.condition("Running") == "False/ReplicaNotReady"
+    assert "train-worker-1: Unschedulable: 0/5 nodes" in world.message("Running")
+    world.advance(seconds=299)
+    assert world.attempts() == {"1"}
+    world.advance(seconds=2)
+    assert world.pods == []
+    assert world.condition("Created") == "False/StartDeadlineExceeded"
+    assert "spec.runPolicy.startDeadlineSeconds (300 s)" in world.message("Created")
+    assert "Unschedulable" in world.message("Created")
+    assert world.phase == "Pending"
+    world.advance(seconds=10)
+    assert world.attempts() == {"2"}
+    world.ready()
+    assert world.phase == "Running"
+    world.advance(hours=1)
+    assert world.attempts() == {"2"}, "the clock stops when all are ready"
+
+
+def test_the_clock_of_a_start_waits_for_what_is_in_the_way() -> None:
+    world = World(job(startDeadlineSeconds=60))
+    world.refuse = lambda create: (403, QUOTA) if create.kind is Kind.POD else None
+    world.settle()
+    world.advance(hours=1)
+    assert world.condition("Created") == "False/QuotaExceeded", "not a late start: nothing had begun"
+    world.refuse = lambda _: None
+    while not world.pods:
+        world.advance(seconds=1)
+    assert len(world.pods) == 2
+    attempt = world.attempts()
+    world.advance(seconds=30)
+    world.ready()
+    assert world.phase == "Running"
+    assert world.attempts() == attempt
+
+
+def test_a_template_that_waits_for_an_edit_has_no_deadline() -> None:
+    world = World(job(startDeadlineSeconds=60))
+    world.refuse = lambda create: (422, "no") if create.kind is Kind.POD else None
+    world.settle()
+    world.advance(hours=2)
+    assert world.condition("Accepted") == "False/TemplateRefused"
+    assert world.condition("Created") == "False/TemplateRefused"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [((403, QUOTA), "QuotaExceeded"), ((422, "no"), "TemplateRefused"), ((403, "a webhook said no"), "Forbidden")],
+)
+def test_start_policy_fail_ends_the_job_at_the_first_refusal(answer: tuple[int, str], reason: str) -> None:
+    def refuse(create: Create) -> tuple[int, str] | None:
+        return answer if create.name == "train-worker-1" else None
+
+    world = World(job(startPolicy="Fail"))
+    world.refuse = refuse
+    world.settle()
+    assert world.phase == "Failed"
+    assert world.condition("Failed") == f"True/{reason}"
+    assert world.pods == [], "what had been created is cleaned up"
+    assert [event.reason for event in world.events] == ["Failed"]
+
+
+def test_start_policy_fail_ends_the_job_at_the_deadline() -> None:
+    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
+    world.settle()
+    world.advance(seconds=61)
+    assert world.condition("Failed") == "True/StartDeadlineExceeded"
+    assert world.pods == []
+
+
+def test_a_peer_gate_that_gave_up_while_the_operator_was_away_is_no_failure_of_the_job() -> None:
+    """It ends at the start deadline, and what was too late is the start: no restart is counted."""
+    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
+    world.settle()
+    world.stop()
+    world.advance(seconds=61)
+    world.gives_up_at_gate("train-worker-0")
+    world.start()
+    assert world.condition("Failed") == "True/StartDeadlineExceeded"
+    assert (world.status["attempt"], world.status.get("restarts", 0)) == (1, 0)
+
+
+def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too() -> None:
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    world.advance(seconds=59)
+    world.gives_up_at_gate("train-worker-0")
+    assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])
+    assert (world.status["attempt"], world.status.get("restarts", 0)) == (2, 0)
+
+
+@pytest.mark.parametrize("by_its_gate", [True, False])
+def test_a_start_of_which_only_a_part_was_created_is_too_late_as_soon_as_a_whole_one(by_its_gate: bool) -> None:
+    """The operator died between two creates, and comes back when nobody waits for the second one any more."""
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    world.stop()
+    world.remove(Kind.POD, "train-worker-1")
+    assert world.job is not None
+    world.job["status"] = world.writes[0]
+    world.advance(seconds=30 if by_its_gate else 90)
+    if by_its_gate:
+        world.gives_up_at_gate("train-worker-0")
+    creates = len(world.creates)
+    world.start()
+    assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])
+    assert (world.status["attempt"], world.creates[creates:]) == (2, [])
+
+
+@pytest.mark.parametrize("seconds", [30, 90])
+def test_another_init_container_that_fails_is_a_failure_whenever_it_does(seconds: int) -> None:
+    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
+    world.settle()
+    world.stop()
+    world.advance(seconds=seconds)
+    world.pod("train-worker-0")["status"] = {"phase": "Failed"}
+    world.start()
+    assert world.status["restarts"] == 1
+
+
+def test_start_policy_fail_still_waits_for_a_name() -> None:
+    world = World(job(startPolicy="Fail"))
+    world.put(Kind.SERVICE, {"metadata": {"name": "train"}})
+    world.advance(hours=1)
+    assert world.condition("Accepted") == "False/NameTaken"
+    assert world.condition("Failed") == ""
+    world.remove(Kind.SERVICE, "train")
+    world.advance(minutes=1)
+    assert len(world.pods) == 2
+
+
+def test_an_evaluator_that_does_not_fit_holds_nobody_up() -> None:
+    world = World(make.job(worker=2, evaluator=1))
+    world.refuse = lambda create: (403, QUOTA) if create.name == "train-evaluator-0" else None
+    world.settle()
+    assert world.condition("Created") == "True/QuotaExceeded"
+    assert "train-evaluator-0" in world.message("Created")
+    assert [event.reason for event in world.events] == ["QuotaExceeded"]
+    world.ready()
+    assert world.phase == "Running"
+    tries, writes = world.tries, len(world.writes)
+    world.advance(hours=1)
+    assert 30 < world.tries - tries < 120, "about once a minute"
+    assert len(world.writes) - writes < 120
+    assert world.attempts() == {"1"}
+    world.refuse = lambda _: None
+    world.advance(seconds=75)
+    assert "train-evaluator-0" in world.pods
+    world.advance(seconds=11)
+    assert world.condition("Created") == "True/AllCreated"
+    world.exits("train-worker-0", 0)
+    world.exits("train-worker-1", 0)
+    assert world.phase == "Succeeded"
+
+
+def test_an_evaluator_that_is_never_allowed_waits_without_tries() -> None:
+    world = World(make.job(worker=1, evaluator=1))
+    world.refuse = lambda create: (422, "no") if create.name == "train-evaluator-0" else None
+    world.settle()
+    world.ready()
+    tries = world.tries
+    world.advance(hours=5)
+    assert world.tries == tries
+    assert world.condition("Accepted") == "False/TemplateRefused"
+    assert world.phase == "Running"
+    assert "suspend the job, correct the template, and resume it" in world.message("Accepted")
+    world.suspend()
+    world.refuse = lambda _: None
+    world.edit(lambda spec: spec["replicaSpecs"]["evaluator"].update(gpus=0))
+    world.suspend(False)
+    assert (world.condition("Accepted"), len(world.pods)) == ("True/Valid", 2)
+
+
+def test_a_start_that_is_tried_again_says_what_failed() -> None:
+    world = World(make.job(worker=2))
+    world.refuse = lambda create: (403, QUOTA) if create.name == "train-worker-1" else None
+    world.settle()
+    assert world.status["lastFailure"]["cause"] == "Quota"
+    assert "role" not in world.status["lastFailure"]
+
+
+@pytest.mark.parametrize("refusal", [(403, "exceeded quota: q"), (403, "no"), (422, "no")], ids=str)
+def test_what_is_there_of_a_gang_that_cannot_be_started_goes_whatever_is_to_stay(refusal: tuple[int, str]) -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail", "cleanPodPolicy": "None"}))
+    world.refuse = lambda create: refusal if create.name == "train-worker-1" else None
+    world.settle()
+    assert (world.phase, world.pods) == ("Failed", [])
+
+
+def test_what_is_there_of_a_gang_that_starts_too_late_goes_whatever_is_to_stay() -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail", "cleanPodPolicy": "None"}))
+    world.settle()
+    world.ready("train-worker-0")
+    world.advance(hours=1)
+    assert (world.condition("Failed"), world.pods) == ("True/StartDeadlineExceeded", [])
+
+
+def test_an_edit_of_what_does_not_come_up_is_taken_when_its_time_is_over() -> None:
+    """Else half a gang would wait for ever for an edit to be taken back that was to help it."""
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    world.ready("train-worker-0")
+    world.waits("train-worker-1", "Unschedulable", "no room")
+    world.edit(lambda spec: spec.update(image="smaller:2"))
+    assert world.condition("Accepted") == "False/ImmutableFieldChanged"
+    world.advance(seconds=61)
+    assert world.pods == []
+    world.advance(seconds=5)
+    world.ready()
+    assert world.pod("train-worker-1")["spec"]["containers"][0]["image"] == "smaller:2"
+    assert (world.phase, world.condition("Accepted")) == ("Running", "True/Valid")
+
+
+def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() -> None:
+    """Of two gangs that each hold half of the room, one has to wait for longer than the other needs."""
+    world = World(job(startDeadlineSeconds=60))
+    world.settle()
+    waits: list[float] = []
+    while len(waits) < 6:
+        world.advance(seconds=1)
+        if not world.pods and world.status["attempt"] == len(waits) + 2:
+            waits.append((moment(world.status["retry"]["notBefore"]) - world.now).total_seconds())
+    assert all(later > 1.2 * sooner for sooner, later in itertools.pairwise(waits)), waits
+    world.advance(minutes=5)
+    world.ready()
+    assert "retry" not in world.status, "it runs: the next failure starts over"

@@ -1,0 +1,134 @@
+"""A status in the making, and when it is worth a write."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.core import make
+
+from tfgpujob.core.status.builder import differs, moment, timestamp, worth_a_write_now
+from tfgpujob.names import Condition, Phase, Reason
+
+SETTINGS = st.lists(
+    st.tuples(st.sampled_from(Condition), st.booleans(), st.sampled_from(Reason), st.text(max_size=5)), max_size=12
+)
+
+
+@given(st.lists(SETTINGS, max_size=4))
+def test_a_transition_time_moves_exactly_when_the_status_does(looks: list[Any]) -> None:
+    status: dict[str, Any] = {}
+    since: dict[str, tuple[str, str]] = {}
+    for number, settings in enumerate(looks):
+        now = make.START + timedelta(minutes=number)
+        draft = make.draft(status, now)
+        for condition, value, reason, message in settings:
+            draft.set(condition, value, reason, message)
+        before, status = deepcopy(status), dict(draft.done())
+        assert dict(make.draft(before, now).fields) == before
+        assert [c["type"] for c in status["conditions"]] == [
+            c for c in Condition if c in {x["type"] for x in status["conditions"]}
+        ]
+        for found in status["conditions"]:
+            was, at = since.get(found["type"], ("", ""))
+            # Within one look a status may go there and back: then the time is this look's or the old one.
+            if found["status"] != was:
+                assert found["lastTransitionTime"] == timestamp(now)
+            else:
+                assert found["lastTransitionTime"] in {at, timestamp(now)}
+            since[found["type"]] = found["status"], found["lastTransitionTime"]
+
+
+def test_the_status_in_the_cluster_is_not_changed() -> None:
+    condition = {"type": "Running", "status": "False", "reason": "Starting", "message": "", "lastTransitionTime": "t"}
+    status = {"phase": "Starting", "conditions": [condition], "replicaStatuses": {"worker": {"ready": 1}}}
+    before = deepcopy(status)
+    draft = make.draft(status)
+    draft.set(Condition.RUNNING, True, Reason.ALL_READY, "")
+    draft.put("replicaStatuses", {})
+    draft.put("phase", None)
+    draft.done()
+    assert status == before
+
+
+def test_what_was_done_once_does_not_change_with_the_draft() -> None:
+    draft = make.draft()
+    draft.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, "")
+    first = deepcopy(intent := draft.done())
+    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, "")
+    draft.set_phase(Phase.RUNNING)
+    assert intent == first
+
+
+@pytest.mark.parametrize("status", [None, {}, {"conditions": None}, {"attempt": None}])
+def test_a_job_without_a_status(status: dict[str, Any] | None) -> None:
+    draft = make.draft(status)
+    assert draft.attempt == 0
+    assert not draft.finished
+    assert draft.since(Condition.RUNNING) is None
+    assert draft.reason(Condition.RUNNING) == draft.message(Condition.RUNNING) == ""
+
+
+def test_messages_are_cut() -> None:
+    draft = make.draft()
+    draft.set(Condition.RUNNING, False, Reason.STARTING, "x" * 50_000)
+    assert len(draft.message(Condition.RUNNING)) <= 32768
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000Z", "2026-01-01T02:00:00+02:00"])
+def test_times_are_read_in_any_zone(text: str) -> None:
+    assert moment(text) == make.START
+
+
+def test_times_are_written_in_utc() -> None:
+    east = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+    assert timestamp(east) == "2026-01-01T00:00:00Z"
+    assert moment(timestamp(datetime.now(UTC))).tzinfo is not None
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "t"}
+
+
+BASE: dict[str, Any] = {
+    "phase": "Starting",
+    "attempt": 1,
+    "ready": "0/2",
+    "conditions": [condition("Running", "False", "Starting")],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "worth"),
+    [
+        ({}, False),
+        ({"ready": "1/2"}, False),
+        ({"replicaStatuses": {"worker": {"ready": 1}}}, False),
+        ({"retry": {"notBefore": "t"}}, False),
+        ({"conditions": [condition("Running", "False", "Starting", "1 of 2")]}, False),
+        ({"conditions": [*BASE["conditions"], condition("Created", "True", "AllCreated")]}, False),
+        ({"conditions": [condition("Running", "False", "Disrupted")]}, False),
+        ({"conditions": [condition("Running", "False", "ReplicaNotReady")]}, True),
+        ({"conditions": [condition("Running", "True", "AllReady")]}, True),
+        ({"conditions": [*BASE["conditions"], condition("Accepted", "False", "NameTaken")]}, True),
+        ({"phase": "Running"}, True),
+        ({"attempt": 2}, True),
+        ({"observedGeneration": 2}, True),
+        ({"lastFailure": {"role": "worker"}}, True),
+    ],
+    ids=str,
+)
+def test_what_is_worth_a_write_of_its_own(change: dict[str, Any], worth: bool) -> None:
+    assert differs(BASE, BASE | change) is bool(change)
+    assert worth_a_write_now(BASE, BASE | change) is worth
+
+
+@given(st.sampled_from(["phase", "ready", "attempt"]), st.text(max_size=3))
+def test_only_what_differs_is_worth_a_write(field: str, value: str) -> None:
+    other = BASE | {field: value}
+    assert not worth_a_write_now(other, deepcopy(other))
+    assert differs(BASE, other) or not worth_a_write_now(BASE, other)

@@ -1,0 +1,229 @@
+"""What a failure means and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.api import JobStatus
+from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.status import diagnosis, limits
+from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice, diagnose
+
+TRAINER = Path(__file__).parents[4] / "trainer_image/src/tfgpujob_trainer"
+
+
+def word(**record: Any) -> str:
+    return json.dumps({"code": 1, "message": "it broke", **record})
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said", "cause"),
+    [
+        ("Error", 1, "Traceback", "Exception"),
+        ("Error", 7, "", "Exception"),
+        ("Error", 2, word(cause="BadConfig"), "BadConfig"),
+        ("Error", 1, word(cause="LossNotFinite"), "LossNotFinite"),
+        ("Error", 1, word(cause="DiskFull"), "DiskFull"),
+        ("Error", 70, "", "OutOfMemory"),
+        ("Error", 137, word(cause="OutOfMemory"), "OutOfMemory"),
+        ("OOMKilled", 137, "", "HostOutOfMemory"),
+        ("OOMKilled", 1, word(cause="PeerFailure"), "HostOutOfMemory"),
+        ("Error", 71, "", "Fenced"),
+        ("Error", 72, "", "LimitReached"),
+        ("Error", 162, word(cause="LimitReached"), "LimitReached"),
+        ("Error", 143, "", "Stopped"),
+        ("Error", 160, "", "PeerFailure"),
+        ("Error", 161, "", "Hang"),
+        ("Error", 161, word(cause="StartupDeadline"), "Hang"),
+        ("Error", 137, "", "Killed"),
+        ("Error", 255, "", "Killed"),
+        ("Error", 139, "", "Crash"),
+        ("Error", 134, "", "Crash"),
+        ("Evicted", None, "", "Evicted"),
+        ("Evicted", 137, word(cause="Stopped"), "Evicted"),
+        ("Preempting", None, "", "Preempted"),
+        ("NodeLost", None, "", "NodeLost"),
+        ("UnexpectedAdmissionError", None, "", "NodeRefused"),
+        ("Vanished", None, "", "Deleted"),
+        ("", None, "", "Killed"),
+        ("QuotaExceeded", None, "", "Quota"),
+        ("DeadlineExceeded", None, "", "Deadline"),
+    ],
+)
+def test_the_most_specific_source_names_the_cause(reason: str, code: int | None, said: str, cause: str) -> None:
+    found = diagnose(reason, code, said, 20)
+    assert found.cause == cause
+    assert found.action == ACTIONS[Diagnosis(cause)]
+
+
+ENDS = [
+    ("threads", 1, "RuntimeError: can't start new thread"),
+    ("threads", 134, "what():  Resource temporarily unavailable\n" + "  @ 0x7f stack\n" * 30),
+    ("descriptors", 1, "OSError: [Errno 24] Too many open files: '/dev/null'"),
+    ("shared memory", 135, "bash: line 1: 12 Bus error  (core dumped) python train.py"),
+    ("shared memory", 1, "Error while creating shared memory segment /dev/shm/nccl-Xb (size 9637888)"),
+    ("locked memory", 1, "Call to ibv_reg_mr failed with error Cannot allocate memory"),
+    ("file size", 1, "OSError: [Errno 27] File too large"),
+    ("inotify", 1, "OSError: [Errno 28] inotify watch limit reached"),
+]
+
+
+@pytest.mark.parametrize(("limit", "code", "log"), ENDS)
+def test_the_last_lines_of_any_program_name_the_limit_that_ended_it(limit: str, code: int, log: str) -> None:
+    found = diagnose("Error", code, f"epoch 1\n{log}", 20)
+    assert (found.cause, found.action) == ("LimitReached", limits.ACTIONS[limit])
+    assert found.message.startswith("epoch 1") or len(log) > 100
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said", "cause"),
+    [
+        ("Evicted", 137, "Too many open files", "Evicted"),
+        ("OOMKilled", 137, "can't start new thread", "HostOutOfMemory"),
+        ("Error", 160, "Too many open files", "PeerFailure"),
+        ("Error", 1, "Too many open files\n" + "x\n" * 60, "Exception"),
+        ("Error", 1, word(cause="BadConfig", lastLines=["Too many open files"]), "BadConfig"),
+    ],
+)
+def test_a_word_about_a_limit_is_not_the_cause_where_another_is_known(
+    reason: str, code: int, said: str, cause: str
+) -> None:
+    assert diagnose(reason, code, said, 20).cause == cause
+
+
+def test_a_bus_error_asks_to_look_at_shared_memory() -> None:
+    found = diagnose("Error", 135, "", 20)
+    assert found.cause == "Crash"
+    assert "Look whether /dev/shm is full" in found.action
+
+
+def test_every_limit_has_one_sentence_to_act_on() -> None:
+    assert set(limits.ACTIONS) == set(limits.TEXTS)
+    for action in limits.ACTIONS.values():
+        assert action.endswith(".")
+        assert ". " not in action
+        assert len(action) <= 500
+
+
+def test_every_cause_has_one_sentence_to_act_on() -> None:
+    assert set(ACTIONS) == set(Diagnosis)
+    for action in ACTIONS.values():
+        assert action.endswith(".")
+        assert ". " not in action
+
+
+def test_every_word_of_the_trainer_is_known() -> None:
+    said = {w for f in TRAINER.rglob("*.py") for w in re.findall(r'\bcause\s*=\s*"(\w+)"', f.read_text())}
+    assert {"Exception", "OutOfMemory"} <= said
+    assert said - {"Completed", "Failed"} <= set(diagnosis._BY_TRAINER)
+
+
+def test_the_trainer_knows_the_fix_best_unless_the_cluster_took_the_pod() -> None:
+    said = word(cause="OutOfMemory", fix="use smaller images")
+    assert diagnose("Error", 70, said, 20).action == "use smaller images"
+    assert diagnose("Evicted", 70, said, 20).action == ACTIONS[Diagnosis.EVICTED]
+    assert len(diagnose("Error", 70, word(fix="x" * 9999), 20).action) == 500
+
+
+@pytest.mark.parametrize(("lines", "message"), [(2, "b\nc"), (20, "a\nb\nc"), (0, "")])
+def test_as_many_log_lines_as_are_asked_for(lines: int, message: str) -> None:
+    assert diagnose("Error", 1, "a\nb\nc\n", lines).message == message
+
+
+@pytest.mark.parametrize(("lines", "message"), [(2, "it broke\nb\nc"), (0, "it broke")])
+def test_the_trainers_line_comes_first(lines: int, message: str) -> None:
+    assert diagnose("Error", 1, word(lastLines=["a", "b", "c"]), lines).message == message
+
+
+@pytest.mark.parametrize("said", ["ü" * 4000, word(message="ü" * 999, lastLines=["ü" * 3000, "end"])])
+def test_the_message_keeps_the_end_in_at_most_4096_bytes(said: str) -> None:
+    message = diagnose("Error", 1, said, 100).message
+    assert len(message.encode()) <= 4096
+    assert message.endswith(("ü", "end"))
+
+
+@pytest.mark.parametrize(
+    "said", ['{"cause": 3, "message": 4}', "{", "[]", '{"message": "m", "lastLines": 3}', '{"cause": ["x"]}', "{}"]
+)
+def test_whatever_a_container_says_is_only_text(said: str) -> None:
+    found = diagnose("Error", 1, said, 20)
+    assert found.cause is Diagnosis.EXCEPTION
+    JobStatus.model_validate({"lastFailure": found.to_status()})
+
+
+def test_it_stands_in_the_status_cut_as_the_job_asks() -> None:
+    world = World(make.job(worker=2, run={"failureLogLines": 1}))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-1", 1, message="first\nValueError: no such column")
+    failure = world.status["lastFailure"]
+    assert failure["cause"] == "Exception"
+    assert failure["message"] == "ValueError: no such column"
+    assert failure["action"].startswith("Read the message")
+
+
+def test_a_peers_failure_is_not_blamed_for_the_memory_that_ran_out() -> None:
+    world = World(make.job(worker=3))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 160)
+    world.exits("train-worker-2", 137, reason="OOMKilled")
+    failure = world.status["lastFailure"]
+    assert (failure["index"], failure["cause"]) == (2, "HostOutOfMemory")
+
+
+def test_a_job_that_ran_too_long_says_so_without_blaming_a_replica() -> None:
+    world = World(make.job(worker=2, run={"activeDeadlineSeconds": 60}))
+    world.settle()
+    world.ready()
+    world.advance(seconds=61)
+    failure = world.status["lastFailure"]
+    assert (failure["cause"], failure["reason"]) == ("Deadline", "DeadlineExceeded")
+    assert "activeDeadlineSeconds allows: 60 s" in failure["message"]
+    assert "role" not in failure
+
+
+def test_a_start_that_may_not_be_tried_again_says_what_stopped_it() -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail"}))
+    world.refuse = lambda create: (403, "exceeded quota: q") if create.kind is Kind.POD else None
+    world.settle()
+    assert world.condition("Failed") == "True/QuotaExceeded"
+    assert world.status["lastFailure"]["cause"] == "Quota"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"), [("ImagePullBackOff", "imagePullSecrets"), ("Unschedulable", "Ask for less"), ("Whatever", "")]
+)
+def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
+    assert words in advice(reason)
+    world = World(make.job(worker=2))
+    world.settle()
+    world.waits("train-worker-0", reason, "0/3 nodes are available.")
+    assert words in world.message("Running")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{" + '"a":[' * 2000,
+        word(message="\ud800"),
+        word(fix="\ud800"),
+        word(lastLines=["\ud800"]),
+        "\ud800",
+    ],
+)
+def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
+    """The termination message is a stranger's text, and a job that can't be judged hangs for ever."""
+    world = World(make.job(worker=1))
+    world.settle()
+    world.ready()
+    world.exits("train-worker-0", 1, message=said)
+    assert world.phase == "Failed"
+    json.dumps(world.status, ensure_ascii=False).encode()

@@ -1,0 +1,150 @@
+"""status.progress and status.lastCheckpoint, and whom to ask for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.core.status.progress import MOST_ASKED, whom_else_to_ask, whom_to_ask
+
+CHECKPOINT = {"step": 4, "directory": "/output/c", "time": "2026-01-01T00:00:00Z"}
+
+
+def running(workers: int = 2, **parts: Any) -> World:
+    world = World(make.job(**{"worker": workers, **parts}))
+    world.settle()
+    world.ready()
+    return world
+
+
+def test_what_the_reporter_tells_is_kept_with_one_write() -> None:
+    world = running()
+    before = len(world.writes)
+    told: dict[str, Any] = {
+        "loss": 0.1234567,
+        "examplesPerSecond": 512.5,
+        "stepSeconds": 0.5,
+        "epoch": 1,
+        "epochs": 2,
+    }
+    world.tells("train-worker-0", **told, lastCheckpoint=CHECKPOINT)
+    assert world.status["progress"] == {
+        "phase": "training",
+        "step": 5,
+        "totalSteps": 10,
+        "percent": 50,
+        "epoch": 1,
+        "totalEpochs": 2,
+        "loss": "0.123457",
+        "examplesPerSecond": "512.5",
+        "remainingSeconds": 3,
+        "time": "2026-01-01T00:00:00Z",
+    }
+    assert world.status["lastCheckpoint"] == CHECKPOINT
+    assert len(world.writes) == before + 1
+
+
+def test_the_same_again_costs_no_write_and_keeps_its_time() -> None:
+    world = running()
+    world.tells("train-worker-0", lastCheckpoint={"step": 4, "directory": "/output/c"})
+    told, before = world.status, len(world.writes)
+    world.advance(minutes=5)
+    world.tells("train-worker-0", lastCheckpoint={"step": 4, "directory": "/output/c"}, idleSeconds=9)
+    assert world.status == told
+    assert len(world.writes) == before
+
+
+def test_only_the_reporter_speaks_for_the_job() -> None:
+    world = running()
+    world.tells("train-worker-1", step=7)
+    assert "progress" not in world.status
+
+
+def test_a_worker_that_still_predicts_speaks_for_those_that_are_through() -> None:
+    trainer = {"entrypoint": "digits", "mode": "predict", "globalBatchSize": 8}
+    trainer |= {"predict": {"model": "/models/m.keras"}, "output": {"claim": "out"}}
+    world = running(2, strategy="Custom", trainer=trainer)
+    world.tells("train-worker-0", step=7)
+    world.exits("train-worker-0", 0)
+    assert asked(world) == ["train-worker-1"]
+    world.tells("train-worker-1", step=9)
+    assert world.status["progress"]["step"] == 9
+    world.exits("train-worker-1", 0)
+    assert (world.phase, world.status["progress"]["step"]) == ("Succeeded", 9)
+
+
+def test_a_restart_forgets_the_progress_and_keeps_the_checkpoint() -> None:
+    world = running()
+    world.tells("train-worker-0", lastCheckpoint=CHECKPOINT)
+    world.exits("train-worker-0", 137)
+    assert "progress" not in world.status
+    assert world.status["lastCheckpoint"] == CHECKPOINT
+
+
+def test_a_finished_job_keeps_what_it_told_last() -> None:
+    world = running()
+    world.tells("train-worker-0", step=9)
+    world.exits("train-worker-0", 0)
+    world.exits("train-worker-1", 0)
+    assert world.phase == "Succeeded"
+    assert world.status["progress"]["step"] == 9
+
+
+@pytest.mark.parametrize(("told", "percent"), [({"step": 0}, 0), ({"step": 11}, 100), ({"steps": 0}, None)])
+def test_percent(told: dict[str, Any], percent: int | None) -> None:
+    world = running()
+    world.tells("train-worker-0", **told)
+    assert world.status["progress"].get("percent") == percent
+
+
+def asked(world: World, turn: int = 0) -> list[str]:
+    """All who are asked in this turn."""
+    first = whom_to_ask(world.snapshot())
+    return [pod.name for pod in (first, *whom_else_to_ask(world.snapshot(), turn)) if pod is not None]
+
+
+def test_of_a_job_that_gets_on_only_the_reporter_is_asked() -> None:
+    world = running(3)
+    assert asked(world) == ["train-worker-0"]
+    world.tells("train-worker-0", idleSeconds=4)
+    assert asked(world) == ["train-worker-0"]
+    world = running(2, chief=1)
+    assert asked(world) == ["train-chief-0"]
+
+
+def test_all_are_asked_when_the_reporter_stands_still() -> None:
+    world = running(3)
+    world.tells("train-worker-0", idleSeconds=5)
+    assert asked(world) == ["train-worker-0", "train-worker-1", "train-worker-2"]
+
+
+def test_all_are_asked_when_one_holds_up_the_others() -> None:
+    world = running(3)
+    world.tells("train-worker-0", workerSeconds={"worker-0": 0.1, "worker-1": 0.1, "worker-2": 0.9})
+    assert asked(world) == ["train-worker-0", "train-worker-1", "train-worker-2"]
+
+
+def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
+    world = running(40)
+    world.tells("train-worker-0", idleSeconds=60)
+    turns = [set(asked(world, turn)) for turn in range(3)]
+    assert {len(turn) for turn in turns} == {1 + MOST_ASKED}
+    assert len(set.union(*turns)) == 40
+
+
+def test_who_cannot_tell_is_not_asked() -> None:
+    assert asked(World(make.job(worker=2))) == [], "not started"
+    assert asked(running(2, trainer=None, image="mine:1")) == [], "no bundled trainer"
+    assert asked(running(1)) == ["train-worker-0"]
+    world = running(2, run={"managedBy": "example.com/other"})
+    assert asked(world) == [], "another controller's"
+    world = running(2)
+    world.exits("train-worker-0", 160)
+    assert asked(world) == [], "the reporter has ended"
+    world = running(2)
+    world.tells("train-worker-0", idleSeconds=60)
+    world.pod("train-worker-1")["status"]["podIP"] = None
+    assert asked(world) == ["train-worker-0"]
