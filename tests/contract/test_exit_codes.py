@@ -1,4 +1,4 @@
-"""The trainer's exit codes (tfgpujob_trainer/contract/exits.py), as the operator's core judges them."""
+"""The trainer's exit codes (tfgpujob_trainer/contract/exits.py), as the operator's core classifies them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_operator_judges_them_as_the_table_says(name: str) -> None:
 
 
 def test_only_after_a_peer_failure_the_operator_waits_for_the_cause() -> None:
-    """It echoes another task's end, which is still on its way and is the one to blame."""
+    """It follows another task's failure, which is still to be observed and is the root cause."""
     at_once = timedelta(seconds=1)
     waiting = [name for name, (code, _) in AGREED.items() if code and phase_after(code, at_once) == "Starting"]
     assert waiting == ["PEER_FAILURE"]

@@ -53,7 +53,7 @@ class Injector:
     """By the write's number, from 0."""
     writes: list[Write] = field(default_factory=list)
 
-    def judge(self, write: Write) -> Fault | None:
+    def decide(self, write: Write) -> Fault | None:
         """Note the write; the fault that is its fate, if any."""
         self.writes.append(write)
         return self.strikes.get(len(self.writes) - 1)

@@ -45,7 +45,7 @@ class Blindfold:
     strikes: dict[int, Sight] = field(default_factory=dict)
     seen: int = 0
 
-    def judge(self) -> Sight | None:
+    def decide(self) -> Sight | None:
         self.seen += 1
         return self.strikes.get(self.seen - 1)
 
@@ -88,7 +88,7 @@ class Feed:
         loop = asyncio.get_running_loop()
         if event is None or loop.time() < self._blind_until:
             return
-        sight = self._blindfold.judge()
+        sight = self._blindfold.decide()
         kind = Kind(change.kind)
         if sight is Sight.GONE:
             self._blind_until = loop.time() + BLIND

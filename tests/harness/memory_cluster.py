@@ -146,7 +146,7 @@ class MemoryCluster:
     async def _write(self, what: tuple[str, str, str, str], call: Callable[[], T]) -> T:
         await self._travel()
         loop = asyncio.get_running_loop()
-        fault = self._injector.judge(Write(self.by, *what, at=loop.time()))
+        fault = self._injector.decide(Write(self.by, *what, at=loop.time()))
         if fault is None:
             answer = call()
         elif fault in _ERRORS:

@@ -19,11 +19,11 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
-from tfgpujob.core import attempt, reconcile
+from tfgpujob.core import reconcile
 from tfgpujob.core.observed import observed_pods, trim
-from tfgpujob.core.observed.snapshot import Conclusion, Config, Kind, Object, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Kind, Object, Outcome, Snapshot, StatusUpdate
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import context, ensure_pods, finished, force_delete, stall, start
+from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, stall, start
 from tfgpujob.core.status import builder
 from tfgpujob.core.status.builder import moment
 from tfgpujob.kube.errors import ApiError
@@ -166,10 +166,10 @@ def _foreign_too(real: Any) -> Any:
 
 
 def _same_number(real: Any) -> Any:
-    def broken(job_draft: Any, plan: Any, **how: Any) -> None:
-        number = job_draft.attempt
-        real(job_draft, plan, **how)
-        job_draft.put("attempt", max(1, number))
+    def broken(job_status: Any, plan: Any, **how: Any) -> None:
+        number = job_status.attempt
+        real(job_status, plan, **how)
+        job_status.put("attempt", max(1, number))
 
     return broken
 
@@ -179,8 +179,8 @@ async def _no_check(self: Any, key: Any, job: Object) -> None:
 
 
 def _writes_always(real: Any) -> Any:
-    def broken(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> Conclusion:
-        return Conclusion(status, outcome.events, outcome.requeue_at)
+    def broken(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> StatusUpdate:
+        return StatusUpdate(status, outcome.events, outcome.requeue_at)
 
     return broken
 
@@ -259,7 +259,7 @@ MUTATIONS: Sequence[Mutation] = (
         lambda _: lambda status: frozenset(),
         ("recorded-success-vanishes",),
     ),
-    Mutation("create beside old pods", (ensure_pods, "_in_the_way"), lambda _: lambda of: "", ("evicted",)),
+    Mutation("create beside old pods", (ensure_pods, "_stale_object"), lambda _: lambda of: "", ("evicted",)),
     Mutation(
         "take the Lease at once",
         (leader_election.LeaderElector, "_expired"),
@@ -267,26 +267,26 @@ MUTATIONS: Sequence[Mutation] = (
         ("two-jobs",),
     ),
     Mutation("delete what is not ours", (context, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
-    Mutation("write when nothing is new", (reconcile, "_write_if_worth"), _writes_always, ("invalid",)),
+    Mutation("write when nothing is new", (reconcile, "_write_or_defer"), _writes_always, ("invalid",)),
     Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
-    Mutation("keep the attempt's number", (start, "begin"), _same_number, ("evicted",)),
+    Mutation("keep the attempt's number", (start, "next_attempt"), _same_number, ("evicted",)),
     Mutation(
         "name pods by their attempt",
         (ensure_pods, "build_pod"),
         _named_by_attempt,
         ("evicted",),
-        ((ensure_pods, "_in_the_way"), lambda _: lambda of: ""),
+        ((ensure_pods, "_stale_object"), lambda _: lambda of: ""),
     ),
     Mutation("give a replica another port", (pod, "tf_config"), _other_port, ("multi-worker",)),
     Mutation("put a finalizer on pods", (ensure_pods, "build_pod"), _with_finalizer, ("deleted-while-running",)),
-    Mutation("observe what is not there yet", (builder.Draft, "done"), _ahead, ("one-device",)),
+    Mutation("observe what is not there yet", (builder.StatusBuilder, "build"), _ahead, ("one-device",)),
     Mutation(
         "take every end for a success",
         (observed_pods, "has_succeeded"),
         lambda _: lambda pod: pod.termination is not None,
         ("retryable-failure",),
     ),
-    Mutation("delete what runs", (attempt, "old_pods"), _this_attempt_too, ("edited-while-running",)),
+    Mutation("delete what runs", (edited, "delete_old_pods"), _this_attempt_too, ("edited-while-running",)),
     Mutation(
         "force at once",
         (force_delete, "_stuck_from"),
@@ -294,7 +294,7 @@ MUTATIONS: Sequence[Mutation] = (
         ("node-lost-while-deleting",),
     ),
     Mutation(
-        "take a gate's giving up for a failure",
+        "take the peers' init container timing out for a failure",
         (trim, "_gave_up_at_gate"),
         lambda _: lambda status: False,
         ("unschedulable-and-fail-policy",),

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.cluster)
         # The first test pays for a cluster that has to be built, which has deadlines of its own.
         item.add_marker(pytest.mark.timeout(240, func_only=True))
-    # It judges what all the others have made the operator do.
+    # It checks what all the others have made the operator do.
     items.sort(key=lambda item: item.path == HERE / "test_rights.py")
 
 

@@ -29,7 +29,7 @@ TIMEOUT: Final = "TFGPU_GATE_TIMEOUT_SECONDS"
 TERMINATION_LOG: Final = "TFGPU_TERMINATION_LOG"
 
 EXIT_GAVE_UP: Final = 3
-"""Of its own: Python ends with 1 when it can't start, and that is no peer that is late."""
+"""Not 1, with which Python ends when it can't start: that is no peer that is late."""
 EXIT_MISUSE: Final = 2
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 

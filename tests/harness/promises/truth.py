@@ -1,4 +1,4 @@
-"""What really happened, as the server and its actors saw it: no promise is judged by what a status says of it."""
+"""What really happened, as the server and its actors saw it: no promise is checked against what a status says of it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ PROGRESS = (
         ends=SECOND_TIME,
         stuck=frozenset({"worker-1"}),
         forgives={
-            f"{STATUS}lastFailure/index": "who is in the way shows once all were asked",
+            f"{STATUS}lastFailure/index": "who blocks the others shows once all were polled",
             f"{STATUS}progress": "the second run may end before it is asked",
         },
         phases=SUCCEEDED,

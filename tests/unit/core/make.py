@@ -8,10 +8,10 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.core.observed.observed_pods import View, build_view
+from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Pod, Snapshot, Termination
-from tfgpujob.core.status.builder import Draft
+from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Role
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,8 +50,8 @@ def plan(job: Mapping[str, Any], config: Config = CONFIG) -> Plan:
     return resolve(parsed(job), config)
 
 
-def draft(status: Mapping[str, Any] | None = None, now: datetime = START, generation: int = 1) -> Draft:
-    return Draft({"metadata": {"generation": generation}, "status": dict(status or {})}, now)
+def builder(status: Mapping[str, Any] | None = None, now: datetime = START, generation: int = 1) -> StatusBuilder:
+    return StatusBuilder({"metadata": {"generation": generation}, "status": dict(status or {})}, now)
 
 
 def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
@@ -87,5 +87,5 @@ def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
     return Pod(**{**values, **ended, **fields})
 
 
-def view(job: Mapping[str, Any], *pods: Pod, status: Mapping[str, Any] | None = None) -> View:
-    return build_view(Snapshot(job, pods), plan(job), {"attempt": 1, **(status or {})})
+def observed(job: Mapping[str, Any], *pods: Pod, status: Mapping[str, Any] | None = None) -> ObservedPods:
+    return observe_pods(Snapshot(job, pods), plan(job), {"attempt": 1, **(status or {})})

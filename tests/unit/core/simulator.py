@@ -33,7 +33,7 @@ from tfgpujob.core.observed.snapshot import (
     Snapshot,
 )
 from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
-from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
 
 Answer = tuple[int, str]
@@ -63,7 +63,7 @@ class World:
         self.lookups = 0
         self._uids = 0
         self._wake: datetime | None = None
-        self._unsaid: datetime | None = None
+        self._deferred_since: datetime | None = None
         self._going: dict[str, datetime] = {}
 
     # What a test looks at.
@@ -161,7 +161,7 @@ class World:
         self.settle()
 
     def gives_up_at_gate(self, name: str) -> None:
-        """Its peer gate has waited as long as it may."""
+        """Its wait-for-peers init container times out."""
         gate = {"name": names.GATE_CONTAINER, "state": {"terminated": {"exitCode": names.GATE_GAVE_UP}}}
         self.pod(name)["status"] = {"phase": "Failed", "initContainerStatuses": [gate]}
         self.settle()
@@ -179,7 +179,7 @@ class World:
     def start(self, config: Config | None = None) -> None:
         """A new process: it remembers nothing."""
         self.config = config or self.config
-        self.up, self._unsaid = True, None
+        self.up, self._deferred_since = True, None
         self.settle()
 
     def settle(self) -> None:
@@ -215,12 +215,12 @@ class World:
             self._delete(delete)
         refusals = self._create(outcome)
         job = trim_job(self.job) if self.job is not None else snapshot.job
-        conclusion = conclude(replace(snapshot, job=job), outcome, refusals, self.now, self.config)
-        if conclusion.status is not None:
-            self._write(conclusion.status)
-        self._unsaid = (self._unsaid or self.now) if conclusion.unsaid else None
-        self.events += conclusion.events
-        looks = [at for at in (outcome.requeue_at, conclusion.requeue_at) if at is not None]
+        update = finalize_status(replace(snapshot, job=job), outcome, refusals, self.now, self.config)
+        if update.status is not None:
+            self._write(update.status)
+        self._deferred_since = (self._deferred_since or self.now) if update.deferred else None
+        self.events += update.events
+        looks = [at for at in (outcome.requeue_at, update.requeue_at) if at is not None]
         self._wake = min(looks, default=None)
         return outcome
 
@@ -235,7 +235,7 @@ class World:
             pods=tuple(pod for pod in pods if pod.job_name == name),
             service=trim_service(service) if service else None,
             reports=dict(self.reports),
-            unsaid_since=self._unsaid,
+            deferred_since=self._deferred_since,
         )
 
     def _decide(self) -> tuple[Snapshot, Outcome]:
@@ -280,9 +280,9 @@ class World:
         self.tries += 1
         if create.kind is Kind.POD:
             labels = create.body["metadata"]["labels"]
-            assert labels[names.LABEL_ATTEMPT] == str(self.status["attempt"]), "no licence"
+            assert labels[names.LABEL_ATTEMPT] == str(self.status["attempt"]), "no persisted intent"
             replica = (labels[names.LABEL_REPLICA_TYPE], labels[names.LABEL_REPLICA_INDEX])
-            assert labels[names.LABEL_REPLICA_RESTART] == self._restarts(*replica), "no licence to start again"
+            assert labels[names.LABEL_REPLICA_RESTART] == self._restarts(*replica), "no persisted intent to restart"
         held = self.objects.get((create.kind, create.name))
         if held is not None:
             holder: Pod | Service = trim_pod(held) if create.kind is Kind.POD else trim_service(held)

@@ -1,4 +1,4 @@
-"""Edits of a job that has an attempt, and the order in which the judges speak."""
+"""Edits of a job that has an attempt, and the order of the policies."""
 
 from __future__ import annotations
 

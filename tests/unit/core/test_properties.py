@@ -16,7 +16,7 @@ from tests.unit.core.simulator import World
 from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.snapshot import Kind, Pod, Service, Snapshot
 from tfgpujob.core.pods.tf_config import Address, tf_config
-from tfgpujob.core.reconcile import conclude, reconcile
+from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
 from tfgpujob.names import Condition, Role, Strategy
 
@@ -162,7 +162,7 @@ def test_no_set_of_pods_in_no_order_makes_it_raise_and_what_it_decides_is_safe(
     if outcome.status is not None:
         JobStatus.model_validate(outcome.status)
         json.dumps(outcome.status)
-        conclude(snapshot, outcome, (), now, make.CONFIG)
+        finalize_status(snapshot, outcome, (), now, make.CONFIG)
     for body in (create.body for create in outcome.creates):
         json.dumps(body)
 

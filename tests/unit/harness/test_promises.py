@@ -73,8 +73,8 @@ class _Hangs(Injector):
         super().__init__()
         self.name = name
 
-    def judge(self, write: Write) -> Fault | None:
-        fault = super().judge(write)
+    def decide(self, write: Write) -> Fault | None:
+        fault = super().decide(write)
         return Fault.LOST if (write.verb, write.name) == ("create", self.name) else fault
 
 

@@ -10,7 +10,6 @@ from tests.harness.vtime import run
 from tests.unit.shell.make import flush, pod
 
 from tfgpujob.core.observed.snapshot import (
-    Conclusion,
     Config,
     Create,
     Kind,
@@ -18,6 +17,7 @@ from tfgpujob.core.observed.snapshot import (
     Outcome,
     Refusal,
     Snapshot,
+    StatusUpdate,
 )
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.event_recorder import EventRecorder
@@ -41,7 +41,7 @@ class Brain:
     """A core that says what the test wants, and remembers what it was told."""
 
     outcome: Outcome
-    conclusion: Conclusion = field(default_factory=Conclusion)
+    update: StatusUpdate = field(default_factory=StatusUpdate)
     seen: list[Snapshot] = field(default_factory=list)
     refusals: tuple[Refusal, ...] | None = None
 
@@ -51,20 +51,22 @@ class Brain:
             return Outcome()
         return self.outcome
 
-    def announce(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion:
-        return Conclusion({**STATUS, "refused": [refusal.name for refusal in refusals]})
+    def report_refusals(
+        self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime
+    ) -> StatusUpdate:
+        return StatusUpdate({**STATUS, "refused": [refusal.name for refusal in refusals]})
 
-    def conclude(
+    def finalize_status(
         self,
         snapshot: Snapshot,
         outcome: Outcome,
         refusals: tuple[Refusal, ...],
         now: datetime,
         config: Config,
-    ) -> Conclusion:
+    ) -> StatusUpdate:
         self.seen.append(snapshot)
         self.refusals = refusals
-        return self.conclusion
+        return self.update
 
 
 class Rig:
@@ -75,7 +77,7 @@ class Rig:
         self.queue = WorkQueue(random=lambda: 0.0)
         for held in self.cluster.server.select(Kind.JOB):
             self.store.put(Kind.JOB, job_known or held)
-        core = Core(brain.reconcile, brain.announce, brain.conclude, CONFIG)
+        core = Core(brain.reconcile, brain.report_refusals, brain.finalize_status, CONFIG)
         self.recorder = EventRecorder(self.cluster, lambda: NOW)
         self.worker = Worker(
             self.cluster, self.store, self.queue, self.recorder, core=core, now=lambda: NOW, observe=lambda *_: None

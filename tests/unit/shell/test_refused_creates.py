@@ -1,4 +1,4 @@
-"""A refusal is shown while other creates have no answer, and concluded when all have."""
+"""A refusal is shown while other creates have no answer, and finalized when all have."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tests.unit.shell.make import job
 from tests.unit.shell.rig import INTENT, KEY, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.observed.snapshot import (
-    Conclusion,
     Kind,
     Object,
     Outcome,
+    StatusUpdate,
 )
 from tfgpujob.kube.errors import ApiError
 
 
-@pytest.mark.parametrize(("hangs", "announced"), [(0.4, []), (0.6, ["train-worker-1"]), (40, ["train-worker-1"])])
-def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, announced: list[str]) -> None:
+@pytest.mark.parametrize(("hangs", "reported"), [(0.4, []), (0.6, ["train-worker-1"]), (40, ["train-worker-1"])])
+def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, reported: list[str]) -> None:
     creates = tuple(create_pod(f"train-worker-{i}") for i in range(3))
-    brain = Brain(Outcome(intent=INTENT, creates=creates), Conclusion(status=STATUS))
+    brain = Brain(Outcome(intent=INTENT, creates=creates), StatusUpdate(status=STATUS))
 
     async def main() -> Rig:
         rig = Rig(brain, job())
@@ -29,13 +29,13 @@ def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, 
         rig.refuse("create Pod train-worker-1", ApiError(403, "Forbidden", "no"))
         reconciling = asyncio.create_task(rig.worker.reconcile_once(KEY))
         await asyncio.sleep(0.55)
-        assert rig.cluster.held(Kind.JOB, "train")["status"].get("refused", []) == announced
+        assert rig.cluster.held(Kind.JOB, "train")["status"].get("refused", []) == reported
         assert await reconciling == "ok"
         return rig
 
     rig = run(main())
     assert brain.refusals is not None
-    assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "concluded when all is answered"
+    assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "finalized when all is answered"
     assert rig.cluster.held(Kind.JOB, "train")["status"] == STATUS
 
 
@@ -100,7 +100,7 @@ def test_who_stops_writes_no_refusal_any_more() -> None:
     run(main())
 
 
-def test_a_refusal_beside_a_create_that_fails_is_shown_and_concludes_nothing() -> None:
+def test_a_refusal_beside_a_create_that_fails_is_shown_and_finalizes_nothing() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), create_pod("train-worker-1"))))
     rig = Rig(brain, job())
 

@@ -12,7 +12,6 @@ from tests.unit.shell.make import flush, job, pod
 from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.observed.snapshot import (
-    Conclusion,
     Config,
     Create,
     Delete,
@@ -21,6 +20,7 @@ from tfgpujob.core.observed.snapshot import (
     Outcome,
     Refusal,
     Snapshot,
+    StatusUpdate,
 )
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.worker import Core
@@ -39,7 +39,7 @@ def test_intent_deletes_first_create_the_rest_status_events() -> None:
         creates=(create_pod("train-worker-0"), create_pod("train-worker-1")),
         first="train-worker-1",
     )
-    brain = Brain(outcome, Conclusion(status=STATUS, events=(Event("Normal", "Created", "all"),)))
+    brain = Brain(outcome, StatusUpdate(status=STATUS, events=(Event("Normal", "Created", "all"),)))
     rig = Rig(brain, job(), old)
     assert rig.reconcile_once() == "ok"
     assert rig.cluster.calls == [
@@ -55,13 +55,13 @@ def test_intent_deletes_first_create_the_rest_status_events() -> None:
     assert rig.cluster.events[0]["involvedObject"]["uid"] == "job-uid"
 
 
-def test_conclude_sees_the_job_as_the_intent_left_it() -> None:
+def test_finalize_status_sees_the_job_as_the_intent_left_it() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())
     rig.reconcile_once()
-    concluded = brain.seen[-1].job
-    assert concluded is not None
-    assert concluded["status"] == INTENT
+    finalized = brain.seen[-1].job
+    assert finalized is not None
+    assert finalized["status"] == INTENT
 
 
 def test_a_failed_intent_forbids_everything_after_it() -> None:
@@ -113,7 +113,7 @@ def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, 
         creates=(create_pod("train-worker-0"), create_pod("train-worker-1")),
         first="train-worker-0",
     )
-    brain = Brain(outcome, Conclusion(status=STATUS))
+    brain = Brain(outcome, StatusUpdate(status=STATUS))
     rig = Rig(brain, job())
     rig.refuse("create", ApiError(code, reason, "exceeded quota"))
     assert rig.reconcile_once() == "ok"
@@ -125,7 +125,7 @@ def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused()
     """Servers before 1.27 drop what they don't know: the pod is not the one that was asked for."""
     right = pod("train-worker-0")
     misspelt = {**right, "spec": {**right["spec"], "nodeSelecter": {"gpu": "a100"}}}
-    brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), Conclusion(status=STATUS))
+    brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), StatusUpdate(status=STATUS))
     rig = Rig(brain, job())
     assert rig.reconcile_once() == "ok"
     assert [call.rpartition(" train")[0] for call in rig.cluster.calls[1:3]] == ["create Pod", "delete Pod"]
@@ -138,7 +138,7 @@ def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused()
 def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
     plain = pod("train-worker-0")
     sent = {**plain, "spec": {**plain["spec"], "runtimeClassName": "nvidia"}}
-    brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, sent),)), Conclusion(status=STATUS))
+    brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, sent),)), StatusUpdate(status=STATUS))
     rig = Rig(brain, job())
     rig.cluster.webhook = lambda body: plain
     rig.cluster.old = False
@@ -147,7 +147,7 @@ def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
     assert [found.name for found in rig.store.snapshot(KEY).pods] == ["train-worker-0"]
 
 
-def test_no_answer_to_a_create_is_tried_again_and_concludes_nothing() -> None:
+def test_no_answer_to_a_create_is_tried_again_and_finalizes_nothing() -> None:
     brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"),)))
     rig = Rig(brain, job())
     rig.refuse("create", ApiError(0, "Timeout", "no answer"))
@@ -179,7 +179,7 @@ def test_retry_after_is_honoured() -> None:
 
 def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
     created = Event("Normal", "Created", "a pod")
-    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)), Conclusion(status=STATUS, events=(created,)))
+    brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)), StatusUpdate(status=STATUS, events=(created,)))
 
     async def main() -> float:
         rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
@@ -234,7 +234,7 @@ def test_a_lookup_is_answered_by_the_api_server_before_anything_is_decided() -> 
 
 def test_the_next_look_is_at_the_earlier_deadline() -> None:
     later, sooner = NOW + timedelta(minutes=30), NOW + timedelta(seconds=10)
-    brain = Brain(Outcome(requeue_at=later), Conclusion(requeue_at=sooner))
+    brain = Brain(Outcome(requeue_at=later), StatusUpdate(requeue_at=sooner))
 
     async def main() -> float:
         rig = Rig(brain, job())
@@ -246,14 +246,14 @@ def test_the_next_look_is_at_the_earlier_deadline() -> None:
 
 
 def test_the_core_learns_since_when_it_has_kept_a_change_back() -> None:
-    brain = Brain(Outcome(), Conclusion(unsaid=True))
+    brain = Brain(Outcome(), StatusUpdate(deferred=True))
     rig = Rig(brain, job())
     rig.reconcile_once()
     rig.reconcile_once()
-    brain.conclusion = Conclusion(status=STATUS)
+    brain.update = StatusUpdate(status=STATUS)
     rig.reconcile_once()
     rig.reconcile_once()
-    since = [s.unsaid_since for s in brain.seen]
+    since = [s.deferred_since for s in brain.seen]
     assert since == [None, None, NOW, NOW, NOW, NOW, None, None]
 
 
@@ -264,7 +264,7 @@ def test_a_core_that_raises_stops_no_other_job() -> None:
     def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         raise KeyError("oops")
 
-    rig.worker._core = Core(broken, brain.announce, brain.conclude, CONFIG)
+    rig.worker._core = Core(broken, brain.report_refusals, brain.finalize_status, CONFIG)
     assert rig.reconcile_once() == "error"
     assert rig.queue.failures(KEY) == 1
 

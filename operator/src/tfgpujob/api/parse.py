@@ -27,7 +27,7 @@ def parse_job(
 
     `allow_host` lets templates use host namespaces, hostPath and privileged containers.
     `allowed_service_accounts` are the ServiceAccounts that templates may name; None allows any.
-    `accepted`: this very spec was accepted before. Then only what an administrator allows is judged again, so that
+    `accepted`: this very spec was accepted before. Then only what an administrator allows is checked again, so that
     a rule of a later release refuses no job that runs.
     """
     metadata = obj.get("metadata")

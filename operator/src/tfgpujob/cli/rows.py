@@ -92,7 +92,7 @@ def _gpus(job: Job) -> str:
         specs = replica_specs(job.spec)
     except ValueError:
         return "-"
-    return str(sum(gpu_time.held_by(job.spec, role, replica) * replica.replicas for role, replica in specs.items()))
+    return str(sum(gpu_time.gpus_held(job.spec, role, replica) * replica.replicas for role, replica in specs.items()))
 
 
 def _age(job: Job) -> str:

@@ -4,6 +4,6 @@ Pure: a function of the job, its pods, its events and the nodes, as the API serv
 """
 
 from tfgpujob.describe.page import describe
-from tfgpujob.describe.verdict import Verdict, judge
+from tfgpujob.describe.verdict import Verdict, find_verdict
 
-__all__ = ["Verdict", "describe", "judge"]
+__all__ = ["Verdict", "describe", "find_verdict"]

@@ -11,7 +11,7 @@ from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.status import gpu_time
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
-from tfgpujob.describe.verdict import judge
+from tfgpujob.describe.verdict import find_verdict
 from tfgpujob.units import counted, duration, hours
 
 WIDTH = 110
@@ -30,7 +30,7 @@ def describe(
 
 
 def _verdict(facts: Facts) -> Iterator[str]:
-    verdict = judge(facts)
+    verdict = find_verdict(facts)
     metadata = facts.job["metadata"]
     ready = f", {facts.status['ready']} ready" if facts.status.get("ready") else ""
     yield f"{metadata.get('namespace', 'default')}/{facts.name}: {verdict.state}{ready}"

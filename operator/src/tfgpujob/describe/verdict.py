@@ -1,4 +1,4 @@
-"""The first thing that a person reads: what state the job is in, why, and what to do next."""
+"""The head of the page: the state of the job, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Verdict:
     state: str
     """One word, or two."""
     why: str
-    """The cause, in the words of whoever knows it best. May have several lines."""
+    """The cause, quoted from the condition, pod or trainer that names it. May have several lines."""
     steps: tuple[str, ...] = ()
     """What to do next; commands among them begin with `tfgpu` or `kubectl`."""
 
 
-def judge(facts: Facts) -> Verdict:
-    """The first of the judges that has something to say; the last always has."""
-    judges: tuple[Callable[[Facts], Verdict | None], ...] = (
+def find_verdict(facts: Facts) -> Verdict:
+    """The first rule that applies decides, in the order in which a person wants to know."""
+    rules: tuple[Callable[[Facts], Verdict | None], ...] = (
         _deleted,
         _unseen,
         _refused,
@@ -62,8 +62,8 @@ def judge(facts: Facts) -> Verdict:
         _not_ready,
         _held_up,
     )
-    for one in judges:
-        verdict = one(facts)
+    for rule in rules:
+        verdict = rule(facts)
         if verdict is not None:
             return verdict
     return Verdict(_phase(facts), facts.condition(Condition.RUNNING).get("message", ""), (_logs(facts, "-f"),))

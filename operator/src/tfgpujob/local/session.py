@@ -20,8 +20,8 @@ from tfgpujob import names
 from tfgpujob.api import RunPolicy
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.snapshot import Kind, Object
-from tfgpujob.core.reconcile import announce, conclude, reconcile
-from tfgpujob.core.status.builder import Draft, moment
+from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
+from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.cluster import LocalCluster
@@ -56,9 +56,9 @@ def new_job(job: Object, before: Object | None) -> Object:
     kept = before["metadata"]
     metadata |= {"uid": kept["uid"], "generation": kept["generation"] + 1, "resourceVersion": kept["resourceVersion"]}
     # Also when it was killed: its replicas died with it, and what follows is a resumption, perhaps of an edited job.
-    draft = Draft(before, _now())
-    draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, "tfgpu was ended.")
-    return {**job, "metadata": metadata, "status": draft.done()}
+    builder = StatusBuilder(before, _now())
+    builder.set(Condition.SUSPENDED, True, Reason.SUSPENDED, "tfgpu was ended.")
+    return {**job, "metadata": metadata, "status": builder.build()}
 
 
 class Screen(Protocol):
@@ -105,7 +105,7 @@ class Session:
         self._log_to_file()
         self._changed(Kind.JOB, self._cluster.job)
         recorder = EventRecorder(self._cluster, _now)
-        core = Core(reconcile, announce, conclude, CONFIG)
+        core = Core(reconcile, report_refusals, finalize_status, CONFIG)
         worker = Worker(
             self._cluster, self._store, self._queue, core=core, now=_now, recorder=recorder, observe=lambda *_: None
         )

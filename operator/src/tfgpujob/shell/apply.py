@@ -11,7 +11,7 @@ from tfgpujob import names
 from tfgpujob.core.observed.ownership import Ownership, pod_ownership, service_ownership
 from tfgpujob.core.observed.snapshot import Create, Delete, Kind, Object, Outcome, Pod, Refusal, Service
 from tfgpujob.core.observed.trim import trim_pod, trim_service
-from tfgpujob.core.pods.dropped_fields import pruned_fields
+from tfgpujob.core.pods.dropped_fields import dropped_fields
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
@@ -154,7 +154,7 @@ class ObjectWriter:
         """
         if create.kind is not Kind.POD or not _is_first(create.body) or not await self._drops_fields():
             return None
-        lost = pruned_fields(create.body.get("spec"), made.get("spec"), "spec")
+        lost = dropped_fields(create.body.get("spec"), made.get("spec"), "spec")
         if not lost:
             return None
         try:

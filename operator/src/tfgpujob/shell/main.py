@@ -16,7 +16,7 @@ from functools import partial
 import uvloop
 
 from tfgpujob.core.observed.snapshot import Kind, Object
-from tfgpujob.core.reconcile import announce, conclude, reconcile
+from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import NoClusterError
 from tfgpujob.kube.interface import Cluster
@@ -84,7 +84,7 @@ class Operator:
             self.store,
             self.queue,
             self.recorder,
-            core=Core(reconcile, announce, conclude, settings.config),
+            core=Core(reconcile, report_refusals, finalize_status, settings.config),
             now=now,
             observe=self.metrics.reconciled,
         )

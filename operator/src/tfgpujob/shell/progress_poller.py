@@ -13,7 +13,7 @@ from typing import Final
 
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.snapshot import Pod
-from tfgpujob.core.status.progress import whom_else_to_ask, whom_to_ask
+from tfgpujob.core.status.progress import peer_progress_targets, progress_target
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.store import Key, Store
@@ -59,7 +59,7 @@ class ProgressPoller:
         try:
             pod = self._target(key)
             if pod is not None and await self._fetch_and_store(key, pod):
-                for other in whom_else_to_ask(self._store.snapshot(key), turn):
+                for other in peer_progress_targets(self._store.snapshot(key), turn):
                     await self._fetch_and_store(key, other)
                 self._changed(key)
         except Exception:
@@ -71,7 +71,7 @@ class ProgressPoller:
 
     def _target(self, key: Key) -> Pod | None:
         try:
-            return whom_to_ask(self._store.snapshot(key))
+            return progress_target(self._store.snapshot(key))
         except Exception:
             # Whoever reconciles the job reports a status that can't be read; the other jobs are polled all the same.
             logger.exception("cannot tell whom to ask", extra={"job": f"{key.namespace}/{key.name}"})

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Conclusion, Config, Event, Kind, Object, Outcome, Refusal, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Event, Kind, Object, Outcome, Refusal, Snapshot, StatusUpdate
 from tfgpujob.core.observed.trim import trim_job, trim_pod
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.errors import ApiError
@@ -29,7 +29,7 @@ class Reconcile(Protocol):
     def __call__(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome: ...
 
 
-class Conclude(Protocol):
+class FinalizeStatus(Protocol):
     def __call__(
         self,
         snapshot: Snapshot,
@@ -37,11 +37,11 @@ class Conclude(Protocol):
         refusals: tuple[Refusal, ...],
         now: datetime,
         config: Config,
-    ) -> Conclusion: ...
+    ) -> StatusUpdate: ...
 
 
-class Announce(Protocol):
-    def __call__(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> Conclusion: ...
+class ReportRefusals(Protocol):
+    def __call__(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> StatusUpdate: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Core:
     """The decisions of the core, and the settings it decides by."""
 
     reconcile: Reconcile
-    announce: Announce
-    conclude: Conclude
+    report_refusals: ReportRefusals
+    finalize_status: FinalizeStatus
     config: Config
 
 
@@ -133,22 +133,22 @@ class Worker:
         try:
             results = await self._apply(key, outcome, written)
             now = self._now()
-            conclusion = self._core.conclude(
+            update = self._core.finalize_status(
                 replace(snapshot, job=written.job), outcome, results.refusals, now, self._core.config
             )
-            if conclusion.status is not None:
-                await self._write_status(key, written, conclusion.status, "status")
+            if update.status is not None:
+                await self._write_status(key, written, update.status, "status")
             only_adopted = results.adopted and not results.created and not results.refusals
-            self._record(written, () if only_adopted else conclusion.events)
+            self._record(written, () if only_adopted else update.events)
         finally:
             _log(key, written)
-        if conclusion.unsaid:
+        if update.deferred:
             self._deferred_since.setdefault(key, now)
         else:
             self._deferred_since.pop(key, None)
         if not results.adopted:
             self._queue.succeeded(key)
-        self._requeue(key, now, outcome, conclusion)
+        self._requeue(key, now, outcome, update)
         if results.adopted:
             # With a backoff: a pod whose labels somebody keeps changing is adopted again and again.
             self._queue.requeue_with_backoff(key)
@@ -165,7 +165,7 @@ class Worker:
         failures = self._queue.failures(key)
 
         async def report(refusals: tuple[Refusal, ...]) -> None:
-            reported = self._core.announce(written.job, outcome, refusals, self._now())
+            reported = self._core.report_refusals(written.job, outcome, refusals, self._now())
             if reported.status is not None:
                 await self._write_status(key, written, reported.status, "refusal")
                 self._record(written, reported.events)
@@ -190,7 +190,7 @@ class Worker:
                 self._store.snapshot(key),
                 absent=absent,
                 looked_up=looked_up,
-                unsaid_since=self._deferred_since.get(key),
+                deferred_since=self._deferred_since.get(key),
             )
             if snapshot.job is None:
                 # The garbage collector deletes what a deleted job leaves behind.
@@ -267,8 +267,8 @@ class Worker:
             self._recorder.record(written.job, event)
             written.log.setdefault("events", []).append(event.reason)
 
-    def _requeue(self, key: Key, now: datetime, outcome: Outcome, conclusion: Conclusion) -> None:
-        times = [at for at in (outcome.requeue_at, conclusion.requeue_at) if at is not None]
+    def _requeue(self, key: Key, now: datetime, outcome: Outcome, update: StatusUpdate) -> None:
+        times = [at for at in (outcome.requeue_at, update.requeue_at) if at is not None]
         self._queue.requeue_after(key, (min(times) - now).total_seconds() if times else None)
 
 

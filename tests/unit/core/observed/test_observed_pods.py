@@ -13,23 +13,23 @@ RECORDED = {"replicaStatuses": {"worker": {"succeededIndexes": [1]}}}
 
 
 def test_who_is_there_and_who_is_missing() -> None:
-    view = make.view(make.job(), make.pod())
-    assert set(view.pods) == {W0}
-    assert view.missing() == (W1,)
-    assert view.name(W1) == "train-worker-1"
+    observed = make.observed(make.job(), make.pod())
+    assert set(observed.pods) == {W0}
+    assert observed.missing() == (W1,)
+    assert observed.name(W1) == "train-worker-1"
 
 
 def test_a_replica_whose_success_is_recorded_is_not_missing() -> None:
-    view = make.view(make.job(), make.pod(), status=RECORDED)
-    assert view.missing() == ()
-    assert view.succeeded(W1)
-    assert view.ready(W1)
+    observed = make.observed(make.job(), make.pod(), status=RECORDED)
+    assert observed.missing() == ()
+    assert observed.succeeded(W1)
+    assert observed.ready(W1)
 
 
 def test_a_terminating_pod_of_this_attempt_is_there_but_not_ready() -> None:
-    view = make.view(make.job(), make.pod(deleting=True))
-    assert W0 in view.pods
-    assert not view.ready(W0)
+    observed = make.observed(make.job(), make.pod(deleting=True))
+    assert W0 in observed.pods
+    assert not observed.ready(W0)
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,19 @@ def test_a_terminating_pod_of_this_attempt_is_there_but_not_ready() -> None:
         make.pod(attempt=2),
     ],
 )
-def test_old_pods_stand_in_the_way_as_do_ours_that_nobody_asked_for(pod: object) -> None:
-    view = make.view(make.job(), pod)  # type: ignore[arg-type]
-    assert view.in_the_way == (pod,)
-    assert not view.pods
-    assert not view.foreign
+def test_old_pods_are_stale_as_are_ours_that_no_plan_has(pod: object) -> None:
+    observed = make.observed(make.job(), pod)  # type: ignore[arg-type]
+    assert observed.stale_pods == (pod,)
+    assert not observed.pods
+    assert not observed.foreign
 
 
 def test_pods_of_others_matter_only_under_our_names() -> None:
     taken, other = make.pod(owner_uid=""), make.pod("train-worker-9", owner_uid="")
-    view = make.view(make.job(), taken, other)
-    assert view.foreign == (taken,)
-    assert view.in_the_way == ()
-    assert set(view.missing()) == {W0, W1}
+    observed = make.observed(make.job(), taken, other)
+    assert observed.foreign == (taken,)
+    assert observed.stale_pods == ()
+    assert set(observed.missing()) == {W0, W1}
 
 
 def test_the_container_decides_how_a_pod_ended() -> None:

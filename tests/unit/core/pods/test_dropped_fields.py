@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfgpujob.core.pods.dropped_fields import pruned_fields
+from tfgpujob.core.pods.dropped_fields import dropped_fields
 
 SENT: dict[str, Any] = {
     "nodeSelector": {"gpu": "a100"},
@@ -33,7 +33,7 @@ def made() -> dict[str, Any]:
 
 
 def test_what_servers_and_webhooks_add_change_and_leave_empty_is_no_loss() -> None:
-    assert pruned_fields(SENT, made(), "spec") == ()
+    assert dropped_fields(SENT, made(), "spec") == ()
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_a_field_that_did_not_come_back_is_named_by_its_path(where: list[Any], k
     for step in where:
         target = target[step]
     target[key] = "x"
-    assert pruned_fields(sent, made(), "spec") == (path,)
+    assert dropped_fields(sent, made(), "spec") == (path,)
 
 
 def test_several_are_all_named() -> None:
     sent = {**SENT, "a": 1, "b": {"c": 1}}
-    assert pruned_fields(sent, made(), "spec") == ("spec.a", "spec.b")
+    assert dropped_fields(sent, made(), "spec") == ("spec.a", "spec.b")

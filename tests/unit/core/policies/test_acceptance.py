@@ -12,10 +12,10 @@ from tfgpujob.names import Condition
 
 
 def said(job: dict[str, Any]) -> str:
-    draft = make.draft()
-    accept(draft, make.parsed(job))
-    assert draft.is_true(Condition.ACCEPTED)
-    return draft.message(Condition.ACCEPTED)
+    builder = make.builder()
+    accept(builder, make.parsed(job))
+    assert builder.is_true(Condition.ACCEPTED)
+    return builder.message(Condition.ACCEPTED)
 
 
 SAVED = {**make.TRAINER, "output": {"claim": "results"}}

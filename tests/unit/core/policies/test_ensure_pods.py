@@ -10,8 +10,8 @@ from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Kind, Outcome, Refusal, Snapshot
 from tfgpujob.core.policies.start import not_before
-from tfgpujob.core.reconcile import announce, conclude, reconcile
-from tfgpujob.core.status.builder import Draft, timestamp
+from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
+from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition
 
 
@@ -70,10 +70,10 @@ def test_an_old_pod_that_the_store_does_not_know_is_waited_for_patiently() -> No
     outcome = reconcile(snapshot, make.START, make.CONFIG)
     written = Snapshot({**make.job(worker=1), "status": outcome.intent})
     old = Refusal(Kind.POD, "train-worker-0", 409, "AlreadyExists", "", make.pod(owner_uid="an-earlier-job"))
-    conclusion = conclude(written, outcome, (old,), make.START, make.CONFIG)
-    assert conclusion.status is None
-    assert conclusion.requeue_at is not None
-    assert (conclusion.requeue_at - make.START).total_seconds() >= 1
+    update = finalize_status(written, outcome, (old,), make.START, make.CONFIG)
+    assert update.status is None
+    assert update.requeue_at is not None
+    assert (update.requeue_at - make.START).total_seconds() >= 1
 
 
 def test_nothing_is_created_before_its_time() -> None:
@@ -84,7 +84,7 @@ def test_nothing_is_created_before_its_time() -> None:
     outcome = reconcile(snapshot, world.now, make.CONFIG)
     assert outcome.creates == ()
     assert snapshot.job is not None
-    assert outcome.requeue_at == not_before(Draft(snapshot.job, world.now))
+    assert outcome.requeue_at == not_before(StatusBuilder(snapshot.job, world.now))
 
 
 def test_fewer_replicas_wait_for_the_surplus_pods_to_go() -> None:
@@ -124,34 +124,34 @@ def test_a_late_start_is_written_before_its_pods_are_created() -> None:
     assert outcome.intent["attemptStartTime"] == timestamp(world.now)
 
 
-def test_a_refusal_is_announced_while_others_have_no_answer_and_nothing_hangs_on_it() -> None:
+def test_a_refusal_is_reported_while_others_have_no_answer_and_no_policy_depends_on_it() -> None:
     job = make.job(worker=2, evaluator=1)
     outcome = reconcile(Snapshot(job), make.START, make.CONFIG)
     job["status"] = outcome.intent
     refused = Refusal(Kind.POD, "train-worker-1", 422, "Invalid", "spec.x: Required value")
-    said = announce(job, outcome, (refused,), make.START)
+    said = report_refusals(job, outcome, (refused,), make.START)
     assert said.status is not None
-    draft = Draft({**job, "status": said.status}, make.START)
-    assert draft.reason(Condition.CREATED) == "TemplateRefused"
-    assert draft.is_true(Condition.ACCEPTED), "it waits for no edit yet"
+    builder = StatusBuilder({**job, "status": said.status}, make.START)
+    assert builder.reason(Condition.CREATED) == "TemplateRefused"
+    assert builder.is_true(Condition.ACCEPTED), "it waits for no edit yet"
     assert [event.reason for event in said.events] == ["TemplateRefused"]
-    assert draft.fields["lastFailure"]["cause"] == "Refused"
-    again = announce({**job, "status": said.status}, outcome, (refused,), make.START)
+    assert builder.fields["lastFailure"]["cause"] == "Refused"
+    again = report_refusals({**job, "status": said.status}, outcome, (refused,), make.START)
     assert (again.status, again.events) == (None, ())
-    concluded = conclude(Snapshot({**job, "status": said.status}), outcome, (refused,), make.START, make.CONFIG)
-    assert concluded.events == (), "said already"
-    optional = announce(job, outcome, (replace(refused, name="train-evaluator-0"),), make.START)
+    finalized = finalize_status(Snapshot({**job, "status": said.status}), outcome, (refused,), make.START, make.CONFIG)
+    assert finalized.events == (), "said already"
+    optional = report_refusals(job, outcome, (replace(refused, name="train-evaluator-0"),), make.START)
     assert optional.status is not None
     assert "lastFailure" not in optional.status
 
 
-def test_a_complete_attempt_stays_so_when_a_refusal_is_announced() -> None:
+def test_a_created_attempt_stays_so_when_a_refusal_is_reported() -> None:
     world = World(make.job(worker=1))
     world.settle()
     world.ready()
     assert world.job is not None
     refused = Refusal(Kind.POD, "train-worker-0", 403, "Forbidden", "no")
-    said = announce(world.job, Outcome(), (refused,), world.now)
+    said = report_refusals(world.job, Outcome(), (refused,), world.now)
     assert said.status is not None
     created = next(c for c in said.status["conditions"] if c["type"] == Condition.CREATED)
     assert (created["status"], created["reason"]) == ("True", "Forbidden")

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.core import make
 
 from tfgpujob.core.observed.snapshot import Kind, Outcome, Snapshot
-from tfgpujob.core.policies.force_delete import with_stuck_pods
+from tfgpujob.core.policies.force_delete import with_forced_deletes
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.core.status.builder import timestamp
 
@@ -19,7 +19,7 @@ GOING: dict[str, Any] = {"deleting": True, "deletion_due": timestamp(DUE), "node
 
 def forced(seconds: int, *, lost: str = "dead", after: int = 60, **fields: Any) -> tuple[list[str], Any]:
     snapshot = Snapshot(make.job(), (make.pod(**{**GOING, **fields}),), lost_nodes=frozenset({lost}))
-    outcome = with_stuck_pods(Outcome(), snapshot, after, make.START + timedelta(seconds=seconds))
+    outcome = with_forced_deletes(Outcome(), snapshot, after, make.START + timedelta(seconds=seconds))
     assert all(delete.force and delete.uid == "uid-train-worker-0" for delete in outcome.deletes)
     return [delete.name for delete in outcome.deletes], outcome.requeue_at
 
@@ -50,13 +50,13 @@ def test_a_pod_of_an_earlier_job_of_that_name_must_go_too() -> None:
 def test_an_earlier_look_stays() -> None:
     early = make.START + timedelta(seconds=5)
     snapshot = Snapshot(make.job(), (make.pod(**GOING),), lost_nodes=frozenset({"dead"}))
-    assert with_stuck_pods(Outcome(requeue_at=early), snapshot, 60, make.START).requeue_at == early
+    assert with_forced_deletes(Outcome(requeue_at=early), snapshot, 60, make.START).requeue_at == early
 
 
 def test_lookups_come_alone() -> None:
     snapshot = Snapshot(make.job(), (make.pod(**GOING),), lost_nodes=frozenset({"dead"}))
     asks = Outcome(lookups=("train-worker-1",))
-    assert with_stuck_pods(asks, snapshot, 0, DUE) == asks
+    assert with_forced_deletes(asks, snapshot, 0, DUE) == asks
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed"])

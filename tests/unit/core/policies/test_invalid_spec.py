@@ -139,7 +139,7 @@ def test_a_rule_of_a_later_release_refuses_no_job_that_runs(monkeypatch: pytest.
     assert world.status["attempt"] == 2
     world.edit(lambda spec: spec.update(runPolicy={"ttlSecondsAfterFinished": 60}))
     world.settle()
-    assert world.condition("Accepted") == "False/InvalidSpec", "what is edited is judged as a new job would be"
+    assert world.condition("Accepted") == "False/InvalidSpec", "what is edited is validated as a new job would be"
 
 
 @pytest.mark.parametrize("run", [{}, {"schedulingPolicy": {"scheduleTimeoutSeconds": 60}}], ids=str)

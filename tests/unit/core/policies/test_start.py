@@ -1,4 +1,4 @@
-"""Starting an attempt: all of it or nothing."""
+"""Starting a gang: as a whole or not at all; and what a refusal means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Create, Kind, Pod, Refusal, Service
-from tfgpujob.core.policies import start
+from tfgpujob.core.policies.refusals import problem
 from tfgpujob.core.status.builder import moment
 
 QUOTA = 'pods "x" is forbidden: exceeded quota: gpus, requested: 1, used: 2, limited: 2'
@@ -45,15 +45,15 @@ FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "
     ],
 )
 def test_what_a_refusal_means(refusals: list[Refusal], condition: str, reason: str, cap: float | None) -> None:
-    found = start.problem(tuple(refusals), make.JOB_UID, attempt=2)
+    found = problem(tuple(refusals), make.JOB_UID, attempt=2)
     assert found is not None
     assert (found.condition, found.reason, found.retry_cap) == (condition, reason, cap)
     assert found.message
 
 
 @pytest.mark.parametrize("refusals", [[OLD], [refusal(409)], []], ids=["old", "gone meanwhile", "none"])
-def test_what_needs_only_patience(refusals: list[Refusal]) -> None:
-    assert start.problem(tuple(refusals), make.JOB_UID, attempt=2) is None
+def test_refusals_that_only_a_retry_helps(refusals: list[Refusal]) -> None:
+    assert problem(tuple(refusals), make.JOB_UID, attempt=2) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_needs_only_patience(refusals: list[Refusal]) -> None:
     ],
 )
 def test_the_message_names_object_problem_and_fix(refusals: list[Refusal], words: list[str]) -> None:
-    found = start.problem(tuple(refusals), make.JOB_UID, attempt=2)
+    found = problem(tuple(refusals), make.JOB_UID, attempt=2)
     assert found is not None
     for word in words:
         assert word in found.message
@@ -98,7 +98,7 @@ def test_a_start_that_takes_too_long_releases_all_and_is_tried_again() -> None:
     assert world.attempts() == {"2"}, "the clock stops when all are ready"
 
 
-def test_the_clock_of_a_start_waits_for_what_is_in_the_way() -> None:
+def test_the_start_deadline_is_reset_after_waiting_for_stale_pods() -> None:
     world = World(job(startDeadlineSeconds=60))
     world.refuse = lambda create: (403, QUOTA) if create.kind is Kind.POD else None
     world.settle()

@@ -37,7 +37,7 @@ ALL: dict[str, Any] = {"successPolicy": "AllWorkers"}
 )
 def test_who_decides(strategy: str, parts: dict[str, Any], deciders: list[str]) -> None:
     job = make.job(strategy, **parts)
-    assert [f"{role}-{index}" for role, index in success.deciders(make.parsed(job), make.view(job))] == deciders
+    assert [f"{role}-{index}" for role, index in success.deciders(make.parsed(job), make.observed(job))] == deciders
 
 
 def test_a_prediction_ends_with_its_last_worker_and_repeats_none_that_is_through() -> None:
@@ -65,7 +65,7 @@ def test_stragglers_are_waited_for_but_not_for_ever() -> None:
     world.advance(seconds=5)
     world.exits("train-worker-1", 0)
     assert world.phase == "Running"
-    world.advance(seconds=success.STRAGGLERS.total_seconds() - 6)
+    world.advance(seconds=success.STRAGGLER_GRACE.total_seconds() - 6)
     assert world.phase == "Running"
     world.advance(seconds=2)
     assert world.phase == "Succeeded"
@@ -94,17 +94,17 @@ def test_a_straggler_that_fails_does_not_undo_the_success() -> None:
 
 def test_only_synchronous_workers_are_waited_for() -> None:
     job = make.job("Custom", chief=1, worker=2)
-    view = make.view(job, make.pod("train-chief-0", exit=0, at=timestamp(make.START)))
-    assert success.decided(make.parsed(job), view)
-    assert success.patience_for_stragglers(make.parsed(job), view, make.START) is None
+    observed = make.observed(job, make.pod("train-chief-0", exit=0, at=timestamp(make.START)))
+    assert success.decided(make.parsed(job), observed)
+    assert success.straggler_grace(make.parsed(job), observed, make.START) is None
 
 
 def test_a_recorded_success_whose_pod_is_gone_was_long_ago() -> None:
     job = make.job(worker=2)
     status = {"replicaStatuses": {"worker": {"succeededIndexes": [0]}}}
-    view = make.view(job, make.pod("train-worker-1"), status=status)
+    observed = make.observed(job, make.pod("train-worker-1"), status=status)
     for later in (timedelta(), timedelta(days=1)):
-        assert success.patience_for_stragglers(make.parsed(job), view, make.START + later) is None
+        assert success.straggler_grace(make.parsed(job), observed, make.START + later) is None
 
 
 def test_all_workers_means_all() -> None:

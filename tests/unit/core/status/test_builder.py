@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core import make
 
-from tfgpujob.core.status.builder import differs, moment, timestamp, worth_a_write_now
+from tfgpujob.core.status.builder import differs, moment, needs_write_now, timestamp
 from tfgpujob.names import Condition, Phase, Reason
 
 SETTINGS = st.lists(
@@ -25,11 +25,11 @@ def test_a_transition_time_moves_exactly_when_the_status_does(looks: list[Any]) 
     since: dict[str, tuple[str, str]] = {}
     for number, settings in enumerate(looks):
         now = make.START + timedelta(minutes=number)
-        draft = make.draft(status, now)
+        builder = make.builder(status, now)
         for condition, value, reason, message in settings:
-            draft.set(condition, value, reason, message)
-        before, status = deepcopy(status), dict(draft.done())
-        assert dict(make.draft(before, now).fields) == before
+            builder.set(condition, value, reason, message)
+        before, status = deepcopy(status), dict(builder.build())
+        assert dict(make.builder(before, now).fields) == before
         assert [c["type"] for c in status["conditions"]] == [
             c for c in Condition if c in {x["type"] for x in status["conditions"]}
         ]
@@ -47,36 +47,36 @@ def test_the_status_in_the_cluster_is_not_changed() -> None:
     condition = {"type": "Running", "status": "False", "reason": "Starting", "message": "", "lastTransitionTime": "t"}
     status = {"phase": "Starting", "conditions": [condition], "replicaStatuses": {"worker": {"ready": 1}}}
     before = deepcopy(status)
-    draft = make.draft(status)
-    draft.set(Condition.RUNNING, True, Reason.ALL_READY, "")
-    draft.put("replicaStatuses", {})
-    draft.put("phase", None)
-    draft.done()
+    builder = make.builder(status)
+    builder.set(Condition.RUNNING, True, Reason.ALL_READY, "")
+    builder.put("replicaStatuses", {})
+    builder.put("phase", None)
+    builder.build()
     assert status == before
 
 
 def test_what_was_done_once_does_not_change_with_the_draft() -> None:
-    draft = make.draft()
-    draft.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, "")
-    first = deepcopy(intent := draft.done())
-    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, "")
-    draft.set_phase(Phase.RUNNING)
+    builder = make.builder()
+    builder.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, "")
+    first = deepcopy(intent := builder.build())
+    builder.set(Condition.CREATED, True, Reason.ALL_CREATED, "")
+    builder.set_phase(Phase.RUNNING)
     assert intent == first
 
 
 @pytest.mark.parametrize("status", [None, {}, {"conditions": None}, {"attempt": None}])
 def test_a_job_without_a_status(status: dict[str, Any] | None) -> None:
-    draft = make.draft(status)
-    assert draft.attempt == 0
-    assert not draft.finished
-    assert draft.since(Condition.RUNNING) is None
-    assert draft.reason(Condition.RUNNING) == draft.message(Condition.RUNNING) == ""
+    builder = make.builder(status)
+    assert builder.attempt == 0
+    assert not builder.finished
+    assert builder.since(Condition.RUNNING) is None
+    assert builder.reason(Condition.RUNNING) == builder.message(Condition.RUNNING) == ""
 
 
 def test_messages_are_cut() -> None:
-    draft = make.draft()
-    draft.set(Condition.RUNNING, False, Reason.STARTING, "x" * 50_000)
-    assert len(draft.message(Condition.RUNNING)) <= 32768
+    builder = make.builder()
+    builder.set(Condition.RUNNING, False, Reason.STARTING, "x" * 50_000)
+    assert len(builder.message(Condition.RUNNING)) <= 32768
 
 
 @pytest.mark.parametrize("text", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000Z", "2026-01-01T02:00:00+02:00"])
@@ -124,11 +124,11 @@ BASE: dict[str, Any] = {
 )
 def test_what_is_worth_a_write_of_its_own(change: dict[str, Any], worth: bool) -> None:
     assert differs(BASE, BASE | change) is bool(change)
-    assert worth_a_write_now(BASE, BASE | change) is worth
+    assert needs_write_now(BASE, BASE | change) is worth
 
 
 @given(st.sampled_from(["phase", "ready", "attempt"]), st.text(max_size=3))
 def test_only_what_differs_is_worth_a_write(field: str, value: str) -> None:
     other = BASE | {field: value}
-    assert not worth_a_write_now(other, deepcopy(other))
-    assert differs(BASE, other) or not worth_a_write_now(BASE, other)
+    assert not needs_write_now(other, deepcopy(other))
+    assert differs(BASE, other) or not needs_write_now(BASE, other)

@@ -220,7 +220,7 @@ def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
     ],
 )
 def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
-    """The termination message is a stranger's text, and a job that can't be judged hangs for ever."""
+    """The termination message is a stranger's text, and a job that can't be reconciled hangs for ever."""
     world = World(make.job(worker=1))
     world.settle()
     world.ready()

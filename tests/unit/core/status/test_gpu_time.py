@@ -12,7 +12,7 @@ from tests.unit.core.simulator import World
 from tfgpujob.api import gpus
 from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Snapshot
-from tfgpujob.core.status.gpu_time import held_by, noted, seconds
+from tfgpujob.core.status.gpu_time import gpus_held, seconds, updated
 from tfgpujob.names import Role
 
 
@@ -133,7 +133,7 @@ def test_gpus_that_only_the_template_names_count_too(limits: dict[str, str], cou
     spec = make.parsed(make.job("Custom", worker={"template": {"spec": {"containers": [container]}}}))
     worker = replica_specs(spec)[Role.WORKER]
     assert gpus(spec, Role.WORKER, worker) == 0
-    assert held_by(spec, Role.WORKER, worker) == count
+    assert gpus_held(spec, Role.WORKER, worker) == count
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_pod_counts_no_longer_than_until_its_end_as_far_as_that_is_known(
     job = make.job()
     snapshot, status = Snapshot(job, (pod,), lost_nodes=frozenset({"lost"})), dict[str, Any]()
     for minutes in (3, 600):
-        status = dict(noted(status, snapshot, (), make.parsed(job), make.START + timedelta(minutes=minutes)))
+        status = dict(updated(status, snapshot, (), make.parsed(job), make.START + timedelta(minutes=minutes)))
         told = status["gpuTime"]
         assert (told["seconds"], told["gpus"]) == (counted, 0)
 
@@ -163,5 +163,5 @@ def test_a_pod_counts_no_longer_than_until_its_end_as_far_as_that_is_known(
 def test_a_pod_that_is_not_ready_counts_while_its_node_is_there() -> None:
     pod = make.pod(started_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:01:00Z", ready=False)
     job = make.job()
-    status = noted({}, Snapshot(job, (pod,)), (), make.parsed(job), make.START + timedelta(minutes=3))
+    status = updated({}, Snapshot(job, (pod,)), (), make.parsed(job), make.START + timedelta(minutes=3))
     assert (status["gpuTime"]["seconds"], status["gpuTime"]["gpus"]) == (180, 1)

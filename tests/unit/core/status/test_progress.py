@@ -1,4 +1,4 @@
-"""status.progress and status.lastCheckpoint, and whom to ask for them."""
+"""status.progress and status.lastCheckpoint, and which pods are polled for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.status.progress import MOST_ASKED, whom_else_to_ask, whom_to_ask
+from tfgpujob.core.status.progress import MAX_PEERS, peer_progress_targets, progress_target
 
 CHECKPOINT = {"step": 4, "directory": "/output/c", "time": "2026-01-01T00:00:00Z"}
 
@@ -102,8 +102,8 @@ def test_percent(told: dict[str, Any], percent: int | None) -> None:
 
 def asked(world: World, turn: int = 0) -> list[str]:
     """All who are asked in this turn."""
-    first = whom_to_ask(world.snapshot())
-    return [pod.name for pod in (first, *whom_else_to_ask(world.snapshot(), turn)) if pod is not None]
+    first = progress_target(world.snapshot())
+    return [pod.name for pod in (first, *peer_progress_targets(world.snapshot(), turn)) if pod is not None]
 
 
 def test_of_a_job_that_gets_on_only_the_reporter_is_asked() -> None:
@@ -131,7 +131,7 @@ def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
     world = running(40)
     world.tells("train-worker-0", idleSeconds=60)
     turns = [set(asked(world, turn)) for turn in range(3)]
-    assert {len(turn) for turn in turns} == {1 + MOST_ASKED}
+    assert {len(turn) for turn in turns} == {1 + MAX_PEERS}
     assert len(set.union(*turns)) == 40
 
 

@@ -32,32 +32,32 @@ def pods(**changes: dict[str, Any]) -> list[Pod]:
     ids=str,
 )
 def test_counts(changes: dict[str, dict[str, Any]], counts: tuple[int, ...], ready: str) -> None:
-    view = make.view(FOUR, *pods(**changes))
-    found = replica_statuses(view)["worker"]
+    observed = make.observed(FOUR, *pods(**changes))
+    found = replica_statuses(observed)["worker"]
     assert (found["ready"], found["active"], found["succeeded"], found["failed"]) == counts
     assert found["desired"] == 4
-    assert ready_text(view) == ready
+    assert ready_text(observed) == ready
 
 
 def test_recorded_successes_stay_without_their_pods() -> None:
     status = {"replicaStatuses": {"worker": {"succeededIndexes": [2]}}}
-    found = replica_statuses(make.view(FOUR, make.pod(exit=0), status=status))["worker"]
+    found = replica_statuses(make.observed(FOUR, make.pod(exit=0), status=status))["worker"]
     assert found["succeededIndexes"] == [0, 2]
     assert (found["succeeded"], found["active"]) == (2, 0)
 
 
 def test_an_evaluator_is_counted_but_never_required() -> None:
-    view = make.view(make.job(worker=1, evaluator=1), make.pod())
-    assert replica_statuses(view)["evaluator"]["desired"] == 1
-    assert ready_text(view) == "1/1"
+    observed = make.observed(make.job(worker=1, evaluator=1), make.pod())
+    assert replica_statuses(observed)["evaluator"]["desired"] == 1
+    assert ready_text(observed) == "1/1"
 
 
 def test_a_new_attempt_begins_with_the_counts_that_no_pods_would_give() -> None:
-    draft = make.draft()
-    start.begin(draft, make.plan(FOUR))
-    assert draft.fields["replicaStatuses"] == replica_statuses(make.view(FOUR))
-    assert draft.fields["ready"] == ready_text(make.view(FOUR))
+    builder = make.builder()
+    start.next_attempt(builder, make.plan(FOUR))
+    assert builder.fields["replicaStatuses"] == replica_statuses(make.observed(FOUR))
+    assert builder.fields["ready"] == ready_text(make.observed(FOUR))
 
 
 def test_it_fits_the_schema() -> None:
-    JobStatus.model_validate({"replicaStatuses": replica_statuses(make.view(FOUR, *pods(w1={"exit": 0})))})
+    JobStatus.model_validate({"replicaStatuses": replica_statuses(make.observed(FOUR, *pods(w1={"exit": 0})))})

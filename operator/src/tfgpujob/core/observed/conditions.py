@@ -1,4 +1,4 @@
-"""Conditions of any object's status, a node's as well as a job's."""
+"""Conditions in the status of any object: jobs, pods, nodes."""
 
 from __future__ import annotations
 

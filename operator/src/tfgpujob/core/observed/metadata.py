@@ -1,4 +1,4 @@
-"""Labels and owner references: what ties a pod or service to its job."""
+"""Labels and ownerReferences, which tie a pod or service to its job."""
 
 from __future__ import annotations
 

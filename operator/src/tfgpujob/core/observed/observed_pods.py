@@ -1,4 +1,4 @@
-"""The current attempt as the pods show it: who is there, who is missing, who stands in the way."""
+"""The pods of the current attempt as observed: which replicas have one, which are missing, which pods are stale."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tfgpujob.names import Role
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ObservedPods:
     job_name: str
     plan: Plan
     pods: Mapping[ReplicaId, Pod]
-    """The pods of this very attempt, terminating ones included, and of each replica's last restart in it."""
-    superseded: Mapping[ReplicaId, Pod]
-    """Pods of this attempt whose replica has a licence to start again: they go, and only then it does."""
+    """By replica, the pod of this attempt and of the replica's last restart in it; terminating ones included."""
+    stale_replicas: Mapping[ReplicaId, Pod]
+    """Stale pods of this attempt whose replica has a persisted intent to restart: deleted before it restarts."""
     records: Mapping[ReplicaId, RestartRecord]
-    in_the_way: tuple[Pod, ...]
-    """Old pods: nothing is created until they are gone."""
+    stale_pods: tuple[Pod, ...]
+    """Pods of earlier attempts or of an earlier job of this name: nothing is created until they are gone."""
     foreign: tuple[Pod, ...]
-    """Pods of others that have a name of ours."""
+    """Pods that no TFGPUJob controls and that have a name of ours."""
     lost_nodes: frozenset[str]
     recorded: frozenset[ReplicaId]
-    """Replicas whose success the status already holds: they never run again in this attempt."""
+    """Replicas whose success is recorded in the status: they never run again in this attempt."""
 
     def name(self, replica: ReplicaId) -> str:
         return pod_name(self.job_name, *replica)
@@ -39,39 +39,44 @@ class View:
         return replica in self.recorded or (pod is not None and has_succeeded(pod))
 
     def restart(self, replica: ReplicaId) -> int:
-        """The replica-restart of the pod that it has, or is to have."""
+        """The replica-restart label of the pod that it has, or is to have."""
         record = self.records.get(replica)
         return record.restarts if record else 0
 
-    def starts_again(self, replica: ReplicaId) -> bool:
-        """It has a licence to start again, and its new pod has not been seen yet."""
+    def restart_pending(self, replica: ReplicaId) -> bool:
+        """Its restart is a persisted intent, and its new pod has not been observed yet."""
         record = self.records.get(replica)
         return replica not in self.pods and record is not None and bool(record.backoff_until)
 
     def lost(self, replica: ReplicaId) -> bool:
-        """It ran on a node that is gone or not ready: whatever its pod's status says is old."""
+        """Its pod is on a node that is gone or not ready, so that the pod's status is out of date."""
         pod = self.pods.get(replica)
         return pod is not None and not has_ended(pod) and pod.node in self.lost_nodes
 
     def missing(self) -> tuple[ReplicaId, ...]:
-        """Replicas that have no pod and are not known to have succeeded."""
+        """Replicas that have no pod and no recorded success."""
         return tuple(r for r in self.plan.pods() if r not in self.pods and r not in self.recorded)
 
+    def required_missing(self) -> tuple[ReplicaId, ...]:
+        """The required replicas among those that are missing."""
+        required = set(self.plan.required())
+        return tuple(replica for replica in self.missing() if replica in required)
+
     def ready(self, replica: ReplicaId) -> bool:
-        """Running, or already through: a replica that finished quickly was ready on its way."""
+        """Ready, or already succeeded: a replica that finished quickly was ready before."""
         pod = self.pods.get(replica)
         return self.succeeded(replica) or (pod is not None and pod.ready and not pod.deleting)
 
 
-def build_view(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> View:
+def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> ObservedPods:
     assert snapshot.job is not None
     metadata = snapshot.job["metadata"]
     attempt = int(status.get("attempt") or 0)
     wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in plan.pods()}
     records = read(status)
     pods: dict[ReplicaId, Pod] = {}
-    superseded: dict[ReplicaId, Pod] = {}
-    in_the_way: list[Pod] = []
+    stale_replicas: dict[ReplicaId, Pod] = {}
+    stale_pods: list[Pod] = []
     foreign: list[Pod] = []
     for pod in snapshot.pods:
         ownership = pod_ownership(pod, metadata["uid"], attempt)
@@ -79,18 +84,18 @@ def build_view(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> Vie
         if current and pod.name in wanted:
             replica = wanted[pod.name]
             restart = records[replica].restarts if replica in records else 0
-            (superseded if pod.replica_restart < restart else pods)[replica] = pod
+            (stale_replicas if pod.replica_restart < restart else pods)[replica] = pod
         elif ownership is Ownership.FOREIGN and pod.name in wanted:
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
-            in_the_way.append(pod)
-    return View(
+            stale_pods.append(pod)
+    return ObservedPods(
         metadata["name"],
         plan,
         pods,
-        superseded,
+        stale_replicas,
         records,
-        tuple(in_the_way),
+        tuple(stale_pods),
         tuple(foreign),
         snapshot.lost_nodes,
         _recorded(status),
@@ -98,7 +103,7 @@ def build_view(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> Vie
 
 
 def has_succeeded(pod: Pod) -> bool:
-    """Judged by the `tensorflow` container: a sidecar that runs on doesn't matter."""
+    """By the exit code of the `tensorflow` container: a sidecar that still runs doesn't matter."""
     return pod.termination is not None and pod.termination.exit_code == 0
 
 

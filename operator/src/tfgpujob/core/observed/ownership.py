@@ -1,8 +1,8 @@
-"""Whose is an object that has a name we need? Names are deterministic, so this decides every conflict.
+"""Who owns an object with a name that the job needs, by ownerReferences and labels. Names are deterministic.
 
-ours     made for this job, this attempt and this restart of the replica, and not going away: it counts
-old      of an earlier attempt or restart, terminating, or of a deleted job of the same name: wait for it to go
-foreign  anybody else's: the job cannot have the name until they let go of it
+ours     of this job, this attempt and this restart of the replica, and not terminating: it counts
+old      of an earlier attempt or restart, terminating, or of a deleted job of the same name: wait until it is gone
+foreign  not controlled by a TFGPUJob: the job can't have the name until the object is deleted
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
     if not pod.owner_uid:
         return Ownership.FOREIGN
     if pod.owner_uid != job_uid:
-        # Only a TFGPUJob controls it, and two of one name never live at once: the other one is gone.
+        # Its controller is another TFGPUJob; two of one name never exist at once, so that one is deleted.
         return Ownership.OLD
     if pod.deleting or (pod.attempt, pod.replica_restart) < (attempt, restart):
         return Ownership.OLD
@@ -45,5 +45,5 @@ def is_ours(job: Object) -> bool:
     spec = job.get("spec")
     policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
     manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
-    # What is no name at all is no other controller: it is a mistake, and ours to refuse.
+    # A value that is no name at all is no other controller, but a mistake that we report.
     return not isinstance(manager, str) or manager in {"", names.CONTROLLER}

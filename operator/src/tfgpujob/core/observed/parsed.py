@@ -1,4 +1,4 @@
-"""The parsed spec of a job. Parsing costs more than the rest of a look, and a job is looked at often."""
+"""The parsed spec of a job, cached: parsing costs more than the rest of a reconcile."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.core.observed.snapshot import Config, Object
 from tfgpujob.names import Condition
 
-REMEMBERED: Final = 256
-"""Jobs of which the last result is kept: about as many as are looked at within the same few seconds."""
+CACHED_JOBS: Final = 256
+"""Jobs whose last result is cached: about as many as are reconciled within the same few seconds."""
 
 
 def parsed_spec(job: Object, config: Config) -> JobSpec | str:
@@ -24,17 +24,17 @@ def parsed_spec(job: Object, config: Config) -> JobSpec | str:
     found = _parse(job, config, accepted=accepted)
     _results[key] = (spec, found)
     _results.move_to_end(key)
-    if len(_results) > REMEMBERED:
+    if len(_results) > CACHED_JOBS:
         _results.popitem(last=False)
     return found
 
 
 _results: OrderedDict[object, tuple[Any, JobSpec | str]] = OrderedDict()
-"""Equal arguments give equal results, so nobody can tell that they are remembered."""
+"""A cache of a pure function: equal arguments give equal results."""
 
 
 def _is_accepted(job: Object) -> bool:
-    """Whether this very spec has been accepted: an upgrade of the operator is no reason to refuse what runs."""
+    """Whether this generation of the spec was accepted: an upgrade of the operator must not refuse what runs."""
     generation = job["metadata"].get("generation")
     return any(
         c["type"] == Condition.ACCEPTED and c["status"] == "True" and c.get("observedGeneration") == generation

@@ -1,7 +1,7 @@
-"""What an attempt is started from: counts, ports and images, resolved once and kept in status.plan.
+"""The plan of an attempt: counts, ports and images, resolved once when it begins and kept in status.plan.
 
-A new operator release may bring other defaults. A running attempt never sees them: its pods are built from the
-plan that its first pod was built from.
+A new release of the operator may have other defaults. A running attempt never takes them: all its pods are built from
+the plan that its first pod was built from.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Plan:
 
 
 def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
-    """The replicas to run. A ParameterServer job without a chief gets one: somebody must coordinate."""
+    """The replicas to run. A ParameterServer job without a chief gets one, which coordinates."""
     specs = {role: replica for role, replica in spec.replica_specs.items() if replica.replicas > 0}
     if spec.strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in specs:
         specs = {Role.CHIEF: ReplicaSpec(), **specs}

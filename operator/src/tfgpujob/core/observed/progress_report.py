@@ -1,4 +1,4 @@
-"""What a training process tells of itself at GET /progress. Untrusted: whatever does not fit is no report at all."""
+"""The progress report that a trainer serves at GET /progress. Untrusted: what does not fit the schema is no report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from tfgpujob.api.base import NotNegative64
 
 MAX_BYTES: Final = 16 << 10
-"""No report is longer."""
+"""A longer answer is no report."""
 
 _Decimal = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -19,13 +19,13 @@ _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Task = Annotated[str, Field(pattern=r"^(chief|worker)-[0-9]{1,4}$")]
 
 
-class _Told(BaseModel):
-    """A key that is not known here comes from a newer trainer."""
+class _Schema(BaseModel):
+    """Unknown keys are ignored: they come from a newer trainer."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", alias_generator=to_camel)
 
 
-class Checkpoint(_Told):
+class Checkpoint(_Schema):
     """The newest complete checkpoint."""
 
     step: NotNegative64
@@ -41,8 +41,8 @@ class Checkpoint(_Told):
         return text
 
 
-class Report(_Told):
-    """How far one task is. None: it does not know yet."""
+class Report(_Schema):
+    """How far one task is. None: not known yet."""
 
     phase: Annotated[str, Field(max_length=32, pattern=r"^[a-z]+$")]
     step: NotNegative64 | None = None
@@ -52,21 +52,22 @@ class Report(_Told):
     loss: _Decimal | None = None
     examples_per_second: _Positive | None = None
     input_wait: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the time that it waited for its own data, lately."""
+    """Recent share of its time spent waiting for input data."""
     step_seconds: _Positive | None = None
     worker_seconds: Annotated[dict[_Task, _Positive], Field(max_length=512)] | None = None
-    """What each worker needs for a step without the all-reduce, by role-index: in a synchronous job all know it."""
+    """Seconds that each worker needs for a step without the all-reduce, by role-index; known to all in a synchronous
+    job."""
     gpu_memory_mib: Annotated[list[NotNegative64] | None, Field(max_length=64, alias="gpuMemoryMiB")] = None
     """The most that TensorFlow has used on each GPU of the replica."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
     waits_for_peers: bool = False
-    """It has done its part of the step, and waits for the others' right now."""
+    """It has computed its part of the step and waits in the all-reduce."""
     last_checkpoint: Checkpoint | None = None
 
 
 def parse(payload: bytes) -> Report | None:
-    """The report, or None for anything else."""
+    """The report, or None if the payload is not one."""
     if len(payload) > MAX_BYTES:
         return None
     try:

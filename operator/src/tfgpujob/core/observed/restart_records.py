@@ -1,7 +1,7 @@
-"""status.restartRecords: replicas of the current attempt that were started again on their own.
+"""status.restartRecords: the persisted intents to restart replicas of the current attempt by themselves.
 
-A record licenses a pod whose label replica-restart is `restarts`; the replica's pods with a lower one are old. As long
-as `backoffUntil` stands, that pod has not been seen yet; afterwards, that it is missing means that it was lost.
+A record is the intent to have a pod with the label replica-restart = `restarts`; pods of the replica with a lower
+number are stale. While `backoffUntil` is set, that pod has not been observed yet; later, a missing pod is a lost one.
 """
 
 from __future__ import annotations

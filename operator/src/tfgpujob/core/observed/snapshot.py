@@ -1,4 +1,4 @@
-"""What the core is given and what it gives back. Plain values, no behaviour beyond looking things up."""
+"""The input of the core, a Snapshot of one job, and its output, an Outcome. Plain values without behaviour."""
 
 from __future__ import annotations
 
@@ -62,24 +62,25 @@ class Pod:
     status_reason: str
     """status.reason: Evicted, Preempting, NodeLost, …"""
     waiting_reason: str
-    """Why the pod is not running yet: ImagePullBackOff, Unschedulable, …; empty when nothing stands in the way."""
+    """Why the pod is not running yet: ImagePullBackOff, Unschedulable, …; empty when nothing is wrong."""
     waiting_message: str
     disrupted: bool
     """The DisruptionTarget condition is True."""
     termination: Termination | None
     gave_up_at_gate: bool = False
-    """Its program never began: the peer gate has waited for the others as long as it may."""
+    """Its wait-for-peers init container has timed out, so that its program never began."""
     ip: str = ""
-    """Where its processes answer; empty until it has one."""
+    """status.podIP; empty until it has one."""
     started_at: str = ""
-    """When its node took it; empty until one has."""
+    """status.startTime: when its kubelet accepted it; empty before."""
     ended_at: str = ""
-    """When it failed, or its node fell silent, as far as anybody but its program has written it down; else empty."""
+    """When it failed, or its node became unreachable, as recorded by the cluster and not by its container; else
+    empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The headless service that carries the job's name, or whatever else has that name."""
+    """The service with the job's name: the job's headless service, or a foreign one."""
 
     name: str
     uid: str
@@ -92,7 +93,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that is known of one job at one moment."""
+    """All that is known of one job at one moment: the cache, and what was looked up live."""
 
     job: Object | None
     """The TFGPUJob; None when it is gone."""
@@ -107,9 +108,9 @@ class Snapshot:
     lost_nodes: frozenset[str] = frozenset()
     """Those of the pods' nodes that are gone or not ready. Empty where the operator may not see nodes."""
     reports: Mapping[str, Report] = field(default_factory=dict)
-    """What the pods' training processes told last, by pod uid. Hearsay: nothing but status hangs on it."""
-    unsaid_since: datetime | None = None
-    """Since when `conclude` has kept back a small change of the status (`Conclusion.unsaid`); None when it has not."""
+    """The last progress report of each pod, by uid. May be stale: nothing but the status depends on it."""
+    deferred_since: datetime | None = None
+    """Since when `finalize_status` has deferred a status write (`StatusUpdate.deferred`); None when it has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +182,16 @@ class Outcome:
     """What is to be done for one job, in this order.
 
     0. If `lookups` is not empty nothing else is set: GET each of these pods, put what is found into the store,
-       and reconcile again with the names that gave 404 in `Snapshot.absent`. A view may be older than the truth,
-       and nothing is torn down on hearsay;
-    1. `intent`, when not None, is written to /status; if that fails, nothing below happens;
+       and reconcile again with the names that gave 404 in `Snapshot.absent`. No pod is deleted or restarted on the
+       word of a stale cache;
+    1. `intent`, when not None, is persisted to /status; if that fails, nothing below happens;
     2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
        same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
     3. `deletes`;
     4. `creates`: the one called `first` alone, and the rest only if it was not refused. What was refused while others
-       have no answer is shown meanwhile, as `announce` says;
-    5. `conclude(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
-    6. events; 7. the next look, at `requeue_at`.
+       have no answer is shown meanwhile, as `report_refusals` says;
+    5. `finalize_status(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
+    6. events; 7. the job is requeued at `requeue_at`.
     """
 
     status: Object | None = None
@@ -206,12 +207,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Conclusion:
-    """What remains to be written once the API server has answered the creates."""
+class StatusUpdate:
+    """What remains to be written once the API server has answered creates."""
 
     status: Object | None = None
     """None when the status in the cluster is good enough."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
-    unsaid: bool = False
-    """A small change of the status waits for company until `requeue_at`."""
+    deferred: bool = False
+    """The status write is deferred until `requeue_at`, to ride with another."""

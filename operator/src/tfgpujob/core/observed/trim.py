@@ -98,7 +98,7 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
 
 
 def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:
-    """An evicted pod has no container status, on old clusters no condition either: then its last write says it."""
+    """An evicted pod has no container status, on old clusters no condition either: then its managedFields tell it."""
     wanted = (("Ready", "False"), ("DisruptionTarget", "True"))
     found = [c for kind, value in wanted if (c := conditions.get(kind, _EMPTY)).get("status") == value]
     times = [c.get("lastTransitionTime") or "" for c in found]
@@ -119,7 +119,7 @@ def _gave_up_at_gate(status: Mapping[str, Any]) -> bool:
 
 
 def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
-    """What keeps the pod from running: the scheduler's word, else the first waiting container's."""
+    """Why the pod does not run: PodScheduled's reason, else the first waiting container's."""
     scheduled = conditions.get("PodScheduled", _EMPTY)
     if scheduled.get("status") == "False":
         return scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""

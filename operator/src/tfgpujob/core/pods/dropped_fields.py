@@ -1,9 +1,9 @@
-"""Fields that an API server has left out of an object without a word.
+"""Fields that an API server has silently dropped (pruned) from an object.
 
-Servers before 1.27 may know no strict field validation: they drop a misspelt field of a pod and create the rest, which
-then runs on the wrong node or without its command. What came back is compared with what was sent. What the server or
-a webhook added or changed doesn't matter, nor that empty values are left out. Later servers refuse such a pod; what is
-missing there a webhook has taken out, as it may.
+Servers before 1.27 may have no strict field validation: they drop a misspelt field of a pod and create the rest, which
+then runs on the wrong node or without its command. So the created object is compared with the one that was sent.
+Fields that the server or a webhook added or changed don't count, nor do omitted empty values. Later servers refuse such
+a pod; a field that is missing there was removed by a webhook, as it may.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def pruned_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
+def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
     """Paths below `path` of what `sent` has and `made` has not."""
     # Most of a pod comes back as it was sent, and comparing is many times faster than walking.
     if sent == made:
@@ -20,7 +20,7 @@ def pruned_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
     if isinstance(sent, Mapping) and isinstance(made, Mapping):
         given = [(key, value) for key, value in sent.items() if value]
         lost = [f"{path}.{key}" for key, _ in given if key not in made]
-        kept = [pruned_fields(value, made[key], f"{path}.{key}") for key, value in given if key in made]
+        kept = [dropped_fields(value, made[key], f"{path}.{key}") for key, value in given if key in made]
         return (*lost, *(field for fields in kept for field in fields))
     if isinstance(sent, list) and isinstance(made, list) and made:
         return tuple(f for i, item in enumerate(sent) if item not in made for f in _in_list(item, made, f"{path}[{i}]"))
@@ -28,10 +28,10 @@ def pruned_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
 
 
 def _in_list(item: Any, made: Sequence[Any], path: str) -> tuple[str, ...]:
-    """Webhooks put elements of their own anywhere: what came of this one has its name, and lacks least."""
+    """Webhooks may insert elements: this one is compared with the element of its name that lacks the fewest fields."""
     name = _name(item)
     namesakes = [candidate for candidate in made if name and _name(candidate) == name]
-    return min((pruned_fields(item, candidate, path) for candidate in namesakes or made), key=len)
+    return min((dropped_fields(item, candidate, path) for candidate in namesakes or made), key=len)
 
 
 def _name(item: Any) -> str:

@@ -25,9 +25,9 @@ def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
 
 
 def environment(pod: Object, container: Object) -> Mapping[str, str]:
-    """The container's variables, as far as the pod object says their values: from its text and its metadata.
+    """The container's environment variables whose values follow from the pod object alone.
 
-    Not those that the node, a Secret or a ConfigMap gives, nor what is made of them.
+    Not those from the node, a Secret or a ConfigMap, nor those that refer to them.
     """
     known: dict[str, str] = {}
     for variable in container.get("env") or ():

@@ -1,7 +1,7 @@
 """A replica's pod: the user's template, completed.
 
-What the template says wins, except where the promise of the operator depends on it (names, labels, restartPolicy,
-the address); those are refused by the API rules if the template sets them.
+The template wins, except for what the operator's guarantees depend on (names, labels, restartPolicy, hostname); the
+API rules refuse a template that sets those.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     _shared_memory(pod_spec, container)
     annotations = dict(template_metadata.get("annotations") or {})
     if spec.trainer is not None:
-        annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.complete(pod_spec, container, spec.trainer)
+        annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(pod_spec, container, spec.trainer)
     peers = gate_peers(spec.strategy, plan, address, replica.role)
     if peers:
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)

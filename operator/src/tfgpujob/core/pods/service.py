@@ -1,4 +1,4 @@
-"""The job's one headless service: it gives every pod its name, from before the pod is ready."""
+"""The job's one headless service: every pod's host name resolves, even before the pod is ready."""
 
 from __future__ import annotations
 

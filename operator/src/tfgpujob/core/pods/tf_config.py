@@ -1,6 +1,6 @@
 """TF_CONFIG for one task, as TensorFlow 2.21 really takes it (tests/trainer/test_tf_config_reality.py shows it).
 
-OneDevice, Mirrored     none: there is nobody to talk to.
+OneDevice, Mirrored     none: there is no other task.
 MultiWorkerMirrored     chief and workers, the same for all but the task.
 ParameterServer         sparse, so that workers may come and go: a worker knows itself and every ps, a ps only
                         itself, the chief all of them. An evaluator in the chief's cluster would make it hang.
@@ -21,7 +21,7 @@ from tfgpujob.names import Role, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an attempt's tasks listen. The names are stable: only what is behind them changes."""
+    """Where an attempt's tasks listen. Host names are stable over restarts; only the pods behind them change."""
 
     job: str
     namespace: str
@@ -59,7 +59,7 @@ def _cluster(strategy: Strategy, plan: Plan, address: Address, role: Role, task:
 
 
 def gate_peers(strategy: Strategy, plan: Plan, address: Address, role: Role) -> tuple[str, ...]:
-    """Hosts whose names must resolve before this pod's TensorFlow starts; empty: it waits for nobody."""
+    """Hosts for which the wait-for-peers init container waits until they resolve; empty: the pod has none."""
     waits_for: tuple[Role, ...] = ()
     if strategy is Strategy.MULTI_WORKER_MIRRORED and role in {Role.CHIEF, Role.WORKER}:
         waits_for = (Role.CHIEF, Role.WORKER)

@@ -1,4 +1,4 @@
-"""What a pod of the bundled trainer has besides: its command, its config file, code, output and security context."""
+"""What the bundled trainer adds to a pod: command, config file, code, output volume and security context."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _STOP_SECONDS = 120
 """Time between SIGTERM and SIGKILL: a save of a large model must fit."""
 
 
-def complete(pod_spec: dict[str, Any], container: dict[str, Any], trainer: TrainerSpec) -> str:
-    """Changes the pod under construction so that it runs the trainer; gives the config file's content."""
+def add_trainer(pod_spec: dict[str, Any], container: dict[str, Any], trainer: TrainerSpec) -> str:
+    """Adds the trainer to the pod under construction; returns the content of its config file."""
     container["command"] = ["tfgpu-train", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
     pod_spec.setdefault("terminationGracePeriodSeconds", _STOP_SECONDS)
     mount(pod_spec, container, _config_volume(), names.CONFIG_DIR, read_only=True)
@@ -71,7 +71,7 @@ def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource)
 
 
 def _copy_code(image: str) -> dict[str, Any]:
-    """The code image's /code, copied: image volumes are younger than the clusters we support."""
+    """An init container that copies the code image's /code: older clusters have no image volumes."""
     target = "/tfgpu-code"
     return {
         "name": names.CODE_VOLUME,
@@ -83,7 +83,7 @@ def _copy_code(image: str) -> dict[str, Any]:
 
 
 def _restricted(pod_spec: dict[str, Any], container: dict[str, Any]) -> None:
-    """Pod Security "restricted": our image needs nothing more. What the template sets stays."""
+    """The Pod Security Standard "restricted", which suffices for our image. What the template sets stays."""
     pod_spec["securityContext"] = {
         "runAsNonRoot": True,
         "fsGroup": GROUP_ID,

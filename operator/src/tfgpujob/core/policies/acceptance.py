@@ -1,4 +1,4 @@
-"""Accepted=True, and what the job's author should know beforehand."""
+"""The condition Accepted=True, with advice to the author of a spec that is valid and yet may not mean what it says."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy
 from tfgpujob.core.policies.deadlines import schedule_timeout
-from tfgpujob.core.status.builder import Draft
+from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Condition, Reason, Role, Strategy
 
 
-def accept(draft: Draft, spec: JobSpec) -> None:
-    draft.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec))))
+def accept(builder: StatusBuilder, spec: JobSpec) -> None:
+    builder.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec))))
 
 
 def advice(spec: JobSpec) -> Iterator[str]:
-    """What a valid job may have that its author did not mean, a sentence each."""
+    """One sentence for each thing in a valid spec that its author may not have meant."""
     if spec.strategy is Strategy.PARAMETER_SERVER and not spec.replica_specs.count(Role.CHIEF):
         yield "A ParameterServer job needs a chief: one was added."
     if spec.trainer is not None and spec.trainer.output.claim is None:
@@ -41,7 +41,7 @@ def advice(spec: JobSpec) -> Iterator[str]:
 
 
 def _without_effect(policy: RunPolicy) -> Iterator[str]:
-    """Wishes to a scheduler that pods can't carry. An author who has one must hear of it."""
+    """Fields of schedulingPolicy that can't be passed on through a pod."""
     if policy.scheduling_policy is not None:
         given = policy.scheduling_policy.model_dump(by_alias=True, exclude_none=True)
         yield from (field for field in given if field in {"minAvailable", "minResources", "queue"})

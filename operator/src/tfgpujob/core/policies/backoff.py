@@ -1,4 +1,4 @@
-"""How long to wait before the next try: doubling, capped, and spread so that many jobs don't try at once."""
+"""Exponential backoff with jitter: doubling, capped, and spread so that many jobs don't retry at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST: Final = timedelta(seconds=450)
 def delay(tries: int, *, first: float, cap: float, seed: str) -> timedelta:
     """The wait after `tries` ≥ 1 failed tries, in whole seconds: first × 2^(tries−1) up to cap, ±20 % by the seed.
 
-    The seed makes the spread: the same job and try always wait the same time, so a restarted operator agrees.
+    The seed gives the jitter: the same job and try always get the same delay, so a restarted operator agrees.
     """
     seconds = min(cap, first * 2 ** min(tries - 1, 30))
     spread = hashlib.sha256(f"{seed}/{tries}".encode()).digest()[0] / 255 * 0.4 - 0.2

@@ -1,10 +1,10 @@
-"""What goes when a job is over: runPolicy.cleanPodPolicy.
+"""Which pods are deleted when a job is over: spec.runPolicy.cleanPodPolicy.
 
-Auto      everything that still runs, and parameter servers and evaluators altogether; finished chiefs and workers
-          stay, for their logs
-Running   everything that still runs
+Auto      pods that still run, and parameter servers and evaluators in any state; finished chiefs and workers stay,
+          for their logs
+Running   pods that still run
 All       every pod
-None      nothing
+None      no pod
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tfgpujob.core.observed.observed_pods import has_ended
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.names import Role
 
-_ONLY_SERVE = frozenset({str(Role.PS), str(Role.EVALUATOR)})
+_NO_LOGS_TO_KEEP = frozenset({str(Role.PS), str(Role.EVALUATOR)})
 
 
 def pods_to_clean(policy: CleanPodPolicy, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """`pods`: the job's own, of any attempt. Those that are going already are left out."""
-    return tuple(pod for pod in pods if not pod.deleting and _goes(policy, pod))
+    """`pods`: the job's own, of any attempt. Terminating ones are left out."""
+    return tuple(pod for pod in pods if not pod.deleting and _is_cleaned(policy, pod))
 
 
-def _goes(policy: CleanPodPolicy, pod: Pod) -> bool:
+def _is_cleaned(policy: CleanPodPolicy, pod: Pod) -> bool:
     if policy is CleanPodPolicy.NONE:
         return False
     if policy is CleanPodPolicy.ALL or not has_ended(pod):
         return True
-    return policy is CleanPodPolicy.AUTO and pod.role in _ONLY_SERVE
+    return policy is CleanPodPolicy.AUTO and pod.role in _NO_LOGS_TO_KEEP

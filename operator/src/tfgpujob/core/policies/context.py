@@ -1,76 +1,86 @@
-"""A job in the middle of being judged: what every policy of an attempt is given."""
+"""What every policy of an attempt is given: one job, as it is observed, and the status under construction."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tfgpujob.api import JobSpec
-from tfgpujob.core.observed.observed_pods import View, build_view
+from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.restart_records import to_status
 from tfgpujob.core.observed.snapshot import Config, Delete, Kind, Object, Outcome, Pod, Snapshot
-from tfgpujob.core.policies.deadlines import clocks
+from tfgpujob.core.policies.deadlines import attempt_deadlines
 from tfgpujob.core.status import progress
-from tfgpujob.core.status.builder import Draft
+from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReconcileContext:
     snapshot: Snapshot
-    draft: Draft
+    builder: StatusBuilder
+    """The status under construction: policies write into it."""
     spec: JobSpec
     config: Config
     plan: Plan
-    """The current attempt's, from the status."""
-    view: View
+    """What the current attempt was started from: status.plan."""
+    observed: ObservedPods
 
     @property
     def now(self) -> datetime:
-        return self.draft.now
+        return self.builder.now
 
     @property
     def job(self) -> Object:
         assert self.snapshot.job is not None
         return self.snapshot.job
 
-    def waiting(self, *looks: datetime | None) -> Outcome:
-        """Nothing to do but to say how it stands, and to look again when the first clock runs out."""
+    @property
+    def edited(self) -> bool:
+        """The spec no longer describes the pods of the current attempt."""
+        return self.spec.shape_hash != self.plan.spec_hash
+
+    def requeue(self, *times: datetime | None) -> Outcome:
+        """Write the status, and requeue the job at the first of `times` and of the deadlines that run."""
         due = (
             at
-            for at in (*looks, *clocks(self.draft, self.spec.run_policy, self.view))
+            for at in (*times, *attempt_deadlines(self.builder, self.spec.run_policy, self.observed))
             if at is not None and at > self.now
         )
-        return Outcome(status=self.draft.done(), requeue_at=min(due, default=None))
+        return Outcome(status=self.builder.build(), requeue_at=min(due, default=None))
 
 
-def open_case(snapshot: Snapshot, draft: Draft, spec: JobSpec, config: Config) -> Case:
-    """The case of the attempt that the draft names, its counts brought up to date."""
-    plan = Plan.from_status(draft.fields["plan"])
-    view = build_view(snapshot, plan, draft.fields)
-    draft.put("replicaStatuses", replica_statuses(view))
-    draft.put("ready", ready_text(view))
-    _note_who_came(draft, view)
-    progress.note(draft, view, snapshot.reports)
-    return Case(snapshot, draft, spec, config, plan, view)
+def new_context(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> ReconcileContext:
+    """The context of the attempt in `builder`, whose counts and progress are brought up to date."""
+    plan = Plan.from_status(builder.fields["plan"])
+    observed = observe_pods(snapshot, plan, builder.fields)
+    builder.put("replicaStatuses", replica_statuses(observed))
+    builder.put("ready", ready_text(observed))
+    _clear_backoff_of_restarted(builder, observed)
+    progress.update(builder, observed, snapshot.reports)
+    return ReconcileContext(snapshot, builder, spec, config, plan, observed)
 
 
-def _note_who_came(draft: Draft, view: View) -> None:
-    """A replica that starts again and has its new pod needs its licence no more."""
-    came = {
-        replica: replace(record, backoff_until="") for replica, record in view.records.items() if replica in view.pods
-    }
-    draft.put("restartRecords", to_status({**view.records, **came}))
+def _clear_backoff_of_restarted(builder: StatusBuilder, observed: ObservedPods) -> None:
+    """A replica whose new pod is there has restarted: the persisted intent to restart it is fulfilled."""
+    there = {r: replace(record, backoff_until="") for r, record in observed.records.items() if r in observed.pods}
+    builder.put("restartRecords", to_status({**observed.records, **there}))
 
 
 def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:
-    """This job's pods up to `attempt`: a later one is newer than our view of the job, and not ours to touch."""
+    """This job's pods up to `attempt`. Pods of a later one show that the job in the cache is stale: not deleted."""
     assert snapshot.job is not None
     uid = snapshot.job["metadata"]["uid"]
     return tuple(pod for pod in snapshot.pods if pod.owner_uid == uid and pod.attempt <= attempt)
 
 
-def old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
+def delete_old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
     """Deletes of this job's pods of attempts before `attempt`."""
-    return tuple(Delete(Kind.POD, p.name, p.uid) for p in own_pods(snapshot, attempt - 1) if not p.deleting)
+    return delete_pods(own_pods(snapshot, attempt - 1))
+
+
+def delete_pods(pods: Iterable[Pod]) -> tuple[Delete, ...]:
+    """Deletes of those that are not terminating already."""
+    return tuple(Delete(Kind.POD, pod.name, pod.uid) for pod in pods if not pod.deleting)

@@ -1,4 +1,4 @@
-"""Making an attempt complete: creating what it lacks, once nothing stands in the way."""
+"""Ensure that an attempt has its pods and its service: create what is missing once no stale object holds its name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tfgpujob import names
-from tfgpujob.core.observed.observed_pods import View
+from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.ownership import Ownership, service_ownership
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.snapshot import Create, Event, Kind, Outcome, Snapshot
@@ -14,155 +14,188 @@ from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies import backoff, start
 from tfgpujob.core.policies.acceptance import accept
-from tfgpujob.core.policies.context import Case, old_pods
+from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.deadlines import starts_late
-from tfgpujob.core.policies.start import Problem
-from tfgpujob.core.status.builder import Draft, moment, timestamp
+from tfgpujob.core.policies.refusals import Problem, name_taken
+from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
 
 
-def complete(case: Case, *, licensed: bool) -> Outcome:
-    """Creates what the attempt lacks. `licensed`: the status in the cluster names this attempt already."""
-    draft = case.draft
-    waits_until = start.not_before(draft)
-    waits = (waits_until is not None and case.now < waits_until) or (licensed and start.waits_for_edit(draft))
-    held = start.refused_last(draft) if waits else frozenset()
-    if waits and (not draft.is_true(Condition.CREATED) or case.job["metadata"]["name"] in held):
-        return _wait(case, waits_until, licensed=licensed)
-    taken = _taken_by_others(case)
+def ensure_pods(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
+    """Creates what is missing. `persisted`: the status in the cluster records this attempt already."""
+    builder = ctx.builder
+    retry_at = start.not_before(builder)
+    wait = (retry_at is not None and ctx.now < retry_at) or (persisted and start.needs_edit(builder))
+    held = start.refused_last(builder) if wait else frozenset()
+    if wait and (not builder.is_true(Condition.CREATED) or ctx.job["metadata"]["name"] in held):
+        return _wait(ctx, retry_at, persisted=persisted)
+    taken = _taken_by_others(ctx)
     if taken is not None:
-        if draft.is_true(Condition.CREATED):
-            return _go_on_without(case, taken)
-        return release(case.snapshot, draft, case.view, taken, case.plan)
-    blocker = _in_the_way(case)
+        if builder.is_true(Condition.CREATED):
+            return _report_missing(ctx, taken)
+        return release(ctx.snapshot, builder, ctx.observed, taken, ctx.plan)
+    blocker = _stale_object(ctx)
     if blocker:
-        return _wait_for(case, blocker, licensed=licensed)
-    return _create_beside(case, waits_until, held) if held else _create(case, licensed=licensed)
+        return _wait_for(ctx, blocker, persisted=persisted)
+    return _create_all_but(ctx, retry_at, held) if held else _create(ctx, persisted=persisted)
 
 
-def release(snapshot: Snapshot, draft: Draft, view: View, found: Problem, next_plan: Plan) -> Outcome:
-    """This start is over: its pods go, and the next one is due later."""
-    known = draft.reason(found.condition) == found.reason
-    start.release(draft, next_plan, found, created_some=bool(view.pods))
-    status = draft.done()
+def incomplete(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: pods or the service are missing."""
+    if not ctx.observed.missing() and has_service(ctx):
+        return None
+    if not ctx.observed.required_missing():
+        _report_running(ctx)
+    return ensure_pods(ctx, persisted=True)
+
+
+def running(ctx: ReconcileContext) -> Outcome:
+    """Policy: nothing to do but to keep the status current."""
+    _report_running(ctx)
+    return ctx.requeue()
+
+
+def report_all_created(ctx: ReconcileContext) -> None:
+    """Sets Created. Before all policies, so that a job which ends within one reconcile has it too."""
+    builder = ctx.builder
+    builder.set(Condition.CREATED, True, Reason.ALL_CREATED, _all_created(builder.attempt))
+    if start.refused_by_api_server(builder):
+        accept(builder, ctx.spec)
+    start.clear_refusals(builder)
+
+
+def _report_running(ctx: ReconcileContext) -> None:
+    builder = ctx.builder
+    if not ctx.observed.missing() and not builder.is_true(Condition.CREATED):
+        builder.set(Condition.CREATED, True, Reason.ALL_CREATED, _all_created(builder.attempt))
+    start.report_running(builder, ctx.observed)
+
+
+def release(
+    snapshot: Snapshot, builder: StatusBuilder, observed: ObservedPods, found: Problem, next_plan: Plan
+) -> Outcome:
+    """End this start: its pods are deleted, and the next start is recorded with its backoff."""
+    known = builder.reason(found.condition) == found.reason
+    start.release(builder, next_plan, found, created_some=bool(observed.pods))
+    status = builder.build()
     return Outcome(
         status,
         intent=status,
-        deletes=old_pods(snapshot, draft.attempt),
+        deletes=delete_old_pods(snapshot, builder.attempt),
         events=() if known else (Event("Warning", str(found.reason), found.message),),
-        requeue_at=start.not_before(draft),
+        requeue_at=start.not_before(builder),
     )
 
 
-def _go_on_without(case: Case, found: Problem) -> Outcome:
-    """A complete attempt is never given up because something else can't be created beside it."""
-    known = case.draft.reason(found.condition) == found.reason
-    start.go_on_without(case.draft, found)
+def _report_missing(ctx: ReconcileContext, found: Problem) -> Outcome:
+    """A created attempt is never released because something that isn't required can't be created."""
+    known = ctx.builder.reason(found.condition) == found.reason
+    start.report_missing(ctx.builder, found)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
-    return replace(case.waiting(start.not_before(case.draft)), events=events)
+    return replace(ctx.requeue(start.not_before(ctx.builder)), events=events)
 
 
-def all_created(attempt: int) -> str:
+def _all_created(attempt: int) -> str:
     return f"All pods of attempt {attempt} are created."
 
 
-def has_service(case: Case) -> bool:
-    service = case.snapshot.service
-    return service is not None and service_ownership(service, case.job["metadata"]["uid"]) is Ownership.OURS
+def has_service(ctx: ReconcileContext) -> bool:
+    service = ctx.snapshot.service
+    return service is not None and service_ownership(service, ctx.job["metadata"]["uid"]) is Ownership.OURS
 
 
-def _taken_by_others(case: Case) -> Problem | None:
-    """What nobody is created beside. In a complete attempt that is the service alone: a pod is refused by itself."""
-    service = case.snapshot.service
-    if service and service_ownership(service, case.job["metadata"]["uid"]) is Ownership.FOREIGN:
-        return start.name_taken(Kind.SERVICE, service.name)
-    required = {case.view.name(replica) for replica in case.plan.required()}
-    taken = [pod.name for pod in case.view.foreign if pod.name in required]
-    return start.name_taken(Kind.POD, taken[0]) if taken and not case.draft.is_true(Condition.CREATED) else None
+def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
+    """A foreign object with a name of ours. In a created attempt only the service counts: a pod is refused alone."""
+    service = ctx.snapshot.service
+    if service and service_ownership(service, ctx.job["metadata"]["uid"]) is Ownership.FOREIGN:
+        return name_taken(Kind.SERVICE, service.name)
+    required = {ctx.observed.name(replica) for replica in ctx.plan.required()}
+    taken = [pod.name for pod in ctx.observed.foreign if pod.name in required]
+    return name_taken(Kind.POD, taken[0]) if taken and not ctx.builder.is_true(Condition.CREATED) else None
 
 
-def _in_the_way(case: Case) -> str:
-    """The name of an old object that must go first; empty when there is none."""
-    if case.snapshot.service is not None and not has_service(case):
-        return f"Service {case.snapshot.service.name}"
-    return f"Pod {case.view.in_the_way[0].name}" if case.view.in_the_way else ""
+def _stale_object(ctx: ReconcileContext) -> str:
+    """A stale object that must be gone before anything is created; empty when there is none."""
+    if ctx.snapshot.service is not None and not has_service(ctx):
+        return f"Service {ctx.snapshot.service.name}"
+    return f"Pod {ctx.observed.stale_pods[0].name}" if ctx.observed.stale_pods else ""
 
 
-def _wait_for(case: Case, blocker: str, *, licensed: bool) -> Outcome:
+def _wait_for(ctx: ReconcileContext, blocker: str, *, persisted: bool) -> Outcome:
     text = f"{blocker} of an earlier start is still going; nothing new is created beside it."
-    case.draft.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, text)
-    return _wait(case, None, licensed=licensed)
+    ctx.builder.set(Condition.CREATED, False, Reason.WAITING_FOR_OLD_PODS, text)
+    return _wait(ctx, None, persisted=persisted)
 
 
-def _wait(case: Case, until: datetime | None, *, licensed: bool) -> Outcome:
-    waiting = case.waiting(until)
-    deletes = old_pods(case.snapshot, case.draft.attempt)
-    return replace(waiting, intent=None if licensed else waiting.status, deletes=deletes)
+def _wait(ctx: ReconcileContext, until: datetime | None, *, persisted: bool) -> Outcome:
+    outcome = ctx.requeue(until)
+    deletes = delete_old_pods(ctx.snapshot, ctx.builder.attempt)
+    return replace(outcome, intent=None if persisted else outcome.status, deletes=deletes)
 
 
-def _create_beside(case: Case, waits_until: datetime | None, held: frozenset[str]) -> Outcome:
-    """Others start again beside those that were refused; what is said of these stands."""
-    creates = tuple(create for create in _missing_objects(case) if create.name not in held)
-    return replace(case.waiting(waits_until, *_due_again(case)), creates=creates)
+def _create_all_but(ctx: ReconcileContext, retry_at: datetime | None, held: frozenset[str]) -> Outcome:
+    """Creates what restarts beside objects that were refused, whose conditions stay as they are."""
+    creates = tuple(create for create in _missing_objects(ctx) if create.name not in held)
+    return replace(ctx.requeue(retry_at, *_restart_times(ctx)), creates=creates)
 
 
-def _create(case: Case, *, licensed: bool) -> Outcome:
-    draft = case.draft
-    creates = _missing_objects(case)
+def _create(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
+    builder = ctx.builder
+    creates = _missing_objects(ctx)
     if not creates:
-        return case.waiting(*_due_again(case))
-    if not draft.is_true(Condition.RUNNING):
-        draft.set(Condition.RUNNING, False, *start.what_is_missing(case.view))
-    late = not case.view.pods and starts_late(draft, case.spec.run_policy)
+        return ctx.requeue(*_restart_times(ctx))
+    if not builder.is_true(Condition.RUNNING):
+        builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
+    late = not ctx.observed.pods and starts_late(builder, ctx.spec.run_policy)
     if late:
-        draft.put("attemptStartTime", timestamp(draft.now))
-    intent = draft.done() if late or not licensed else None
-    # Who is refused while the others run stops nobody who can start again.
-    refused_last = "" if draft.is_true(Condition.CREATED) else (draft.fields.get("retry") or {}).get("object", "")
-    # What follows is true once the creates have succeeded; `conclude` sees to it that it isn't written otherwise.
-    accept(draft, case.spec)
-    draft.set(Condition.CREATED, True, Reason.ALL_CREATED, all_created(draft.attempt))
-    start.all_is_created(draft)
-    if draft.fields.get("phase") == Phase.PENDING:
-        draft.set_phase(Phase.STARTING)
+        builder.put("attemptStartTime", timestamp(builder.now))
+    intent = builder.build() if late or not persisted else None
+    # While the others run, no create has to succeed before the rest is tried.
+    refused_last = "" if builder.is_true(Condition.CREATED) else (builder.fields.get("retry") or {}).get("object", "")
+    # True once the creates have succeeded; `finalize_status` sees to it that it is not written otherwise.
+    accept(builder, ctx.spec)
+    builder.set(Condition.CREATED, True, Reason.ALL_CREATED, _all_created(builder.attempt))
+    start.clear_refusals(builder)
+    if builder.fields.get("phase") == Phase.PENDING:
+        builder.set_phase(Phase.STARTING)
     return Outcome(
-        status=draft.done(),
+        status=builder.build(),
         intent=intent,
         creates=creates,
         first=refused_last if any(create.name == refused_last for create in creates) else "",
-        events=(Event("Normal", "Created", f"Attempt {draft.attempt}: created {_in_words(creates)}."),),
-        requeue_at=case.waiting(*_due_again(case)).requeue_at,
+        events=(Event("Normal", "Created", f"Attempt {builder.attempt}: created {_in_words(creates)}."),),
+        requeue_at=ctx.requeue(*_restart_times(ctx)).requeue_at,
     )
 
 
-def _due_again(case: Case) -> tuple[datetime, ...]:
-    return tuple(moment(case.view.records[replica].backoff_until) for replica in _not_yet(case))
+def _restart_times(ctx: ReconcileContext) -> tuple[datetime, ...]:
+    return tuple(moment(ctx.observed.records[replica].backoff_until) for replica in _waiting_to_restart(ctx))
 
 
-def _not_yet(case: Case) -> tuple[ReplicaId, ...]:
-    """Replicas that start again when their old pod has gone and the time has come."""
-    view = case.view
+def _waiting_to_restart(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
+    """Replicas whose restart waits for their stale pod to be gone, or for the end of their backoff."""
+    observed = ctx.observed
     return tuple(
         r
-        for r in view.missing()
-        if view.starts_again(r)
-        and (r in view.superseded or not backoff.over(moment(view.records[r].backoff_until), case.now))
+        for r in observed.missing()
+        if observed.restart_pending(r)
+        and (r in observed.stale_replicas or not backoff.over(moment(observed.records[r].backoff_until), ctx.now))
     )
 
 
-def _replica(case: Case, replica: ReplicaId) -> Replica:
-    return Replica(*replica, case.draft.attempt, case.view.restart(replica))
+def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
+    return Replica(*replica, ctx.builder.attempt, ctx.observed.restart(replica))
 
 
-def _missing_objects(case: Case) -> tuple[Create, ...]:
-    not_yet = set(_not_yet(case))
+def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
+    waiting = set(_waiting_to_restart(ctx))
     pods = tuple(
-        Create(Kind.POD, build_pod(case.job, case.spec, case.plan, _replica(case, replica)))
-        for replica in case.view.missing()
-        if replica not in not_yet
+        Create(Kind.POD, build_pod(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica)))
+        for replica in ctx.observed.missing()
+        if replica not in waiting
     )
-    return pods if has_service(case) else (Create(Kind.SERVICE, build_service(case.job)), *pods)
+    return pods if has_service(ctx) else (Create(Kind.SERVICE, build_service(ctx.job)), *pods)
 
 
 def is_evaluator(create: Create) -> bool:

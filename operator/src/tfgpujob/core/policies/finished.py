@@ -1,4 +1,4 @@
-"""The end of a job: writing it once, cleaning up after it, and letting it expire."""
+"""The end of a job: the terminal condition, written once, then clean-up and expiry (ttlSecondsAfterFinished)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from tfgpujob.api import CleanPodPolicy, RunPolicy
-from tfgpujob.core.observed.observed_pods import build_view, has_ended
+from tfgpujob.core.observed.observed_pods import has_ended, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.policies.cleanup import pods_to_clean
-from tfgpujob.core.policies.context import own_pods
-from tfgpujob.core.policies.deadlines import expiry
+from tfgpujob.core.policies.context import ReconcileContext, own_pods
+from tfgpujob.core.policies.deadlines import active_deadline, expiry
 from tfgpujob.core.status import progress
-from tfgpujob.core.status.builder import Draft, timestamp
+from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.core.status.diagnosis import without_replica
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason
@@ -28,62 +28,70 @@ _NEVER_STARTED = frozenset(
         Reason.TEMPLATE_REFUSED,
     }
 )
-"""Ends of a job that never had all its pods: all or none, so that cleanPodPolicy None keeps none that runs."""
+"""Failures of a job that never had all its pods. A gang has all or none, so cleanPodPolicy None means Running here."""
 
 
-def succeed(draft: Draft, reason: Reason, message: str) -> None:
-    _finish(draft, Condition.SUCCEEDED, Phase.SUCCEEDED, reason, message)
+def succeed(builder: StatusBuilder, reason: Reason, message: str) -> None:
+    _set_finished(builder, Condition.SUCCEEDED, Phase.SUCCEEDED, reason, message)
 
 
-def fail(draft: Draft, reason: Reason, message: str, last_failure: Mapping[str, Any] | None = None) -> None:
+def fail(builder: StatusBuilder, reason: Reason, message: str, last_failure: Mapping[str, Any] | None = None) -> None:
     """`last_failure`: of a replica. None: no replica failed, and the reason itself is the failure."""
-    draft.put("lastFailure", last_failure or without_replica(str(reason), message))
-    _finish(draft, Condition.FAILED, Phase.FAILED, reason, message)
+    builder.put("lastFailure", last_failure or without_replica(str(reason), message))
+    _set_finished(builder, Condition.FAILED, Phase.FAILED, reason, message)
 
 
-def _finish(draft: Draft, condition: Condition, phase: Phase, reason: Reason, message: str) -> None:
-    assert not draft.finished, "a terminal condition is written once"
-    draft.set(condition, True, reason, message)
-    draft.set(Condition.FINISHED, True, Reason(str(condition)), message)
-    draft.set(Condition.RUNNING, False, Reason.STOPPED, message)
-    if draft.reason(Condition.RESTARTING):
-        draft.set(Condition.RESTARTING, False, Reason.STOPPED, message)
-    progress.no_more(draft, Reason.STOPPED, message)
-    draft.set_phase(phase)
-    draft.put("completionTime", timestamp(draft.now))
-    draft.put("retry", None)
+def _set_finished(builder: StatusBuilder, condition: Condition, phase: Phase, reason: Reason, message: str) -> None:
+    assert not builder.finished, "a terminal condition is written once"
+    builder.set(condition, True, reason, message)
+    builder.set(Condition.FINISHED, True, Reason(str(condition)), message)
+    builder.set(Condition.RUNNING, False, Reason.STOPPED, message)
+    if builder.reason(Condition.RESTARTING):
+        builder.set(Condition.RESTARTING, False, Reason.STOPPED, message)
+    progress.clear_stalled(builder, Reason.STOPPED, message)
+    builder.set_phase(phase)
+    builder.put("completionTime", timestamp(builder.now))
+    builder.put("retry", None)
 
 
-def reconcile(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
-    """A finished job never changes its mind; all that happens to it is cleaning up."""
-    due = expiry(policy, draft.fields)
-    if due is not None and draft.now >= due:
-        return Outcome(deletes=(_the_job(snapshot),))
-    return Outcome(deletes=clean_up(snapshot, draft, policy.clean_pod_policy), requeue_at=due)
+def reconcile(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
+    """Policy of a finished job: its conditions never change again; pods are cleaned up, and the job expires."""
+    due = expiry(policy, builder.fields)
+    if due is not None and builder.now >= due:
+        return Outcome(deletes=(_delete_job(snapshot),))
+    return Outcome(deletes=clean_up(snapshot, builder, policy.clean_pod_policy), requeue_at=due)
 
 
-def too_long(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
-    """activeDeadlineSeconds is over."""
+def ran_too_long(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: activeDeadlineSeconds."""
+    deadline = active_deadline(ctx.spec.run_policy, ctx.builder.fields)
+    if deadline is None or ctx.now < deadline:
+        return None
+    return deadline_exceeded(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
+
+
+def deadline_exceeded(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
     text = (
         f"The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: {policy.active_deadline_seconds} s."
     )
-    fail(draft, Reason.DEADLINE_EXCEEDED, text)
-    return over(snapshot, draft, policy)
+    fail(builder, Reason.DEADLINE_EXCEEDED, text)
+    return finish(snapshot, builder, policy)
 
 
-def over(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
-    """The terminal write, which licenses the clean-up that goes with it."""
-    deletes = clean_up(snapshot, draft, policy.clean_pod_policy)
-    forget(draft, snapshot, deletes)
-    status = draft.done()
+def finish(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
+    """The Outcome whose intent is the terminal status, with the clean-up that follows it."""
+    deletes = clean_up(snapshot, builder, policy.clean_pod_policy)
+    uncount(builder, snapshot, deletes)
+    status = builder.build()
     due = expiry(policy, status)
-    return Outcome(status=status, intent=status, deletes=deletes, events=(end_event(draft),), requeue_at=due)
+    return Outcome(status=status, intent=status, deletes=deletes, events=(final_event(builder),), requeue_at=due)
 
 
-def clean_up(snapshot: Snapshot, draft: Draft, policy: CleanPodPolicy) -> tuple[Delete, ...]:
-    """A pod that goes because it runs goes only if it still does: one that has ended meanwhile may have to stay."""
-    own = own_pods(snapshot, draft.attempt)
-    if policy is CleanPodPolicy.NONE and draft.reason(Condition.FAILED) in _NEVER_STARTED:
+def clean_up(snapshot: Snapshot, builder: StatusBuilder, policy: CleanPodPolicy) -> tuple[Delete, ...]:
+    """Deletes of running pods carry the resourceVersion as a precondition: a pod that has ended since may have to
+    stay."""
+    own = own_pods(snapshot, builder.attempt)
+    if policy is CleanPodPolicy.NONE and builder.reason(Condition.FAILED) in _NEVER_STARTED:
         policy = CleanPodPolicy.RUNNING
     return tuple(
         Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version)
@@ -91,21 +99,21 @@ def clean_up(snapshot: Snapshot, draft: Draft, policy: CleanPodPolicy) -> tuple[
     )
 
 
-def _the_job(snapshot: Snapshot) -> Delete:
+def _delete_job(snapshot: Snapshot) -> Delete:
     assert snapshot.job is not None
     metadata = snapshot.job["metadata"]
     return Delete(Kind.JOB, metadata["name"], metadata["uid"], resource_version=metadata["resourceVersion"])
 
 
-def forget(draft: Draft, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
-    """Takes pods that are about to be deleted out of the counts: this status is the last word."""
-    going = {delete.uid for delete in deletes}
-    left = tuple(pod for pod in snapshot.pods if pod.uid not in going or has_ended(pod))
-    view = build_view(replace(snapshot, pods=left), Plan.from_status(draft.fields["plan"]), draft.fields)
-    draft.put("replicaStatuses", replica_statuses(view))
-    draft.put("ready", ready_text(view))
+def uncount(builder: StatusBuilder, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
+    """Takes pods that are about to be deleted out of the counts, since a terminal status is not written again."""
+    deleted = {delete.uid for delete in deletes}
+    left = tuple(pod for pod in snapshot.pods if pod.uid not in deleted or has_ended(pod))
+    observed = observe_pods(replace(snapshot, pods=left), Plan.from_status(builder.fields["plan"]), builder.fields)
+    builder.put("replicaStatuses", replica_statuses(observed))
+    builder.put("ready", ready_text(observed))
 
 
-def end_event(draft: Draft) -> Event:
-    failed = draft.is_true(Condition.FAILED)
-    return Event("Warning" if failed else "Normal", str(draft.fields["phase"]), draft.message(Condition.FINISHED))
+def final_event(builder: StatusBuilder) -> Event:
+    failed = builder.is_true(Condition.FAILED)
+    return Event("Warning" if failed else "Normal", str(builder.fields["phase"]), builder.message(Condition.FINISHED))

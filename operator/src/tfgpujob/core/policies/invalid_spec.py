@@ -1,8 +1,8 @@
-"""A job whose spec is not valid, or is not any more.
+"""Reconcile a job whose spec is not valid, or is no longer valid after an edit.
 
-What runs goes on: an edit that is not valid starts nothing and stops nothing, and what the pods achieve is recorded.
-Only what spec.runPolicy still says by itself is done: suspend, activeDeadlineSeconds, clean-up, expiry, forced deletes.
-A start that takes too long is released: half a gang holds no GPUs for a mistake in an edit.
+Running pods go on, none is created or deleted for the edit, and the status follows the pods. Of the spec only runPolicy
+is obeyed, as far as it can be read by itself: suspend, activeDeadlineSeconds, clean-up, expiry, force deletion. A start
+that exceeds its deadline is released: a partial gang must not hold GPUs because of a mistake in an edit.
 """
 
 from __future__ import annotations
@@ -10,65 +10,65 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfgpujob.api import RunPolicy, read_run_policy
-from tfgpujob.core.observed.observed_pods import View, build_view
+from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Event, Outcome, Snapshot
 from tfgpujob.core.policies import deadlines, ensure_pods, finished, force_delete, start, start_timeout, suspend
-from tfgpujob.core.policies.context import old_pods
-from tfgpujob.core.status.builder import Draft
+from tfgpujob.core.policies.context import delete_old_pods
+from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason
 
 
-def reconcile(snapshot: Snapshot, draft: Draft, problems: str) -> Outcome:
-    """`problems`: what is wrong with the spec, for a person."""
+def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str) -> Outcome:
+    """Policy of a job with an invalid spec. `problems`: what is wrong with it, for a person."""
     assert snapshot.job is not None
     policy = read_run_policy(snapshot.job)
-    if draft.finished:
-        outcome = finished.reconcile(snapshot, draft, policy)
+    if builder.finished:
+        outcome = finished.reconcile(snapshot, builder, policy)
     else:
-        outcome = _refuse(snapshot, draft, policy, problems)
-    return force_delete.with_stuck_pods(outcome, snapshot, policy.force_delete_after_seconds, draft.now)
+        outcome = _refuse(snapshot, builder, policy, problems)
+    return force_delete.with_forced_deletes(outcome, snapshot, policy.force_delete_after_seconds, builder.now)
 
 
-def _refuse(snapshot: Snapshot, draft: Draft, policy: RunPolicy, problems: str) -> Outcome:
-    known = draft.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
-    draft.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
-    outcome = _go_on(snapshot, draft, policy) if draft.fields.get("plan") else _wait(draft)
+def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, problems: str) -> Outcome:
+    known = builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
+    builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
+    outcome = _keep_running(snapshot, builder, policy) if builder.fields.get("plan") else _pending(builder)
     event = Event("Warning", str(Reason.INVALID_SPEC), problems)
     return outcome if known else replace(outcome, events=(event, *outcome.events))
 
 
-def _wait(draft: Draft) -> Outcome:
-    draft.set_phase(Phase.PENDING)
-    return Outcome(status=draft.done())
+def _pending(builder: StatusBuilder) -> Outcome:
+    builder.set_phase(Phase.PENDING)
+    return Outcome(status=builder.build())
 
 
-def _go_on(snapshot: Snapshot, draft: Draft, policy: RunPolicy) -> Outcome:
+def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
     if policy.suspend:
-        return suspend.reconcile(snapshot, draft, None)
-    view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
-    draft.put("replicaStatuses", replica_statuses(view))
-    draft.put("ready", ready_text(view))
-    if draft.is_true(Condition.SUSPENDED) or view.succeeded(view.plan.chief()):
-        # No clock runs: nothing does, or what decides is through and is told once the spec is mended.
-        return Outcome(status=draft.done())
-    due = deadlines.active_deadline(policy, draft.fields)
-    if due is not None and draft.now >= due:
-        return finished.too_long(snapshot, draft, policy)
-    if view.pods:
-        return _start(snapshot, draft, policy, view)
-    return Outcome(status=draft.done(), deletes=old_pods(snapshot, draft.attempt), requeue_at=due)
+        return suspend.reconcile(snapshot, builder, None)
+    observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
+    builder.put("replicaStatuses", replica_statuses(observed))
+    builder.put("ready", ready_text(observed))
+    if builder.is_true(Condition.SUSPENDED) or observed.succeeded(observed.plan.chief()):
+        # No deadline runs: there are no pods, or the decider has succeeded, which is recorded once the spec is valid.
+        return Outcome(status=builder.build())
+    due = deadlines.active_deadline(policy, builder.fields)
+    if due is not None and builder.now >= due:
+        return finished.deadline_exceeded(snapshot, builder, policy)
+    if observed.pods:
+        return _started(snapshot, builder, policy, observed)
+    return Outcome(status=builder.build(), deletes=delete_old_pods(snapshot, builder.attempt), requeue_at=due)
 
 
-def _start(snapshot: Snapshot, draft: Draft, policy: RunPolicy, view: View) -> Outcome:
-    """What there is of an attempt: ready by now, on its way, or too late."""
-    start.say_how_it_runs(draft, view)
-    found = start_timeout.late(draft, policy, view)
+def _started(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> Outcome:
+    """The attempt has pods: all ready, still starting, or past a deadline."""
+    start.report_running(builder, observed)
+    found = start_timeout.exceeded(builder, policy, observed)
     if found is None:
-        due = (at for at in deadlines.clocks(draft, policy, view) if at is not None)
-        return Outcome(status=draft.done(), requeue_at=min(due, default=None))
-    if start.fails_at_once(policy):
-        finished.fail(draft, found.reason, found.message)
-        return finished.over(snapshot, draft, policy)
-    return ensure_pods.release(snapshot, draft, view, found, view.plan)
+        due = (at for at in deadlines.attempt_deadlines(builder, policy, observed) if at is not None)
+        return Outcome(status=builder.build(), requeue_at=min(due, default=None))
+    if start.fails_on_refusal(policy):
+        finished.fail(builder, found.reason, found.message)
+        return finished.finish(snapshot, builder, policy)
+    return ensure_pods.release(snapshot, builder, observed, found, observed.plan)

@@ -1,9 +1,8 @@
-"""When has a job succeeded?
+"""When has a job succeeded (spec.successPolicy)?
 
-The chief decides; without one, worker 0; under successPolicy AllWorkers and under
-trainer.mode predict, every worker. The tasks of a
-MultiWorkerMirrored job end together, so its success waits a moment for the stragglers: the status then shows the
-whole truth at once. An evaluator neither decides nor delays.
+The chief decides; without one, worker 0; under successPolicy AllWorkers and under trainer.mode predict, every worker.
+The tasks of a MultiWorkerMirrored job end together, so its success waits a grace period for stragglers: the terminal
+status then counts all of them. An evaluator neither decides nor delays.
 """
 
 from __future__ import annotations
@@ -11,59 +10,80 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tfgpujob.api import JobSpec, SuccessPolicy
-from tfgpujob.core.observed.observed_pods import View, has_ended
+from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.core.observed.snapshot import Outcome
+from tfgpujob.core.policies import finished
+from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.status.builder import moment
 from tfgpujob.names import Reason, Role, Strategy
 
-STRAGGLERS = timedelta(seconds=30)
+STRAGGLER_GRACE = timedelta(seconds=30)
 
 
-def deciders(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
+def succeeded(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: once the deciding replicas have succeeded, no failure of another can fail the job."""
+    if not decided(ctx.spec, ctx.observed):
+        return None
+    grace_ends = straggler_grace(ctx.spec, ctx.observed, ctx.now)
+    if grace_ends is not None:
+        return ctx.requeue(grace_ends)
+    unconfirmed = tuple(
+        name
+        for replica in stragglers(ctx.spec, ctx.observed)
+        if (name := ctx.observed.name(replica)) not in ctx.snapshot.looked_up
+    )
+    if unconfirmed:
+        return Outcome(lookups=unconfirmed)
+    finished.succeed(ctx.builder, *_reason_and_message(ctx.spec, ctx.observed))
+    return finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
+
+
+def deciders(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """The replicas whose success is the job's."""
-    workers = tuple((Role.WORKER, index) for index in range(view.plan.counts.get(Role.WORKER, 0)))
+    workers = tuple((Role.WORKER, index) for index in range(observed.plan.counts.get(Role.WORKER, 0)))
     if workers and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
         return workers
-    return (view.plan.chief(),)
+    return (observed.plan.chief(),)
 
 
-def decided(spec: JobSpec, view: View) -> bool:
-    return all(view.succeeded(replica) for replica in deciders(spec, view))
+def decided(spec: JobSpec, observed: ObservedPods) -> bool:
+    return all(observed.succeeded(replica) for replica in deciders(spec, observed))
 
 
-def patience_for_stragglers(spec: JobSpec, view: View, now: datetime) -> datetime | None:
-    """Until when a decided job waits for the tasks that end with the deciders; None when there is none to wait for."""
-    if not stragglers(spec, view):
+def straggler_grace(spec: JobSpec, observed: ObservedPods, now: datetime) -> datetime | None:
+    """Until when a job whose deciders have succeeded waits for stragglers; None when there are none, or it is over."""
+    if not stragglers(spec, observed):
         return None
-    finished = (_finished_at(view, replica) for replica in deciders(spec, view))
-    # A node whose clock is ahead must not hold up what is to be said.
-    ends = max((at + STRAGGLERS for at in finished if at is not None and at <= now), default=now)
+    finished_at = (_finished_at(observed, replica) for replica in deciders(spec, observed))
+    # A node whose clock is ahead must not delay the success.
+    ends = max((at + STRAGGLER_GRACE for at in finished_at if at is not None and at <= now), default=now)
     return ends if now < ends else None
 
 
-def stragglers(spec: JobSpec, view: View) -> tuple[ReplicaId, ...]:
-    """The tasks that should end with the deciders and, as far as is seen, have not."""
+def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
+    """Tasks that should end together with the deciders and, as far as the cache shows, have not."""
     if spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
         return ()
-    return tuple(replica for replica in view.plan.required() if not _ended(view, replica))
+    return tuple(replica for replica in observed.plan.required() if not _ended(observed, replica))
 
 
-def in_words(spec: JobSpec, view: View) -> tuple[Reason, str]:
-    if deciders(spec, view) == ((Role.CHIEF, 0),):
+def _reason_and_message(spec: JobSpec, observed: ObservedPods) -> tuple[Reason, str]:
+    if deciders(spec, observed) == ((Role.CHIEF, 0),):
         return Reason.CHIEF_SUCCEEDED, "The chief finished with exit code 0."
-    total = view.plan.counts[Role.WORKER]
-    through = sum(view.succeeded((Role.WORKER, index)) for index in range(total))
-    return Reason.WORKERS_SUCCEEDED, f"{through} of {total} workers finished with exit code 0."
+    total = observed.plan.counts[Role.WORKER]
+    count = sum(observed.succeeded((Role.WORKER, index)) for index in range(total))
+    return Reason.WORKERS_SUCCEEDED, f"{count} of {total} workers finished with exit code 0."
 
 
-def _ended(view: View, replica: ReplicaId) -> bool:
-    pod = view.pods.get(replica)
-    return view.succeeded(replica) or (pod is not None and has_ended(pod))
+def _ended(observed: ObservedPods, replica: ReplicaId) -> bool:
+    pod = observed.pods.get(replica)
+    return observed.succeeded(replica) or (pod is not None and has_ended(pod))
 
 
-def _finished_at(view: View, replica: ReplicaId) -> datetime | None:
-    """None: its success is recorded and its pod is gone, so it was long ago."""
-    pod = view.pods.get(replica)
+def _finished_at(observed: ObservedPods, replica: ReplicaId) -> datetime | None:
+    """None: the status records its success and its pod is gone, so no grace period is left."""
+    pod = observed.pods.get(replica)
     if pod is None or pod.termination is None or not pod.termination.finished_at:
         return None
     return moment(pod.termination.finished_at)

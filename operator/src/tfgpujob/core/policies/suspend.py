@@ -1,6 +1,6 @@
-"""spec.runPolicy.suspend: the pods stop, the service and the status stay, and resuming is a new attempt.
+"""spec.runPolicy.suspend: pods are deleted, the service and the status stay, and resuming begins a new attempt.
 
-Under ParameterServer the chief goes first: to save, it must read the variables from parameter servers that live.
+Under ParameterServer the chief is deleted first: to save a checkpoint it reads the variables from running servers.
 """
 
 from __future__ import annotations
@@ -9,48 +9,48 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob.api import JobSpec
-from tfgpujob.core.observed.observed_pods import build_view
+from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Delete, Kind, Outcome, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Delete, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.acceptance import accept
-from tfgpujob.core.policies.context import own_pods
+from tfgpujob.core.policies.context import delete_pods, own_pods
 from tfgpujob.core.status import progress
-from tfgpujob.core.status.builder import Draft
+from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 
-def reconcile(snapshot: Snapshot, draft: Draft, spec: JobSpec | None) -> Outcome:
-    """`spec` None: it is not valid, which is said already."""
-    pods = own_pods(snapshot, draft.attempt)
-    if draft.fields.get("plan"):
-        view = build_view(snapshot, Plan.from_status(draft.fields["plan"]), draft.fields)
-        draft.put("replicaStatuses", replica_statuses(view))
-        draft.put("ready", ready_text(view))
-    new = not draft.is_true(Condition.SUSPENDED)
-    if spec is not None and not draft.is_true(Condition.ACCEPTED):
-        accept(draft, spec)
+def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None) -> Outcome:
+    """Policy of a suspended job. `spec` None: it is not valid, and the builder already says so."""
+    pods = own_pods(snapshot, builder.attempt)
+    if builder.fields.get("plan"):
+        observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
+        builder.put("replicaStatuses", replica_statuses(observed))
+        builder.put("ready", ready_text(observed))
+    new = not builder.is_true(Condition.SUSPENDED)
+    if spec is not None and not builder.is_true(Condition.ACCEPTED):
+        accept(builder, spec)
     if new:
-        _say_so(draft)
-    status: Mapping[str, Any] = draft.done()
-    return Outcome(status=status, intent=status if new else None, deletes=_stops(pods))
+        _set_conditions(builder)
+    status: Mapping[str, Any] = builder.build()
+    return Outcome(status=status, intent=status if new else None, deletes=_deletes(pods))
 
 
-def _say_so(draft: Draft) -> None:
+def _set_conditions(builder: StatusBuilder) -> None:
     text = "spec.runPolicy.suspend is on: no pod runs until it is off."
-    draft.set(Condition.RUNNING, False, Reason.SUSPENDED, text)
-    draft.set(Condition.SUSPENDED, True, Reason.SUSPENDED, text)
-    if draft.reason(Condition.CREATED):
-        draft.set(Condition.CREATED, False, Reason.SUSPENDED, text)
-    if draft.is_true(Condition.RESTARTING):
-        draft.set(Condition.RESTARTING, False, Reason.SUSPENDED, text)
-    progress.no_more(draft, Reason.SUSPENDED, text)
-    draft.set_phase(Phase.SUSPENDED)
-    draft.put("retry", None)
+    builder.set(Condition.RUNNING, False, Reason.SUSPENDED, text)
+    builder.set(Condition.SUSPENDED, True, Reason.SUSPENDED, text)
+    if builder.reason(Condition.CREATED):
+        builder.set(Condition.CREATED, False, Reason.SUSPENDED, text)
+    if builder.is_true(Condition.RESTARTING):
+        builder.set(Condition.RESTARTING, False, Reason.SUSPENDED, text)
+    progress.clear_stalled(builder, Reason.SUSPENDED, text)
+    builder.set_phase(Phase.SUSPENDED)
+    builder.put("retry", None)
 
 
-def _stops(pods: tuple[Pod, ...]) -> tuple[Delete, ...]:
+def _deletes(pods: tuple[Pod, ...]) -> tuple[Delete, ...]:
     chief = tuple(pod for pod in pods if pod.role == Role.CHIEF)
-    serves = any(pod.role == Role.PS for pod in pods)
-    stopping = chief if chief and serves else pods
-    return tuple(Delete(Kind.POD, pod.name, pod.uid) for pod in stopping if not pod.deleting)
+    has_ps = any(pod.role == Role.PS for pod in pods)
+    stopping = chief if chief and has_ps else pods
+    return delete_pods(stopping)

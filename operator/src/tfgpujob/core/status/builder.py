@@ -1,8 +1,8 @@
-"""A job's status while one reconciliation works on it.
+"""The status of a job under construction during one reconcile.
 
-The draft starts as a copy of the status in the cluster and ends as the status to write. It knows the two rules
-that every policy shares: a condition's lastTransitionTime moves only when its status does, and a terminal
-condition, once True, stays.
+A StatusBuilder starts as a copy of the status in the cluster and builds the status to write. It keeps
+metav1.Condition's rule that lastTransitionTime changes only with the condition's status. Which changes of a status are
+worth a write of their own, `needs_write_now` says.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tfgpujob.names import Condition, Phase, Reason
 _MAX_MESSAGE = 4096
 
 
-class Draft:
-    """Owned by one call of `reconcile` or `conclude`; never shared."""
+class StatusBuilder:
+    """Owned by one call of `reconcile` or `finalize_status`; never shared."""
 
     def __init__(self, job: Object, now: datetime) -> None:
         self.now = now
@@ -42,7 +42,7 @@ class Draft:
         return str(self._conditions.get(condition, {}).get("message", ""))
 
     def since(self, condition: Condition) -> str | None:
-        """When the condition got its present status."""
+        """The condition's lastTransitionTime."""
         found = self._conditions.get(condition)
         return found["lastTransitionTime"] if found else None
 
@@ -51,7 +51,8 @@ class Draft:
         return self.is_true(Condition.SUCCEEDED) or self.is_true(Condition.FAILED)
 
     def set(self, condition: Condition, status: bool, reason: Reason, message: str) -> None:
-        """`message` is for a person: the field, the problem and the fix where something is wrong."""
+        """Sets a condition. `message` is for a person: where something is wrong it names the field, the problem and
+        the fix."""
         before = self._conditions.get(condition)
         text = "True" if status else "False"
         unchanged = before is not None and before["status"] == text
@@ -74,7 +75,8 @@ class Draft:
         else:
             self.fields[field] = value
 
-    def done(self) -> Object:
+    def build(self) -> Object:
+        """The status to write: all fields, and the conditions in the order of `Condition`."""
         self.fields["observedGeneration"] = self.generation
         order = [c for c in Condition if c in self._conditions]
         return {**self.fields, "conditions": [self._conditions[c] for c in order]}
@@ -90,32 +92,32 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-_RIDES_ALONG = frozenset({"replicaStatuses", "ready", "retry", "conditions"})
+_DEFERRABLE = frozenset({"replicaStatuses", "ready", "retry", "conditions"})
 
 
 def differs(old: Object, new: Object) -> bool:
-    """Anything at all has changed."""
+    """Whether anything at all has changed."""
     return dict(old) != dict(new)
 
 
-def worth_a_write_now(old: Object, new: Object) -> bool:
-    """Something that a person or program acts on has changed: not only counts, messages, or whether all is created.
+def needs_write_now(old: Object, new: Object) -> bool:
+    """Whether something has changed that a person or program acts on: more than counts, messages, or Created.
 
-    The rest waits a moment to ride along with the next such write: a pod that becomes ready is no reason for a
-    write of its own. (Refusals are written when they come, whatever this says.)
+    The rest is deferred to ride with the next such write: a pod that becomes ready is no reason for a write of its
+    own. (Refusals are written when they come, whatever this returns.)
     """
-    return _weighty(old) != _weighty(new)
+    return _significant(old) != _significant(new)
 
 
-def _weighty(status: Object) -> dict[str, Any]:
-    kept = {key: value for key, value in status.items() if key not in _RIDES_ALONG}
-    # That a replica which starts again has come is taken out of its record: a count like the others.
+def _significant(status: Object) -> dict[str, Any]:
+    kept = {key: value for key, value in status.items() if key not in _DEFERRABLE}
+    # backoffUntil is removed when the restarted pod is observed: a count like the others.
     kept["restartRecords"] = [{**r, "backoffUntil": None} for r in status.get("restartRecords") or ()]
     conditions = [c for c in status.get("conditions") or () if c["type"] != Condition.CREATED]
-    return {**kept, "conditions": [(c["type"], c["status"], _weighty_reason(c)) for c in conditions]}
+    return {**kept, "conditions": [(c["type"], c["status"], _significant_reason(c)) for c in conditions]}
 
 
-def _weighty_reason(condition: Mapping[str, str]) -> str:
-    """A start has many reasons not to be Running yet; only a replica that can't start concerns anybody."""
+def _significant_reason(condition: Mapping[str, str]) -> str:
+    """While a start is under way, only ReplicaNotReady is a reason of Running that somebody acts on."""
     on_its_way = condition["type"] == Condition.RUNNING and condition["reason"] != Reason.REPLICA_NOT_READY
     return "" if on_its_way else condition["reason"]

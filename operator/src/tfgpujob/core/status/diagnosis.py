@@ -1,7 +1,7 @@
 """What a failure means and what to do about it: status.lastFailure's cause, action and message.
 
-The most specific source wins: what took the pod away, then what the kernel did, then the trainer's own word in its
-termination message, then the exit code. What a container says is untrusted text: it is cut, and only shown.
+The most specific source wins: the pod's or container's reason (eviction, OOMKilled), then the cause in the trainer's
+termination message, then the exit code. What a container writes is untrusted text: it is cut, and only shown.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Finding:
     cause: Diagnosis
     action: str
     message: str
-    """The trainer's line, if it has one, and the last lines of the log."""
+    """The trainer's own message, if there is one, and the last lines of the log."""
 
     def to_status(self) -> dict[str, Any]:
         fields = {"cause": str(self.cause), "action": self.action, "message": self.message or None}
@@ -149,7 +149,7 @@ class Finding:
 
 
 def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Finding:
-    """`reason`: Kubernetes' or our own word. `said`: the termination message. `lines`: runPolicy.failureLogLines."""
+    """`reason`: of Kubernetes or of ours. `said`: the termination message. `lines`: runPolicy.failureLogLines."""
     trainer = _trainer_record(said)
     known = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause")))
     cause = known or _by_code(exit_code)

@@ -1,8 +1,8 @@
 """status.gpuTime: how long the pods of all attempts have held their GPUs.
 
-It is brought up to date by writes that are made anyway, and by none of its own: it says up to when it counts and how
-many GPUs were held then, from which a reader goes on. A pod holds its GPUs from when its node took it until its program
-ends, or, if that is not told (evicted, its node lost), until the cluster wrote down that it was over.
+It is updated with status writes that are made anyway, and causes none: it holds the time up to which it counts and the
+GPUs held at that time, so that a reader can extrapolate. A pod holds its GPUs from status.startTime until its container
+has terminated, or, where no termination is recorded (evicted, node lost), until the cluster recorded the pod's end.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tfgpujob.names import CONTAINER, Condition, Role
 
 
 def seconds(status: Mapping[str, Any], now: datetime) -> int:
-    """GPU-seconds until now, as a reader of the status works them out."""
-    told = status.get("gpuTime")
-    if told is None:
+    """GPU-seconds until now, extrapolated from the status."""
+    reported = status.get("gpuTime")
+    if reported is None:
         return 0
     stopped = {Condition.SUSPENDED, Condition.FINISHED}
     ended = any(c["type"] in stopped and c["status"] == "True" for c in status.get("conditions") or ())
-    since = max(0, int((now - moment(told["time"])).total_seconds()))
-    return int(told["seconds"]) + (0 if ended else int(told["gpus"]) * since)
+    since = max(0, int((now - moment(reported["time"])).total_seconds()))
+    return int(reported["seconds"]) + (0 if ended else int(reported["gpus"]) * since)
 
 
-def held_by(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
+def gpus_held(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
     """GPUs of one pod; also where only the limits of a Custom program's own container name them."""
     count = gpus(spec, role, replica)
     for container in () if count else ((replica.template or {}).get("spec") or {}).get("containers") or ():
@@ -42,37 +42,38 @@ def held_by(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
 
 
 def in_intent(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: datetime) -> Outcome:
-    """The outcome whose intent, if it writes one, says the time until now. `conclude` says it in what it writes."""
+    """The outcome with gpuTime up to now in its intent, if it has one. `finalize_status` updates the last status
+    write."""
     if outcome.intent is None or outcome.status is None:
         return outcome
-    intent, status = (noted(s, snapshot, outcome.deletes, spec, now) for s in (outcome.intent, outcome.status))
+    intent, status = (updated(s, snapshot, outcome.deletes, spec, now) for s in (outcome.intent, outcome.status))
     return replace(outcome, intent=intent, status=status)
 
 
-def noted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
-    """The status that is about to be written, with the time until now. `deletes`: of pods that this write gives up."""
+def updated(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
+    """The status that is about to be written, with gpuTime up to now. `deletes`: of pods that hold no GPUs after it."""
     assert snapshot.job is not None
-    told = status.get("gpuTime") or {}
-    since = moment(told["time"]) if told else None
+    reported = status.get("gpuTime") or {}
+    since = moment(reported["time"]) if reported else None
     now = max(now.replace(microsecond=0), since or now)
     own = [pod for pod in snapshot.pods if pod.owner_uid == snapshot.job["metadata"]["uid"] and pod.started_at]
-    counts = {str(role): held_by(spec, role, replica) for role, replica in replica_specs(spec).items()}
+    counts = {str(role): gpus_held(spec, role, replica) for role, replica in replica_specs(spec).items()}
     released = {pod.uid: _released_at(pod, snapshot.lost_nodes, now) for pod in own}
     more = sum(counts.get(pod.role, 0) * _seconds(pod.started_at, since, released[pod.uid]) for pod in own)
     gone = {delete.uid for delete in deletes} | {uid for uid, at in released.items() if at < now}
     gone |= {pod.uid for pod in own if has_ended(pod)}
     held = sum(counts.get(pod.role, 0) for pod in own if pod.uid not in gone)
-    if not told and not more and not held:
+    if not reported and not more and not held:
         return status
-    return {**status, "gpuTime": {"seconds": told.get("seconds", 0) + more, "gpus": held, "time": timestamp(now)}}
+    return {**status, "gpuTime": {"seconds": reported.get("seconds", 0) + more, "gpus": held, "time": timestamp(now)}}
 
 
 def _released_at(pod: Pod, lost_nodes: frozenset[str], now: datetime) -> datetime:
-    """When it let go of its GPUs, as far as it is known; now, while it holds them."""
+    """When the pod released its GPUs, as far as it is recorded; now, while it holds them."""
     ended = pod.termination.finished_at if pod.termination is not None else ""
     if not ended and (has_ended(pod) or pod.node in lost_nodes):
         ended = pod.ended_at
-    # Whoever can't say when it ended was at the latest killed when the grace period of its deletion was over.
+    # Without a record of its end, the pod was killed at the latest when the grace period of its deletion was over.
     ended = ended or pod.deletion_due
     return min(moment(ended), now) if ended else now
 

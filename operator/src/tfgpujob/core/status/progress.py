@@ -1,7 +1,7 @@
-"""How far the training is: whom to ask, and status.progress and status.lastCheckpoint from the answer.
+"""status.progress and status.lastCheckpoint from the trainer's progress reports, and which pods to poll for them.
 
-The reporter is the chief, or else the first worker that is not through. A report counts only while the pod that gave it
-lives. Nothing here depends on an answer: a task that can't be reached is one of which nothing new is known.
+The reporter is the chief, or else the first worker that has not succeeded. A report counts only while the pod that gave
+it lives. No decision waits for a report: a task that can't be reached is one of which nothing new is known.
 """
 
 from __future__ import annotations
@@ -11,104 +11,107 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob.core.observed.conditions import is_true
-from tfgpujob.core.observed.observed_pods import View, build_view, has_ended
+from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
-from tfgpujob.core.status.builder import Draft, timestamp
+from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 STALLS = frozenset({"training", "evaluating", "saving"})
-"""Phases whose pieces are short. Start-up (a compile, a first step, a cache) and an export have clocks of their own."""
+"""Phases in which a job can stall. Start-up (a compile, a first step, a cache) and an export have their own
+deadlines."""
 
-STILL_SECONDS = 5
-"""A reporter that did nothing for so long may be waiting for one of the others."""
+IDLE_SECONDS = 5
+"""A reporter that is idle for so long may be waiting for a peer."""
 
-MOST_ASKED = 16
-"""Of one job's others in a turn: what a job says of itself must not keep the operator busy."""
+MAX_PEERS = 16
+"""Peers of one job that are polled in a turn, so that no job keeps the operator busy."""
 
 
-def reporter(view: View) -> ReplicaId:
-    """Who speaks for the job. Workers that predict end one by one, and each knows how far all are."""
-    chief = view.plan.chief()
+def reporter(observed: ObservedPods) -> ReplicaId:
+    """The replica whose report is the job's. Workers that predict end one by one, and each reports for all."""
+    chief = observed.plan.chief()
     if chief[0] is Role.CHIEF:
         return chief
-    workers = (replica for replica in view.plan.pods() if replica[0] is Role.WORKER)
-    return next((worker for worker in workers if not view.succeeded(worker)), chief)
+    workers = (replica for replica in observed.plan.pods() if replica[0] is Role.WORKER)
+    return next((worker for worker in workers if not observed.succeeded(worker)), chief)
 
 
-def report_of(view: View, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:
-    """What the replica's present pod told last."""
-    pod = view.pods.get(replica)
-    return reports.get(pod.uid) if pod is not None and _can_tell(pod) else None
+def report_of(observed: ObservedPods, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:
+    """The last report of the replica's current pod."""
+    pod = observed.pods.get(replica)
+    return reports.get(pod.uid) if pod is not None and _can_report(pod) else None
 
 
-def whom_to_ask(snapshot: Snapshot) -> Pod | None:
-    """The reporter's pod. None: it can't tell, the job does not run, or its pods are not the bundled trainer's."""
-    view = _running(snapshot)
-    pod = view.pods.get(reporter(view)) if view is not None else None
-    return pod if pod is not None and _can_tell(pod) else None
+def progress_target(snapshot: Snapshot) -> Pod | None:
+    """The pod to poll. None: it can't answer now, the job does not run, or its pods have no bundled trainer."""
+    observed = _running(snapshot)
+    pod = observed.pods.get(reporter(observed)) if observed is not None else None
+    return pod if pod is not None and _can_report(pod) else None
 
 
-def whom_else_to_ask(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
-    """Of a job that stands still or is held up the other trainers' pods, so many in a turn: they can say why."""
-    view = _running(snapshot)
-    told = report_of(view, snapshot.reports, reporter(view)) if view is not None else None
-    if view is None or told is None or snapshot.job is None:
+def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
+    """Other pods to poll, MAX_PEERS in a turn, while the job is idle or Degraded: their reports tell the cause."""
+    observed = _running(snapshot)
+    reported = report_of(observed, snapshot.reports, reporter(observed)) if observed is not None else None
+    if observed is None or reported is None or snapshot.job is None:
         return ()
-    if told.idle_seconds < STILL_SECONDS and not is_true(snapshot.job, Condition.DEGRADED):
+    if reported.idle_seconds < IDLE_SECONDS and not is_true(snapshot.job, Condition.DEGRADED):
         return ()
-    others = [view.pods[replica] for replica in _trainers(view) if replica != reporter(view)]
-    count = min(MOST_ASKED, len(others))
+    others = [observed.pods[replica] for replica in _trainers(observed) if replica != reporter(observed)]
+    count = min(MAX_PEERS, len(others))
     return tuple(others[(turn * count + i) % len(others)] for i in range(count))
 
 
-def _running(snapshot: Snapshot) -> View | None:
+def _running(snapshot: Snapshot) -> ObservedPods | None:
     job = snapshot.job
     if job is None or not is_ours(job) or not (job.get("spec") or {}).get("trainer"):
         return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):
         return None
-    return build_view(snapshot, Plan.from_status(status["plan"]), status)
+    return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
 
 
-def note(draft: Draft, view: View, reports: Mapping[str, Report]) -> None:
-    """Takes the reporter's word into the status. What has not changed keeps its time, and costs no write."""
-    report = report_of(view, reports, reporter(view))
+def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str, Report]) -> None:
+    """Puts the reporter's report into the status. What has not changed keeps its time, and costs no write."""
+    report = report_of(observed, reports, reporter(observed))
     if report is None:
         return
-    told = _progress(report)
-    before = draft.fields.get("progress") or {}
-    if told != {key: value for key, value in before.items() if key != "time"}:
-        draft.put("progress", {**told, "time": timestamp(draft.now)})
+    reported = _progress(report)
+    before = builder.fields.get("progress") or {}
+    if reported != {key: value for key, value in before.items() if key != "time"}:
+        builder.put("progress", {**reported, "time": timestamp(builder.now)})
     if report.last_checkpoint is not None:
         saved = report.last_checkpoint.model_dump(exclude_none=True)
-        known = draft.fields.get("lastCheckpoint") or {}
+        known = builder.fields.get("lastCheckpoint") or {}
         if (saved["step"], saved["directory"]) != (known.get("step"), known.get("directory")):
-            draft.put("lastCheckpoint", {"time": timestamp(draft.now), **saved})
+            builder.put("lastCheckpoint", {"time": timestamp(builder.now), **saved})
 
 
-def forget(draft: Draft) -> None:
-    """Whoever told it starts again, and tells anew."""
-    draft.put("progress", None)
+def clear(builder: StatusBuilder) -> None:
+    """The reporter restarts, and reports anew."""
+    builder.put("progress", None)
 
 
-def no_more(draft: Draft, reason: Reason, message: str) -> None:
-    """What runs no more can neither stall nor straggle."""
+def clear_stalled(builder: StatusBuilder, reason: Reason, message: str) -> None:
+    """Sets Stalled and Degraded to False, with the reason for which the replicas don't run any more."""
     for condition in (Condition.STALLED, Condition.DEGRADED):
-        if draft.is_true(condition):
-            draft.set(condition, False, reason, message)
+        if builder.is_true(condition):
+            builder.set(condition, False, reason, message)
 
 
-def _trainers(view: View) -> tuple[ReplicaId, ...]:
-    """Replicas that run the training loop, and can be asked now."""
+def _trainers(observed: ObservedPods) -> tuple[ReplicaId, ...]:
+    """Replicas that run the training loop, and can be polled now."""
     roles = {Role.CHIEF, Role.WORKER}
-    return tuple(r for r in view.plan.required() if r[0] in roles and r in view.pods and _can_tell(view.pods[r]))
+    return tuple(
+        r for r in observed.plan.required() if r[0] in roles and r in observed.pods and _can_report(observed.pods[r])
+    )
 
 
-def _can_tell(pod: Pod) -> bool:
+def _can_report(pod: Pod) -> bool:
     return bool(pod.ip) and pod.phase == "Running" and not pod.deleting and not has_ended(pod)
 
 
@@ -132,7 +135,7 @@ def _percent(step: int | None, steps: int | None) -> int | None:
 
 
 def _remaining(report: Report) -> int | None:
-    """Of the steps alone: evaluations and saves come on top."""
+    """Seconds for the remaining steps alone, without evaluations and checkpoints."""
     if report.step is None or report.steps is None or not report.step_seconds:
         return None
     seconds = max(0, report.steps - report.step) * report.step_seconds

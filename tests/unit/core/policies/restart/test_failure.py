@@ -8,19 +8,19 @@ import pytest
 from tests.unit.core import make
 
 from tfgpujob.api import JobStatus, RestartPolicy
-from tfgpujob.core.observed.observed_pods import build_view
+from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
-from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, to_blame
+from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, root_cause
 from tfgpujob.names import Role
 
 EARLY, LATE = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
 
 
 def blamed(*pods: Pod, policy: str = "ExitCode", gone: tuple[ReplicaId, ...] = ()) -> Failure | None:
-    view = make.view(make.job(worker=4, evaluator=1), *pods)
-    found = failures(view, {Role.WORKER: RestartPolicy(policy)}, frozenset(gone))
-    return to_blame(found) if found else None
+    observed = make.observed(make.job(worker=4, evaluator=1), *pods)
+    found = failures(observed, {Role.WORKER: RestartPolicy(policy)}, frozenset(gone))
+    return root_cause(found) if found else None
 
 
 def worker(index: int, **fields: Any) -> Pod:
@@ -89,11 +89,11 @@ def test_nobody_to_blame(pods: tuple[Pod, ...]) -> None:
     ],
     ids=[
         "the first",
-        "the specific one, though the echo came first",
-        "among echoes the first",
+        "the specific one, though the peer failure came first",
+        "among peer failures the first",
         "an eviction, though its peer exited 1",
         "a deletion, though its peer exited 1",
-        "a deletion, though it ended as an echo",
+        "a deletion, though it ended as a peer failure",
         "the lowest name if all is equal",
     ],
 )
@@ -114,18 +114,18 @@ def test_a_pod_that_is_certainly_gone_was_disrupted() -> None:
 def test_a_pod_on_a_lost_node_was_disrupted_unless_it_had_ended(fields: dict[str, Any], lost: bool) -> None:
     job = make.job(worker=4)
     snapshot = Snapshot(job, (worker(0, node="dead", **fields), worker(1)), lost_nodes=frozenset({"dead"}))
-    found = failures(build_view(snapshot, make.plan(job), {"attempt": 1}), {}, frozenset())
+    found = failures(observe_pods(snapshot, make.plan(job), {"attempt": 1}), {}, frozenset())
     assert [(f.name, f.reason == "NodeLost") for f in found] == [("train-worker-0", lost)]
     if lost:
         assert found[0].cause is Cause.DISRUPTION
         assert "node dead is gone or not ready" in found[0].message
 
 
-def test_only_an_undisrupted_peer_failure_is_an_echo() -> None:
-    for fields, echo in (({}, True), ({"deleting": True}, False), ({"disrupted": True}, False)):
+def test_only_160_without_a_disruption_is_a_peer_failure() -> None:
+    for fields, peer_failure in (({}, True), ({"deleting": True}, False), ({"disrupted": True}, False)):
         failure = blamed(worker(0, exit=160, **fields))
         assert failure is not None
-        assert failure.is_echo is echo
+        assert failure.is_peer_failure is peer_failure
 
 
 def test_last_failure_keeps_the_end_of_the_message_and_leaves_out_what_is_unknown() -> None:

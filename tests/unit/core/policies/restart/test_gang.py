@@ -149,7 +149,7 @@ def test_a_pod_that_somebody_deletes_is_a_disruption_and_the_new_one_waits_for_i
     world = running()
     world.mark_deleting("train-worker-1")
     assert world.status["disruptions"] == 1
-    assert world.pods == ["train-worker-1"], "still terminating, and in the way"
+    assert world.pods == ["train-worker-1"], "still terminating: a stale pod"
     assert world.condition("Created").startswith("False/")
     world.remove(Kind.POD, "train-worker-1")
     assert world.attempts() == {"2"}

@@ -75,7 +75,7 @@ def test_a_restart_of_a_replica_costs_two_writes_and_two_events() -> None:
     world.advance(seconds=13)
     world.ready("train-worker-1")
     world.advance(minutes=1)
-    assert len(world.writes) - writes == 2, "its licence; and that all are ready again, with whatever waited"
+    assert len(world.writes) - writes == 2, "its persisted intent; and that all are ready again, with whatever waited"
     assert [event.reason for event in world.events[events:]] == ["Restarting", "Created"]
 
 

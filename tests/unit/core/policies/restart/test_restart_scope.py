@@ -56,12 +56,12 @@ def predicting(**parts: Any) -> JobSpec:
 def test_a_worker_that_predicts_starts_again_alone_and_the_others_go_on() -> None:
     worker = (Role.WORKER, 1)
     assert predicting().restarts_alone
-    assert restart_scope.goes_on_without(predicting(), frozenset({worker}))
+    assert restart_scope.others_keep_running(predicting(), frozenset({worker}))
     assert not predicting(run={"restartScope": "Gang"}).restarts_alone
 
 
 @pytest.mark.parametrize(
-    ("failures", "together"),
+    ("failures", "replicas_to_restart"),
     [
         ([failed("worker-1")], {"worker-1"}),
         ([failed("worker-0"), failed("worker-2")], {"worker-0", "worker-2"}),
@@ -72,27 +72,27 @@ def test_a_worker_that_predicts_starts_again_alone_and_the_others_go_on() -> Non
         ([failed("worker-1", "Evicted")], {"worker-1"}),
     ],
 )
-def test_who_goes_together_under_parameter_server(failures: list[Failure], together: set[str]) -> None:
+def test_who_goes_together_under_parameter_server(failures: list[Failure], replicas_to_restart: set[str]) -> None:
     job = make.job("ParameterServer", worker=3, ps=2)
-    found = restart_scope.together(make.parsed(job), make.plan(job), failures)
-    assert {f"{role}-{index}" for role, index in found} == together
+    found = restart_scope.replicas_to_restart(make.parsed(job), make.plan(job), failures)
+    assert {f"{role}-{index}" for role, index in found} == replicas_to_restart
 
 
 def test_a_custom_job_is_not_known_to_need_anybody_else() -> None:
     job = make.job("Custom", worker=3, ps=2, chief=1, run={"restartScope": "Replica"})
-    assert restart_scope.together(make.parsed(job), make.plan(job), [failed("ps-1")]) == {(Role.PS, 1)}
+    assert restart_scope.replicas_to_restart(make.parsed(job), make.plan(job), [failed("ps-1")]) == {(Role.PS, 1)}
 
 
 def test_a_chief_that_fails_with_a_parameter_server_is_not_to_blame() -> None:
     spec = make.parsed(make.job("ParameterServer", worker=3, ps=2))
     chief, ps, worker = failed("chief-0"), failed("ps-0"), failed("worker-0")
-    assert restart_scope.causes(spec, [chief, ps, worker]) == [ps, worker]
-    assert restart_scope.causes(spec, [chief, worker]) == [chief, worker]
+    assert restart_scope.independent_failures(spec, [chief, ps, worker]) == [ps, worker]
+    assert restart_scope.independent_failures(spec, [chief, worker]) == [chief, worker]
 
 
 def test_training_goes_on_without_workers_only() -> None:
     spec = make.parsed(make.job("ParameterServer", worker=3, ps=2))
-    assert restart_scope.goes_on_without(spec, frozenset({(Role.WORKER, 0), (Role.WORKER, 2)}))
-    assert not restart_scope.goes_on_without(spec, frozenset({(Role.WORKER, 0), (Role.CHIEF, 0)}))
+    assert restart_scope.others_keep_running(spec, frozenset({(Role.WORKER, 0), (Role.WORKER, 2)}))
+    assert not restart_scope.others_keep_running(spec, frozenset({(Role.WORKER, 0), (Role.CHIEF, 0)}))
     custom = make.parsed(make.job("Custom", run={"restartScope": "Replica"}))
-    assert not restart_scope.goes_on_without(custom, frozenset({(Role.WORKER, 0)})), "nothing is known of it"
+    assert not restart_scope.others_keep_running(custom, frozenset({(Role.WORKER, 0)})), "nothing is known of it"

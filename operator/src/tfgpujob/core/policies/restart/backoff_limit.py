@@ -1,75 +1,85 @@
-"""What a failure costs, and how long to wait after it.
+"""What a failure costs (backoffLimit), and the backoff after it. `count_restart` is the only function that counts.
 
-restarts, disruptions                          totals, which nothing resets; backoffLimit bounds restarts
-consecutiveFailures, consecutiveDisruptions    those since the job last ran for 10 minutes: they set the delay
+restarts, disruptions                          totals, never reset; backoffLimit bounds restarts
+consecutiveFailures, consecutiveDisruptions    those since the job last ran for 10 minutes: they set the backoff
 
-A disruption (eviction, preemption, a lost or deleted pod) spends no restart. Its own cap only stops a job that the
-cluster never lets run: 50 in a row, with the delays some 4 hours in which no attempt lived for 10 minutes.
+A disruption (eviction, preemption, a lost or deleted pod) costs no restart. Its own limit only ends a job that the
+cluster never lets run: 50 in a row, with the backoff some 4 hours in which no attempt lived for 10 minutes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from tfgpujob.core.policies import backoff
 from tfgpujob.core.policies.restart.failure import Cause, Failure
-from tfgpujob.core.status.builder import Draft, moment
+from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import Condition, Reason
 from tfgpujob.units import counted
 
-PROVEN = timedelta(minutes=10)
-"""What ran this long did not fail immediately: the delay starts over. The budget never does."""
+STABLE_AFTER = timedelta(minutes=10)
+"""What ran this long did not crash at its start: the backoff begins anew. The totals never do."""
 DISRUPTIONS_IN_A_ROW = 50
 
 
-def exhausted(draft: Draft, limit: int, failure: Failure, disrupted: int) -> tuple[Reason, str] | None:
-    """Why the job can't go on after this failure; None when it can.
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """Why the job must not restart after this failure."""
 
-    `limit`: spec.runPolicy.backoffLimit. `disrupted`: disruptions in a row before this one.
+    reason: Reason
+    message: str
+
+
+def count_restart(builder: StatusBuilder, limit: int, failure: Failure, disruptions_in_a_row: int) -> Exceeded | None:
+    """Adds the failure to `restarts` or `disruptions`, or says why it is the job's end.
+
+    `limit`: spec.runPolicy.backoffLimit. `disruptions_in_a_row`: those before this failure.
     """
     if failure.cause is Cause.PERMANENT:
-        return Reason.REPLICA_FAILED, f"{failure}."
-    if failure.cause is Cause.RETRYABLE and number(draft, "restarts") >= limit:
+        return Exceeded(Reason.REPLICA_FAILED, f"{failure}.")
+    if failure.cause is Cause.RETRYABLE and _number(builder, "restarts") >= limit:
         text = f"{failure}; spec.runPolicy.backoffLimit ({counted(limit, 'restart')}) is spent."
-        return Reason.BACKOFF_LIMIT_EXCEEDED, text
-    if failure.cause is Cause.DISRUPTION and disrupted >= DISRUPTIONS_IN_A_ROW:
+        return Exceeded(Reason.BACKOFF_LIMIT_EXCEEDED, text)
+    if failure.cause is Cause.DISRUPTION and disruptions_in_a_row >= DISRUPTIONS_IN_A_ROW:
         text = (
             f"{failure}; {DISRUPTIONS_IN_A_ROW} disruptions came in a row, and it never ran for 10 minutes between "
             "two of them. Give it a higher priority or other nodes, and create it again."
         )
-        return Reason.DISRUPTION_LIMIT_EXCEEDED, text
+        return Exceeded(Reason.DISRUPTION_LIMIT_EXCEEDED, text)
+    total = "disruptions" if failure.cause is Cause.DISRUPTION else "restarts"
+    builder.put(total, _number(builder, total) + 1)
     return None
 
 
-def start_over_if_proven(draft: Draft) -> None:
-    """Forgets what came in a row, once the job has been Running for long enough."""
-    since = draft.since(Condition.RUNNING)
-    if draft.is_true(Condition.RUNNING) and since is not None and draft.now - moment(since) >= PROVEN:
-        draft.put("consecutiveFailures", None)
-        draft.put("consecutiveDisruptions", None)
-
-
-def count(draft: Draft, failure: Failure) -> timedelta:
-    """Counts the end of an attempt where it belongs; gives the wait before the next one."""
+def count_gang_restart(builder: StatusBuilder, limit: int, failure: Failure) -> timedelta | Exceeded:
+    """Counts the restart of a gang, also among those in a row; gives the backoff before the next attempt."""
+    _reset_if_stable(builder)
+    exceeded = count_restart(builder, limit, failure, _number(builder, "consecutiveDisruptions"))
+    if exceeded is not None:
+        return exceeded
     disrupted = failure.cause is Cause.DISRUPTION
-    count_total(draft, failure)
-    row = "consecutiveDisruptions" if disrupted else "consecutiveFailures"
-    tries = number(draft, row) + 1
-    draft.put(row, tries)
-    return wait(tries, disrupted=disrupted, seed=f"{failure.name}/{'disruptions' if disrupted else 'restarts'}")
+    in_a_row = "consecutiveDisruptions" if disrupted else "consecutiveFailures"
+    tries = _number(builder, in_a_row) + 1
+    builder.put(in_a_row, tries)
+    return delay(tries, disrupted=disrupted, seed=f"{failure.name}/{'disruptions' if disrupted else 'restarts'}")
 
 
-def count_total(draft: Draft, failure: Failure) -> None:
-    total = "disruptions" if failure.cause is Cause.DISRUPTION else "restarts"
-    draft.put(total, number(draft, total) + 1)
-
-
-def wait(tries: int, *, disrupted: bool, seed: str) -> timedelta:
-    """Before the start that follows `tries` ≥ 1 failures in a row. The first disruption is nobody's fault: at once."""
+def delay(tries: int, *, disrupted: bool, seed: str) -> timedelta:
+    """The backoff after `tries` ≥ 1 failures in a row. After a first disruption there is none: the job is not at
+    fault."""
     if disrupted and tries == 1:
         return timedelta()
     return backoff.delay(tries, first=1 if disrupted else 10, cap=360, seed=seed)
 
 
-def number(draft: Draft, field: str) -> int:
-    return int(draft.fields.get(field) or 0)
+def _reset_if_stable(builder: StatusBuilder) -> None:
+    """Resets the counters of what came in a row, once the job has been Running for STABLE_AFTER."""
+    since = builder.since(Condition.RUNNING)
+    if builder.is_true(Condition.RUNNING) and since is not None and builder.now - moment(since) >= STABLE_AFTER:
+        builder.put("consecutiveFailures", None)
+        builder.put("consecutiveDisruptions", None)
+
+
+def _number(builder: StatusBuilder, field: str) -> int:
+    return int(builder.fields.get(field) or 0)

@@ -1,34 +1,41 @@
-"""A gang that failed: again, or not. However many pods died of it, it is counted once."""
+"""Restart the gang: all replicas, as a new attempt. However many pods failed together, it is counted once."""
 
 from __future__ import annotations
 
-from tfgpujob.api import JobSpec
-from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.policies import finished, start
+from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import Cause, Failure
 from tfgpujob.core.status import progress
-from tfgpujob.core.status.builder import Draft
 from tfgpujob.names import Condition, Phase, Reason
 
 
-def again(draft: Draft, spec: JobSpec, next_plan: Plan, failure: Failure) -> bool:
-    """Writes the next attempt into the draft, or the job's failure (False)."""
-    backoff_limit.start_over_if_proven(draft)
-    disrupted = backoff_limit.number(draft, "consecutiveDisruptions")
-    over = backoff_limit.exhausted(draft, spec.run_policy.backoff_limit, failure, disrupted)
-    last_failure = failure.to_status(spec.run_policy.failure_log_lines)
-    if over is not None:
-        finished.fail(draft, *over, last_failure)
-        return False
-    wait = backoff_limit.count(draft, failure)
+def restart_gang(ctx: ReconcileContext, failure: Failure) -> Outcome | None:
+    """The Outcome whose intent records the next attempt. None: the job has failed, and the builder says why."""
+    builder = ctx.builder
+    last_failure = failure.to_status(ctx.spec.run_policy.failure_log_lines)
+    delay = backoff_limit.count_gang_restart(builder, ctx.spec.run_policy.backoff_limit, failure)
+    if isinstance(delay, backoff_limit.Exceeded):
+        finished.fail(builder, delay.reason, delay.message, last_failure)
+        return None
     reason = Reason.DISRUPTED if failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
-    draft.put("lastFailure", last_failure)
-    start.begin(draft, next_plan, not_before=draft.now + wait if wait else None)
+    builder.put("lastFailure", last_failure)
+    # A new attempt takes the defaults of this release, unless the spec was edited: then its pods stay as they were.
+    plan = ctx.plan if ctx.edited else resolve(ctx.spec, ctx.config)
+    start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
-    draft.set(Condition.CREATED, False, reason, message)
-    draft.set(Condition.RUNNING, False, reason, message)
-    draft.set(Condition.RESTARTING, True, reason, message)
-    progress.no_more(draft, reason, message)
-    draft.set_phase(Phase.RESTARTING)
-    return True
+    builder.set(Condition.CREATED, False, reason, message)
+    builder.set(Condition.RUNNING, False, reason, message)
+    builder.set(Condition.RESTARTING, True, reason, message)
+    progress.clear_stalled(builder, reason, message)
+    builder.set_phase(Phase.RESTARTING)
+    status = builder.build()
+    return Outcome(
+        status=status,
+        intent=status,
+        deletes=delete_old_pods(ctx.snapshot, builder.attempt),
+        events=(Event("Warning", "Restarting", f"{failure}; attempt {builder.attempt} follows."),),
+        requeue_at=start.not_before(builder) or ctx.now,
+    )

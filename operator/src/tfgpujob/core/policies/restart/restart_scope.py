@@ -1,12 +1,14 @@
-"""What starts again when a replica fails: it alone, some with it, or the whole gang.
+"""The restart scope: which replicas restart when one fails (spec.runPolicy.restartScope).
 
-MultiWorkerMirrored, Mirrored, OneDevice   the gang: no task of a collective survives another
+MultiWorkerMirrored, Mirrored, OneDevice   the gang: no task of a collective (all-reduce) survives another
 trainer.mode predict                       the replica alone: the workers don't talk to each other
 ParameterServer                            the replica alone. With a ps also the chief, which restores the variables
                                            from the checkpoint; with a worker whose node is lost also the chief, which
                                            waits on the dead connection for a quarter of an hour
 Custom                                     the gang; the replica alone where restartScope is Replica
 restartScope Gang                          the gang, always
+
+Whether it is the gang, `JobSpec.restarts_alone` says.
 """
 
 from __future__ import annotations
@@ -19,27 +21,27 @@ from tfgpujob.core.policies.restart.failure import NODE_LOST, Failure
 from tfgpujob.names import Role, Strategy
 
 
-def goes_on_without(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
-    """Whether the others' work goes on while these start again."""
+def others_keep_running(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
+    """Whether the rest of the job makes progress while these replicas restart."""
     return spec.predicts or (
         spec.strategy is Strategy.PARAMETER_SERVER and all(role is Role.WORKER for role, _ in replicas)
     )
 
 
-def causes(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:
-    """The failures that are no consequence of another: a chief always fails when a parameter server does."""
+def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:
+    """Without those that follow from another: a chief always fails when a parameter server does."""
     lost_variables = spec.strategy is Strategy.PARAMETER_SERVER and any(f.replica[0] is Role.PS for f in failures)
     return [f for f in failures if not (lost_variables and f.replica[0] is Role.CHIEF)]
 
 
-def together(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) -> frozenset[ReplicaId]:
-    """Everybody who starts again after these failures."""
+def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) -> frozenset[ReplicaId]:
+    """The failed replicas, and those that can't run on without them."""
     replicas = {failure.replica for failure in failures}
-    if spec.strategy is Strategy.PARAMETER_SERVER and any(_takes_the_chief_along(f) for f in failures):
+    if spec.strategy is Strategy.PARAMETER_SERVER and any(_restarts_chief_too(f) for f in failures):
         replicas |= {replica for replica in plan.required() if replica[0] is Role.CHIEF}
     return frozenset(replicas)
 
 
-def _takes_the_chief_along(failure: Failure) -> bool:
+def _restarts_chief_too(failure: Failure) -> bool:
     role = failure.replica[0]
     return role is Role.PS or (role is Role.WORKER and failure.reason == NODE_LOST)

@@ -1,0 +1,42 @@
+"""Begin an attempt that follows no failure: the first, one after a suspension, or one after an edit of the spec."""
+
+from __future__ import annotations
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Config, Outcome, Snapshot
+from tfgpujob.core.policies import ensure_pods, start
+from tfgpujob.core.policies.acceptance import accept
+from tfgpujob.core.policies.context import new_context
+from tfgpujob.core.status.builder import StatusBuilder, timestamp
+from tfgpujob.names import Condition, Phase, Reason
+
+
+def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
+    """The Outcome whose intent records the new attempt and which creates its pods."""
+    if builder.is_true(Condition.SUSPENDED):
+        builder.set(Condition.SUSPENDED, False, Reason.RESUMED, "spec.runPolicy.suspend is off again.")
+        builder.put("startTime", None)
+    _skip_used_attempt_numbers(snapshot, builder)
+    edited = start.needs_edit(builder)
+    start.next_attempt(builder, resolve(spec, config))
+    builder.put("startTime", builder.fields.get("startTime") or timestamp(builder.now))
+    builder.put("restarts", builder.fields.get("restarts", 0))
+    builder.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
+    if edited:
+        accept(builder, spec)
+        builder.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
+    if not start.refused_by_api_server(builder):
+        accept(builder, spec)
+    builder.set_phase(Phase.STARTING)
+    ctx = new_context(snapshot, builder, spec, config)
+    builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
+    return ensure_pods.ensure_pods(ctx, persisted=False)
+
+
+def _skip_used_attempt_numbers(snapshot: Snapshot, builder: StatusBuilder) -> None:
+    """After somebody has emptied the status: the labels of the job's pods still say which numbers are used."""
+    assert snapshot.job is not None
+    uid = snapshot.job["metadata"]["uid"]
+    builder.put("attempt", max([builder.attempt, *(pod.attempt for pod in snapshot.pods if pod.owner_uid == uid)]))

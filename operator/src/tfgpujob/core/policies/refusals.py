@@ -1,0 +1,78 @@
+"""What a refusal of the API server means: whether only an edit helps or a retry does, and the message for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfgpujob.core.observed.ownership import Ownership, pod_ownership, service_ownership
+from tfgpujob.core.observed.snapshot import Kind, Pod, Refusal
+from tfgpujob.names import Condition, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the pods of an attempt could not be created, as a condition and a message for a person."""
+
+    condition: Condition
+    reason: Reason
+    message: str
+    object: str
+    retry_cap: float | None
+    """The backoff's limit in seconds; None: no retry, only an edit of the spec helps."""
+    while_running: str = ""
+    """The message while other pods of the attempt run, whose template can't just be edited. Empty: the same."""
+
+
+def problem(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> Problem | None:
+    """The refusal to report: rather one that needs a person than one that is retried. None: there is none to report."""
+    found = problems(refusals, job_uid, attempt)
+    return min(found, key=lambda p: (p.retry_cap is not None, p.condition != Condition.ACCEPTED), default=None)
+
+
+def problems(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> list[Problem]:
+    """Of all refusals but those by a stale object of ours, which will be gone soon."""
+    return [p for p in (_problem(refusal, job_uid, attempt) for refusal in refusals) if p is not None]
+
+
+def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
+    what = f"{refusal.kind} {refusal.name}"
+    if refusal.code == 409:
+        return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
+    said = f"{refusal.message.rstrip('.')}."
+    if refusal.code in {400, 422}:
+        text = f"{_template_of(refusal)}: {what} was refused: {said}"
+        running = f"{text} What runs goes on: suspend the job, correct the template, and resume it."
+        alone = f"{text} Correct the template."
+        return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, alone, refusal.name, None, running)
+    if "exceeded quota" in refusal.message:
+        message = f"{what} does not fit: {said} Nothing is held meanwhile; it is tried again."
+        return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)
+    message = f"{what} was refused: {said} It is tried again."
+    return Problem(Condition.CREATED, Reason.FORBIDDEN, message, refusal.name, 300)
+
+
+def _template_of(refusal: Refusal) -> str:
+    """The field of the spec from which the refused object is made."""
+    return f"spec.replicaSpecs.{_role_of(refusal.name)}.template" if refusal.kind is Kind.POD else "spec"
+
+
+def _role_of(pod_name: str) -> str:
+    """The role in <job>-<role>-<index>; empty for a service's name."""
+    return ("", "", *pod_name.rsplit("-", 2))[-2]
+
+
+def name_taken(kind: Kind, name: str) -> Problem:
+    message = (
+        f"metadata.name: the {kind.lower()} {name} belongs to somebody else. "
+        f"Delete or rename that {kind.lower()}, or give this job another name; it is checked again until then."
+    )
+    return Problem(Condition.ACCEPTED, Reason.NAME_TAKEN, message, name, 30, f"{message} What runs goes on.")
+
+
+def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
+    holder = refusal.holder
+    if holder is None:
+        return False
+    if isinstance(holder, Pod):
+        return pod_ownership(holder, job_uid, attempt) is Ownership.FOREIGN
+    return service_ownership(holder, job_uid) is Ownership.FOREIGN
