@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfgpujob.api.base import Model, NotNegative, Positive, Positive64, Quantity, Text
+from tfgpujob.api.strategies import TRAITS, Restart, Traits
 from tfgpujob.api.trainer import Mode, TrainerSpec
 from tfgpujob.names import Role, Strategy
 
@@ -242,13 +243,18 @@ class JobSpec(Model):
         return self.trainer is not None and self.trainer.mode is Mode.PREDICT
 
     @property
+    def traits(self) -> Traits:
+        """What the operator knows of the strategy."""
+        return TRAITS[self.strategy]
+
+    @property
     def restarts_alone(self) -> bool:
         """Whether a replica that fails starts again by itself, or with a few others, and not with the whole gang."""
-        if self.run_policy.restart_scope is RestartScope.GANG:
+        scope, restart = self.run_policy.restart_scope, self.traits.restart
+        if scope is RestartScope.GANG:
             return False
-        if self.strategy is Strategy.PARAMETER_SERVER or self.predicts:
-            return True
-        return self.strategy is Strategy.CUSTOM and self.run_policy.restart_scope is RestartScope.REPLICA
+        by_scope = restart is Restart.BY_RESTART_SCOPE and scope is RestartScope.REPLICA
+        return self.predicts or restart is Restart.REPLICA or by_scope
 
     @cached_property
     def shape_hash(self) -> str:

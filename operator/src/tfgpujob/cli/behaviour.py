@@ -14,6 +14,7 @@ from tfgpujob.api import (
     gpus,
     replicas_in_sync,
 )
+from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
@@ -21,7 +22,6 @@ from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
 from tfgpujob.names import Role, Strategy
 from tfgpujob.units import counted, duration
 
-_SYNCHRONOUS = frozenset({Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED})
 _POLICIES = {
     RestartPolicy.NEVER: "a failure ends the job",
     RestartPolicy.ON_FAILURE: "every failure is followed by a restart",
@@ -72,7 +72,7 @@ def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple
     if spec.predicts:
         workers = counted(plan.counts[Role.WORKER], "worker")
         yield "work", f"The rows of data('predict') are shared among {workers}, each on its own."
-    elif spec.strategy in _SYNCHRONOUS:
+    elif spec.traits.work is Work.SYNCHRONOUS:
         yield "work", f"Each step takes {batch(trainer, replicas_in_sync(spec))}."
     length = counted(trainer.epochs, "epoch") if trainer.epochs else counted(trainer.steps or 0, "step")
     if not spec.predicts:
@@ -129,7 +129,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 def _scope(spec: JobSpec, plan: Plan) -> str:
     if not spec.restarts_alone:
         return "all replicas" if len(plan.required()) > 1 else "its one replica"
-    if spec.strategy is Strategy.PARAMETER_SERVER:
+    if spec.traits.work is Work.PARAMETER_SERVERS:
         return "the failed replica alone; with a ps also the chief, which restores the variables"
     return "the failed replica alone"
 
@@ -153,13 +153,8 @@ def strategy_advice(spec: JobSpec, plan: Plan) -> str:
     """Which strategy would suit, and why."""
     if spec.predicts:
         return "Predicting needs no strategy: the workers don't talk to each other."
-    if spec.strategy is Strategy.CUSTOM:
-        return "Custom leaves it to the program, which finds TF_CONFIG in its environment."
-    if spec.strategy is Strategy.PARAMETER_SERVER:
-        return (
-            "ParameterServer suits workers that come and go, and embeddings too large for one GPU. Elsewhere "
-            "MultiWorkerMirrored takes each example exactly once an epoch, and needs no ps."
-        )
+    if spec.traits.advice:
+        return spec.traits.advice
     devices = sum(plan.counts[role] * per_pod for role, per_pod in _devices(spec, plan).items())
     if replicas_in_sync(spec) > devices:
         return "Several processes on a GPU pay only where one leaves it idle: measure both."

@@ -10,18 +10,8 @@ from tfgpujob.names import Condition
 from tfgpujob.units import counted
 
 Entry = tuple[datetime, str]
-_CHANGES = frozenset(
-    {
-        Condition.RUNNING,
-        Condition.RESTARTING,
-        Condition.STALLED,
-        Condition.DEGRADED,
-        Condition.SUSPENDED,
-        Condition.SUCCEEDED,
-        Condition.FAILED,
-    }
-)
-"""Conditions whose turning True is a moment in the job's life."""
+_NOT_SHOWN = frozenset({Condition.ACCEPTED, Condition.CREATED, Condition.FINISHED})
+"""Conditions that turn True with another entry of the timeline. All others are shown by themselves."""
 
 
 MOST = 30
@@ -67,7 +57,7 @@ def _events(facts: Facts) -> Iterator[Entry]:
 
 def _conditions(facts: Facts) -> Iterator[Entry]:
     for condition in facts.status.get("conditions") or ():
-        if condition["status"] == "True" and condition["type"] in _CHANGES:
+        if condition["status"] == "True" and condition["type"] not in _NOT_SHOWN:
             yield from _at(condition["lastTransitionTime"], f"{condition['type']}: {condition['message']}")
 
 

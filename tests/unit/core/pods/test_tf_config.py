@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.core import make
 
-from tfgpujob.core.pods.tf_config import Address, gate_peers, tf_config
+from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.names import Role, Strategy
 
 ADDRESS = Address("train", "ns")
@@ -108,6 +108,6 @@ WAITS = [
 @pytest.mark.parametrize(("strategy", "role", "peers"), WAITS, ids=[f"{row[0]} {row[1]}" for row in WAITS])
 def test_who_waits_for_whom(strategy: str, role: str, peers: tuple[str, ...]) -> None:
     roles = {"MultiWorkerMirrored": MWMS, "ParameterServer": PS, "Custom": PS}.get(strategy, {"worker": 1})
-    hosts = gate_peers(Strategy(strategy), make.plan(make.job(strategy, **roles)), ADDRESS, Role(role))
+    hosts = peers_to_wait_for(Strategy(strategy), make.plan(make.job(strategy, **roles)), ADDRESS, Role(role))
     assert tuple(host.split("-")[1] for host in hosts) == peers
     assert all(host.endswith(".train.ns.svc") for host in hosts)

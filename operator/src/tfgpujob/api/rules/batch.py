@@ -8,15 +8,21 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import replicas_in_sync
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
-from tfgpujob.names import Strategy
+from tfgpujob.api.spec import JobSpec
+from tfgpujob.api.strategies import Work
 
 _ONE_ROW = "each replica needs at least one row a step: use a larger batch, or fewer workers or GPUs"
 _ONE_EACH = "each micro-batch needs at least one row on each replica: raise globalBatchSize or lower accumulate"
 
 
+def _splits_batches(spec: JobSpec) -> bool:
+    """Whether each replica computes a part of the global batch. With placement a batch is never split."""
+    return spec.traits.work is Work.SYNCHRONOUS and not spec.traits.placement
+
+
 def _batch(job: Job) -> Iterator[Invalid]:
     spec, trainer = job.spec, job.spec.trainer
-    if trainer is None or spec.predicts or spec.strategy not in {Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED}:
+    if trainer is None or spec.predicts or not _splits_batches(spec):
         return
     replicas = replicas_in_sync(spec)
     size, accumulate = trainer.global_batch_size, trainer.accumulate or 1

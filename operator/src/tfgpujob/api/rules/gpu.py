@@ -9,8 +9,9 @@ from typing import Any, Final
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.api.spec import MAX_REPLICAS, JobSpec, ReplicaSpec
+from tfgpujob.api.strategies import Work
 from tfgpujob.api.template import part
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
 
 _PLAIN: Final = re.compile(r"[0-9]{1,18}")
 
@@ -23,11 +24,15 @@ def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
     """
     if replica.gpus is not None:
         return replica.gpus
-    if role is Role.PS or (spec.strategy is Strategy.PARAMETER_SERVER and role is Role.CHIEF):
+    if role in spec.traits.no_gpus:
         return 0
     if spec.gpu.per_replica is not None:
         return spec.gpu.per_replica
-    return 0 if spec.strategy is Strategy.CUSTOM and spec.trainer is None else 1
+    return 0 if _is_unknown_program(spec) else 1
+
+
+def _is_unknown_program(spec: JobSpec) -> bool:
+    return spec.traits.work is Work.OWN_PROGRAM and spec.trainer is None
 
 
 def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
@@ -67,7 +72,7 @@ def _template_limit(job: Job) -> Iterator[Invalid]:
     spec, resource = job.spec, job.spec.gpu.resource_name
     for role, template in job.templates.items():
         replica = getattr(spec.replica_specs, role)
-        if spec.strategy is Strategy.CUSTOM and spec.trainer is None and replica.gpus is spec.gpu.per_replica is None:
+        if _is_unknown_program(spec) and replica.gpus is spec.gpu.per_replica is None:
             continue  # nothing is known of the program, so its own limit is the only word on it
         place, container = template.spec.training_container() or ("", None)
         limit = plain_count(part(container, "resources", "limits", resource)) if container else None
@@ -88,7 +93,7 @@ def _processes_strategy(job: Job) -> Iterator[Invalid]:
     spec = job.spec
     if spec.trainer is None or not several_processes(job):
         return
-    if not spec.predicts and spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
+    if not spec.predicts and not spec.traits.several_processes:
         yield Invalid(
             "spec.gpu.processesPerGpu",
             f"{spec.strategy} trains in one process a pod",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
-from tfgpujob.names import CONTAINER, Role, Strategy
+from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule, strategy_is_not
+from tfgpujob.api.strategies import having
+from tfgpujob.names import CONTAINER, Role
 
 _NAME_IT = f"name the training container {CONTAINER}, or set spec.image or spec.trainer"
 _SET_IT = "set spec.image, or spec.trainer to use the bundled trainer's"
@@ -31,7 +32,7 @@ def _default_image(job: Job) -> bool:
 
 def _roles(job: Job) -> list[Role]:
     roles = [role for role, replica in job.spec.replica_specs.items()]
-    if job.spec.strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in roles:
+    if job.spec.traits.adds_chief and Role.CHIEF not in roles:
         return [Role.CHIEF, *roles]
     return roles
 
@@ -50,6 +51,7 @@ _HAS_CONTAINERS = (
     f"has({_REPLICA}.template) && has({_REPLICA}.template.spec) && has({_CONTAINERS}) && size({_CONTAINERS}) > 0"
 )
 _DEFAULT = "has(self.trainer) || has(self.image)"
+_ADDS_NO_CHIEF = strategy_is_not(having(lambda traits: traits.adds_chief))
 
 RULES = (
     JobRule(
@@ -78,7 +80,7 @@ RULES = (
             ),
             Cel(
                 at="spec",
-                rule=f"{_DEFAULT} || self.strategy != 'ParameterServer' || has(self.replicaSpecs.chief)",
+                rule=f"{_DEFAULT} || {_ADDS_NO_CHIEF} || has(self.replicaSpecs.chief)",
                 field="image",
                 message=f"there is no image to run the chief that is added; {_SET_IT}",
             ),

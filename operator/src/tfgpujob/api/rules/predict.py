@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
-from tfgpujob.names import Role, Strategy
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.strategies import having
+from tfgpujob.names import Role
 
-_STRATEGIES = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CUSTOM)
+_STRATEGIES = having(lambda traits: traits.trainer_predicts)
 _NOT_WORKERS = tuple(role for role in Role if role is not Role.WORKER)
 OF_TRAINING = (
     "epochs",
@@ -40,7 +41,7 @@ PREDICTS = predicts("self")
 
 
 def _strategy(job: Job) -> Iterator[Invalid]:
-    if job.spec.predicts and job.spec.strategy not in _STRATEGIES:
+    if job.spec.predicts and not job.spec.traits.trainer_predicts:
         yield Invalid(
             "spec.strategy",
             f"{job.spec.strategy} is a way to train, and trainer.mode is predict",
@@ -93,8 +94,7 @@ RULES = (
         cel=(
             Cel(
                 at="spec",
-                rule=f"!has(self.trainer) || !{predicts('self.trainer')} || "
-                f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in _STRATEGIES)}]",
+                rule=f"!has(self.trainer) || !{predicts('self.trainer')} || {strategy_in(_STRATEGIES)}",
                 field="strategy",
                 message="this strategy is a way to train, and trainer.mode is predict; use Custom for any number of "
                 "workers, each on its own, Mirrored for one with all its GPUs, or OneDevice",

@@ -7,20 +7,15 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.predict import predicts
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
-from tfgpujob.names import Strategy
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.strategies import having, listed
 
-_TRAINER_RUNS = (
-    Strategy.ONE_DEVICE,
-    Strategy.MIRRORED,
-    Strategy.MULTI_WORKER_MIRRORED,
-    Strategy.PARAMETER_SERVER,
-)
-_CHOICE = f"{', '.join(_TRAINER_RUNS[:-1])} or {_TRAINER_RUNS[-1]}"
+_TRAINER_RUNS = having(lambda traits: traits.trainer_trains)
+_CHOICE = listed(_TRAINER_RUNS, "or")
 
 
 def _trainer_strategy(job: Job) -> Iterator[Invalid]:
-    if job.spec.trainer is not None and not job.spec.predicts and job.spec.strategy not in _TRAINER_RUNS:
+    if job.spec.trainer is not None and not job.spec.predicts and not job.spec.traits.trainer_trains:
         yield Invalid(
             "spec.trainer",
             f"the bundled trainer can't run {job.spec.strategy} in this release",
@@ -35,8 +30,7 @@ RELEASE_LIMITS = (
         cel=(
             Cel(
                 at="spec",
-                rule=f"!has(self.trainer) || {predicts('self.trainer')} || "
-                f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in _TRAINER_RUNS)}]",
+                rule=f"!has(self.trainer) || {predicts('self.trainer')} || {strategy_in(_TRAINER_RUNS)}",
                 field="trainer",
                 message=f"the bundled trainer can't run this strategy in this release; use {_CHOICE}, or remove "
                 "spec.trainer and run your own image",

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
 from tfgpujob.api.spec import MAX_REPLICAS
-from tfgpujob.names import Role, Strategy
+from tfgpujob.api.strategies import Work, having, listed
+from tfgpujob.names import Role
 
-_ONE_POD = (Strategy.ONE_DEVICE, Strategy.MIRRORED)
-_SYNCHRONOUS = (*_ONE_POD, Strategy.MULTI_WORKER_MIRRORED)
-_SEVERAL = (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
+_ONE_WORKER = having(lambda traits: traits.one_worker)
+_NEED_WORKER = having(lambda traits: Role.WORKER in traits.needs)
+_NEED_PS = having(lambda traits: Role.PS in traits.needs)
+_NO_CHIEF = having(lambda traits: Role.CHIEF in traits.refuses)
+_NO_PS = having(lambda traits: Role.PS in traits.refuses)
+_ADD_CHIEF = having(lambda traits: traits.adds_chief)
+_OWN_PROGRAM = having(lambda traits: traits.work is Work.OWN_PROGRAM)
 
 
 def _field(role: Role) -> str:
@@ -21,10 +26,6 @@ def _field(role: Role) -> str:
 def _count_field(job: Job, role: Role) -> str:
     """Where to set the number of pods: a role that is not there has no replicas to set."""
     return _field(role) + (".replicas" if getattr(job.spec.replica_specs, role) is not None else "")
-
-
-def _strategy_is(*strategies: Strategy) -> str:
-    return f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in strategies)}]"
 
 
 def _count(role: Role) -> str:
@@ -38,32 +39,32 @@ def _cel(rule: str, field: str, message: str) -> tuple[Cel, ...]:
 
 def _one_worker(job: Job) -> Iterator[Invalid]:
     count = job.spec.replica_specs.count(Role.WORKER)
-    if job.spec.strategy in _ONE_POD and count != 1:
+    if job.spec.traits.one_worker and count != 1:
         fix = "set replicas to 1, or use strategy MultiWorkerMirrored for several workers"
         yield Invalid(_count_field(job, Role.WORKER), f"{job.spec.strategy} runs exactly one worker, not {count}", fix)
 
 
 def _worker_needed(job: Job) -> Iterator[Invalid]:
-    if job.spec.strategy in _SEVERAL and job.spec.replica_specs.count(Role.WORKER) == 0:
+    if Role.WORKER in job.spec.traits.needs and job.spec.replica_specs.count(Role.WORKER) == 0:
         field = _count_field(job, Role.WORKER)
         yield Invalid(field, f"{job.spec.strategy} needs a worker", "set replicas to 1 or more")
 
 
 def _no_chief(job: Job) -> Iterator[Invalid]:
-    if job.spec.strategy in _ONE_POD and job.spec.replica_specs.count(Role.CHIEF):
+    if Role.CHIEF in job.spec.traits.refuses and job.spec.replica_specs.count(Role.CHIEF):
         yield Invalid(_field(Role.CHIEF), f"{job.spec.strategy} has no chief", "remove it; its one worker does it all")
 
 
 def _no_ps(job: Job) -> Iterator[Invalid]:
-    if job.spec.strategy in _SYNCHRONOUS and job.spec.replica_specs.count(Role.PS):
+    if Role.PS in job.spec.traits.refuses and job.spec.replica_specs.count(Role.PS):
         fix = "remove it, or use strategy ParameterServer"
         yield Invalid(_field(Role.PS), f"{job.spec.strategy} has no parameter servers", fix)
 
 
 def _ps_needed(job: Job) -> Iterator[Invalid]:
-    if job.spec.strategy is Strategy.PARAMETER_SERVER and job.spec.replica_specs.count(Role.PS) == 0:
+    if Role.PS in job.spec.traits.needs and job.spec.replica_specs.count(Role.PS) == 0:
         field = _count_field(job, Role.PS)
-        yield Invalid(field, "ParameterServer needs a parameter server", "set replicas to 1 or more")
+        yield Invalid(field, f"{job.spec.strategy} needs a parameter server", "set replicas to 1 or more")
 
 
 def _single_chief(job: Job) -> Iterator[Invalid]:
@@ -74,9 +75,9 @@ def _single_chief(job: Job) -> Iterator[Invalid]:
 
 def _chief_not_zero(job: Job) -> Iterator[Invalid]:
     chief = job.spec.replica_specs.chief
-    if job.spec.strategy is Strategy.PARAMETER_SERVER and chief is not None and chief.replicas == 0:
+    if job.spec.traits.adds_chief and chief is not None and chief.replicas == 0:
         fix = "set it to 1, or remove chief altogether: then one is added"
-        yield Invalid(f"{_field(Role.CHIEF)}.replicas", "ParameterServer can't run without its chief", fix)
+        yield Invalid(f"{_field(Role.CHIEF)}.replicas", f"{job.spec.strategy} can't run without its chief", fix)
 
 
 def _single_evaluator(job: Job) -> Iterator[Invalid]:
@@ -88,7 +89,7 @@ def _single_evaluator(job: Job) -> Iterator[Invalid]:
 
 def _custom_can_succeed(job: Job) -> Iterator[Invalid]:
     specs = job.spec.replica_specs
-    if job.spec.strategy is Strategy.CUSTOM and specs.count(Role.CHIEF) + specs.count(Role.WORKER) == 0:
+    if job.spec.traits.work is Work.OWN_PROGRAM and specs.count(Role.CHIEF) + specs.count(Role.WORKER) == 0:
         fix = "add a chief or a worker: their end decides the job's"
         yield Invalid("spec.replicaSpecs", "without a chief and without a worker the job never succeeds", fix)
 
@@ -107,35 +108,35 @@ RULES = (
         "roles.one-worker",
         _one_worker,
         cel=_cel(
-            f"!({_strategy_is(*_ONE_POD)}) || {_count(Role.WORKER)} == 1",
+            f"!({strategy_in(_ONE_WORKER)}) || {_count(Role.WORKER)} == 1",
             ".worker",
-            "OneDevice and Mirrored run exactly one worker; set replicas to 1, or use strategy MultiWorkerMirrored for "
-            "several workers",
+            f"{listed(_ONE_WORKER, 'and')} run exactly one worker; set replicas to 1, or use strategy "
+            "MultiWorkerMirrored for several workers",
         ),
     ),
     JobRule(
         "roles.worker-needed",
         _worker_needed,
         cel=_cel(
-            f"!({_strategy_is(*_SEVERAL)}) || {_count(Role.WORKER)} > 0",
+            f"!({strategy_in(_NEED_WORKER)}) || {_count(Role.WORKER)} > 0",
             ".worker",
-            "MultiWorkerMirrored and ParameterServer each need a worker; set replicas to 1 or more",
+            f"{listed(_NEED_WORKER, 'and')} each need a worker; set replicas to 1 or more",
         ),
     ),
     JobRule(
         "roles.no-chief",
         _no_chief,
         cel=_cel(
-            f"!({_strategy_is(*_ONE_POD)}) || {_count(Role.CHIEF)} == 0",
+            f"!({strategy_in(_NO_CHIEF)}) || {_count(Role.CHIEF)} == 0",
             ".chief",
-            "a OneDevice or Mirrored job has no chief; remove it; its one worker does it all",
+            f"a {listed(_NO_CHIEF, 'or')} job has no chief; remove it; its one worker does it all",
         ),
     ),
     JobRule(
         "roles.no-ps",
         _no_ps,
         cel=_cel(
-            f"!({_strategy_is(*_SYNCHRONOUS)}) || {_count(Role.PS)} == 0",
+            f"!({strategy_in(_NO_PS)}) || {_count(Role.PS)} == 0",
             ".ps",
             "this strategy has no parameter servers; remove it, or use strategy ParameterServer",
         ),
@@ -144,9 +145,9 @@ RULES = (
         "roles.ps-needed",
         _ps_needed,
         cel=_cel(
-            f"!({_strategy_is(Strategy.PARAMETER_SERVER)}) || {_count(Role.PS)} > 0",
+            f"!({strategy_in(_NEED_PS)}) || {_count(Role.PS)} > 0",
             ".ps",
-            "ParameterServer needs a parameter server; set replicas to 1 or more",
+            f"{listed(_NEED_PS, 'or')} needs a parameter server; set replicas to 1 or more",
         ),
     ),
     JobRule(
@@ -158,10 +159,10 @@ RULES = (
         "roles.chief-not-zero",
         _chief_not_zero,
         cel=_cel(
-            f"!({_strategy_is(Strategy.PARAMETER_SERVER)}) || !has(self.replicaSpecs.chief) || "
-            "self.replicaSpecs.chief.replicas > 0",
+            f"!({strategy_in(_ADD_CHIEF)}) || !has(self.replicaSpecs.chief) || self.replicaSpecs.chief.replicas > 0",
             ".chief.replicas",
-            "ParameterServer can't run without its chief; set it to 1, or remove chief altogether: then one is added",
+            f"{listed(_ADD_CHIEF, 'or')} can't run without its chief; set it to 1, or remove chief altogether: then "
+            "one is added",
         ),
     ),
     JobRule(
@@ -177,7 +178,7 @@ RULES = (
         "roles.custom-can-succeed",
         _custom_can_succeed,
         cel=_cel(
-            f"!({_strategy_is(Strategy.CUSTOM)}) || {_count(Role.CHIEF)} + {_count(Role.WORKER)} > 0",
+            f"!({strategy_in(_OWN_PROGRAM)}) || {_count(Role.CHIEF)} + {_count(Role.WORKER)} > 0",
             "",
             "without a chief and without a worker the job never succeeds; add a chief or a worker: their end decides "
             "the job's",

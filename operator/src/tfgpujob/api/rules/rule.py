@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate
-from tfgpujob.names import Role
+from tfgpujob.names import Role, Strategy
 
 EVERY_ROLE = "<role>"
 """In Cel.at and Cel.field: the rule stands once for each role."""
@@ -58,3 +58,18 @@ class Rule(Generic[T]):
 NameRule = Rule[Mapping[str, Any]]
 """About metadata, which may be looked at even if the spec makes no sense."""
 JobRule = Rule[Job]
+
+
+def strategy_in(strategies: tuple[Strategy, ...]) -> str:
+    """CEL at `spec`: the strategy is one of these."""
+    return f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in strategies)}]"
+
+
+def strategy_is(strategies: tuple[Strategy, ...]) -> str:
+    """The same without a list."""
+    return " || ".join(f"self.strategy == '{strategy}'" for strategy in strategies)
+
+
+def strategy_is_not(strategies: tuple[Strategy, ...]) -> str:
+    """CEL at `spec`: it is none of these."""
+    return " && ".join(f"self.strategy != '{strategy}'" for strategy in strategies)

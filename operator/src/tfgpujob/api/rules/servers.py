@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_is_not
+from tfgpujob.api.strategies import Work, having
 from tfgpujob.api.trainer import Jit, Precision, TrainerSpec
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
 
 _NOT_TAKEN = "isn't taken under ParameterServer, where workers don't wait for each other"
 
 
 def _trainer(job: Job) -> TrainerSpec | None:
-    return job.spec.trainer if job.spec.strategy is Strategy.PARAMETER_SERVER else None
+    return job.spec.trainer if job.spec.traits.work is Work.PARAMETER_SERVERS else None
 
 
 def _together(job: Job) -> Iterator[Invalid]:
@@ -47,6 +48,7 @@ def _one_gpu(job: Job) -> Iterator[Invalid]:
             )
 
 
+_OTHER_WORK = strategy_is_not(having(lambda traits: traits.work is Work.PARAMETER_SERVERS))
 _LOWER = "remove it: a step is one global batch on one worker, so lower globalBatchSize"
 _BFLOAT = "use mixed_bfloat16 or float32"
 _NO_ALL_REDUCE = "remove it: there is no all-reduce"
@@ -56,7 +58,7 @@ _END = "remove it: return data with an end, so that a batch has a number"
 
 def _cel(has: str, ok: str, field: str, fix: str) -> Cel:
     """`ok` must hold where the field is there."""
-    absent = f"!has(self.trainer) || self.strategy != '{Strategy.PARAMETER_SERVER}' || {has}"
+    absent = f"!has(self.trainer) || {_OTHER_WORK} || {has}"
     return Cel(
         at="spec", rule=f"{absent}{f' || {ok}' if ok else ''}", field="trainer", message=f"{field} {_NOT_TAKEN}; {fix}"
     )

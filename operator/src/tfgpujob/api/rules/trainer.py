@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus, processes
 from tfgpujob.api.rules.predict import PREDICTS
-from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
+from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule, strategy_is
+from tfgpujob.api.strategies import Work, having
 from tfgpujob.api.template import items
 from tfgpujob.api.trainer import Cache
-from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, SHM_DIR, Role, Strategy
+from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, SHM_DIR, Role
 
 
 def _length(job: Job) -> Iterator[Invalid]:
@@ -32,7 +33,7 @@ def _data_end(job: Job) -> Iterator[Invalid]:
 
 def _profile_worker(job: Job) -> Iterator[Invalid]:
     spec, profile = job.spec, job.spec.trainer.profile if job.spec.trainer else None
-    if profile is None or profile.steps is None or spec.strategy is Strategy.PARAMETER_SERVER:
+    if profile is None or profile.steps is None or spec.traits.work is Work.PARAMETER_SERVERS:
         return
     roles = [(role, pods) for role, pods in spec.replica_specs.items() if role in {Role.CHIEF, Role.WORKER}]
     tasks = sum(pods.replicas * processes(spec, role, pods) for role, pods in roles)
@@ -85,14 +86,14 @@ def _class_weights(job: Job) -> Iterator[Invalid]:
 
 
 def _placement_strategy(job: Job) -> Iterator[Invalid]:
-    if job.spec.trainer and job.spec.trainer.placement and job.spec.strategy is not Strategy.ONE_DEVICE:
+    if job.spec.trainer and job.spec.trainer.placement and not job.spec.traits.placement:
         fix = "use strategy OneDevice, or remove placement: every replica has the whole model"
         yield Invalid("spec.trainer.placement", f"can't be combined with {job.spec.strategy}", fix)
 
 
 def _placement_gpus(job: Job) -> Iterator[Invalid]:
     worker = job.spec.replica_specs.worker
-    if job.spec.trainer is None or worker is None or job.spec.strategy is not Strategy.ONE_DEVICE:
+    if job.spec.trainer is None or worker is None or not job.spec.traits.placement:
         return
     count = gpus(job.spec, Role.WORKER, worker)
     for layers, gpu in (job.spec.trainer.placement or {}).items():
@@ -279,7 +280,7 @@ RULES = (
             Cel(
                 at="spec",
                 rule="!has(self.trainer) || !has(self.trainer.placement) || size(self.trainer.placement) == 0 || "
-                "self.strategy == 'OneDevice'",
+                f"{strategy_is(having(lambda traits: traits.placement))}",
                 field="trainer.placement",
                 message="can't be combined with this strategy; use strategy OneDevice, or remove placement: every "
                 "replica has the whole model",

@@ -13,7 +13,7 @@ from typing import Any
 from tfgpujob import names
 from tfgpujob.api import JobSpec, ReplicaSpec, processes
 from tfgpujob.core.observed.snapshot import Config
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
 
 ReplicaId = tuple[Role, int]
 _GATE = "peer-gate"
@@ -66,9 +66,9 @@ class Plan:
 
 
 def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
-    """The replicas to run. A ParameterServer job without a chief gets one, which coordinates."""
+    """The replicas to run. A strategy that needs a chief gets one."""
     specs = {role: replica for role, replica in spec.replica_specs.items() if replica.replicas > 0}
-    if spec.strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in specs:
+    if spec.traits.adds_chief and Role.CHIEF not in specs:
         specs = {Role.CHIEF: ReplicaSpec(), **specs}
     return specs
 

@@ -16,7 +16,7 @@ from tfgpujob.core.observed import metadata
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods import trainer_pod
-from tfgpujob.core.pods.tf_config import Address, gate_peers, tf_config
+from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.names import Role
 
 NON_ROOT_USER = 65532
@@ -55,7 +55,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     annotations = dict(template_metadata.get("annotations") or {})
     if spec.trainer is not None:
         annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(pod_spec, container, spec.trainer)
-    peers = gate_peers(spec.strategy, plan, address, replica.role)
+    peers = peers_to_wait_for(spec.strategy, plan, address, replica.role)
     if peers:
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
         pod_spec["initContainers"] = [gate, *pod_spec.get("initContainers", [])]

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpujob.api.strategies import TRAITS, Cluster
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.names import Role, Strategy
 
@@ -40,7 +41,7 @@ class Address:
 
 def tf_config(strategy: Strategy, plan: Plan, address: Address, role: Role, index: int) -> str | None:
     """The environment variable's value for the first task of a pod; None where the strategy takes none."""
-    if strategy in {Strategy.ONE_DEVICE, Strategy.MIRRORED}:
+    if TRAITS[strategy].cluster is Cluster.NONE:
         return None
     task = index * len(plan.ports[role])
     cluster = _cluster(strategy, plan, address, role, task)
@@ -51,18 +52,15 @@ def _cluster(strategy: Strategy, plan: Plan, address: Address, role: Role, task:
     full = {str(r): address.tasks(plan, r) for r in plan.counts if r is not Role.EVALUATOR}
     if role is Role.EVALUATOR:
         return {str(role): address.tasks(plan, role)}
-    if strategy is Strategy.PARAMETER_SERVER and role is Role.WORKER:
+    sparse = TRAITS[strategy].cluster is Cluster.SPARSE
+    if sparse and role is Role.WORKER:
         return {"worker": {str(task): full["worker"][task]}, "ps": full["ps"]}
-    if strategy is Strategy.PARAMETER_SERVER and role is Role.PS:
+    if sparse and role is Role.PS:
         return {"ps": {str(task): full["ps"][task]}}
     return full
 
 
-def gate_peers(strategy: Strategy, plan: Plan, address: Address, role: Role) -> tuple[str, ...]:
+def peers_to_wait_for(strategy: Strategy, plan: Plan, address: Address, role: Role) -> tuple[str, ...]:
     """Hosts for which the wait-for-peers init container waits until they resolve; empty: the pod has none."""
-    waits_for: tuple[Role, ...] = ()
-    if strategy is Strategy.MULTI_WORKER_MIRRORED and role in {Role.CHIEF, Role.WORKER}:
-        waits_for = (Role.CHIEF, Role.WORKER)
-    if strategy is Strategy.PARAMETER_SERVER and role is Role.CHIEF:
-        waits_for = (Role.WORKER, Role.PS)
+    waits_for = TRAITS[strategy].waits_for.get(role, ())
     return tuple(address.host(r, i) for r in waits_for for i in range(plan.counts.get(r, 0)))

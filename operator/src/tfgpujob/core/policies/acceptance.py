@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.names import Condition, Reason, Role, Strategy
+from tfgpujob.names import Condition, Reason, Role
 
 
 def accept(builder: StatusBuilder, spec: JobSpec) -> None:
@@ -16,8 +16,8 @@ def accept(builder: StatusBuilder, spec: JobSpec) -> None:
 
 def advice(spec: JobSpec) -> Iterator[str]:
     """One sentence for each thing in a valid spec that its author may not have meant."""
-    if spec.strategy is Strategy.PARAMETER_SERVER and not spec.replica_specs.count(Role.CHIEF):
-        yield "A ParameterServer job needs a chief: one was added."
+    if spec.traits.adds_chief and not spec.replica_specs.count(Role.CHIEF):
+        yield f"A {spec.strategy} job needs a chief: one was added."
     if spec.trainer is not None and spec.trainer.output.claim is None:
         yield (
             "spec.trainer.output.claim is not set: checkpoints and the model go with their pods, and a restart begins "

@@ -32,19 +32,20 @@ _NEVER_STARTED = frozenset(
 
 
 def succeed(builder: StatusBuilder, reason: Reason, message: str) -> None:
-    _set_finished(builder, Condition.SUCCEEDED, Phase.SUCCEEDED, reason, message)
+    _set_finished(builder, Reason.SUCCEEDED, Phase.SUCCEEDED, message)
+    builder.set(Condition.SUCCEEDED, True, reason, message)
 
 
 def fail(builder: StatusBuilder, reason: Reason, message: str, last_failure: Mapping[str, Any] | None = None) -> None:
     """`last_failure`: of a replica. None: no replica failed, and the reason itself is the failure."""
     builder.put("lastFailure", last_failure or without_replica(str(reason), message))
-    _set_finished(builder, Condition.FAILED, Phase.FAILED, reason, message)
+    _set_finished(builder, Reason.FAILED, Phase.FAILED, message)
+    builder.set(Condition.FAILED, True, reason, message)
 
 
-def _set_finished(builder: StatusBuilder, condition: Condition, phase: Phase, reason: Reason, message: str) -> None:
+def _set_finished(builder: StatusBuilder, reason: Reason, phase: Phase, message: str) -> None:
     assert not builder.finished, "a terminal condition is written once"
-    builder.set(condition, True, reason, message)
-    builder.set(Condition.FINISHED, True, Reason(str(condition)), message)
+    builder.set(Condition.FINISHED, True, reason, message)
     builder.set(Condition.RUNNING, False, Reason.STOPPED, message)
     if builder.reason(Condition.RESTARTING):
         builder.set(Condition.RESTARTING, False, Reason.STOPPED, message)

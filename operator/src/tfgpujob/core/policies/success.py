@@ -16,7 +16,7 @@ from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.status.builder import moment
-from tfgpujob.names import Reason, Role, Strategy
+from tfgpujob.names import Reason, Role
 
 STRAGGLER_GRACE = timedelta(seconds=30)
 
@@ -63,7 +63,7 @@ def straggler_grace(spec: JobSpec, observed: ObservedPods, now: datetime) -> dat
 
 def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Tasks that should end together with the deciders and, as far as the cache shows, have not."""
-    if spec.strategy is not Strategy.MULTI_WORKER_MIRRORED:
+    if not spec.traits.ends_together:
         return ()
     return tuple(replica for replica in observed.plan.required() if not _ended(observed, replica))
 

@@ -16,30 +16,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfgpujob.api import JobSpec
+from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.policies.restart.failure import NODE_LOST, Failure
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
 
 
 def others_keep_running(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
     """Whether the rest of the job makes progress while these replicas restart."""
-    return spec.predicts or (
-        spec.strategy is Strategy.PARAMETER_SERVER and all(role is Role.WORKER for role, _ in replicas)
-    )
+    return spec.predicts or all(role in spec.traits.runs_on_without for role, _ in replicas)
 
 
 def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:
     """Without those that follow from another: a chief always fails when a parameter server does."""
-    lost_variables = spec.strategy is Strategy.PARAMETER_SERVER and any(f.replica[0] is Role.PS for f in failures)
+    lost_variables = _has_variables_on_ps(spec) and any(f.replica[0] is Role.PS for f in failures)
     return [f for f in failures if not (lost_variables and f.replica[0] is Role.CHIEF)]
 
 
 def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) -> frozenset[ReplicaId]:
     """The failed replicas, and those that can't run on without them."""
     replicas = {failure.replica for failure in failures}
-    if spec.strategy is Strategy.PARAMETER_SERVER and any(_restarts_chief_too(f) for f in failures):
+    if _has_variables_on_ps(spec) and any(_restarts_chief_too(f) for f in failures):
         replicas |= {replica for replica in plan.required() if replica[0] is Role.CHIEF}
     return frozenset(replicas)
+
+
+def _has_variables_on_ps(spec: JobSpec) -> bool:
+    return spec.traits.work is Work.PARAMETER_SERVERS
 
 
 def _restarts_chief_too(failure: Failure) -> bool:

@@ -1,0 +1,189 @@
+"""Tables of the documentation that are made from the code: `python -m tests.generated_docs --write`.
+
+docs/architecture.md        the chain of policies, from `core/attempt.py`
+docs/reference/conditions.md   which function sets which condition with which reason, read from the core's source
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tfgpujob.core
+from tfgpujob.core import attempt
+from tfgpujob.names import Condition, Reason
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = Path(tfgpujob.core.__path__[0])
+ARCHITECTURE, CONDITIONS = "docs/architecture.md", "docs/reference/conditions.md"
+BEGIN, END = "<!-- the chain of policies, from `make crds` -->\n", "<!-- end -->\n"
+
+HEAD = """# Conditions and reasons
+
+Which function of `operator/src/tfgpujob/core` sets which condition for which reason. `make crds` reads it from there.
+
+Two things are not repeated: the reason of a start that was refused or took too long stands on Running as well
+(`policies/start.release`), and under startPolicy Fail on Failed.
+
+| condition | reason | decided by |
+|---|---|---|
+"""
+
+
+def files() -> dict[str, str]:
+    """What is generated, by path below the repository's root."""
+    before, _, rest = (ROOT / ARCHITECTURE).read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return {ARCHITECTURE: f"{before}{BEGIN}{chain()}{END}{after}", CONDITIONS: f"{HEAD}{conditions()}"}
+
+
+def chain() -> str:
+    """A row for each policy in `_CHAIN`, in its order, with the first sentence of its docstring."""
+    rows = ["| policy | file | what it decides |", "|---|---|---|"]
+    for policy in attempt._CHAIN:
+        file = policy.__module__.removeprefix("tfgpujob.").replace(".", "/")
+        text = " ".join((inspect.getdoc(policy) or "").split()).removeprefix("Policy: ").rstrip(".")
+        rows.append(f"| {policy.__name__.replace('_', ' ')} | `{file}.py` | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+def conditions() -> str:
+    """A row for each pair of condition and reason, in the order of `names.py`."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for setter in Source(CORE).setters():
+        found.setdefault((setter.condition, setter.reason), set()).add(f"`{setter.function}`")
+    order = [(c.name, r.name) for c in Condition for r in Reason if (c.name, r.name) in found]
+    return "".join(f"| {Condition[c]} | {Reason[r]} | {', '.join(sorted(found[c, r]))} |\n" for c, r in order)
+
+
+@dataclass(frozen=True)
+class Setter:
+    condition: str
+    reason: str
+    function: str
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    """As the table shows it."""
+    node: ast.FunctionDef
+
+    def parameters(self) -> list[str]:
+        return [argument.arg for argument in (*self.node.args.args, *self.node.args.kwonlyargs)]
+
+
+Pair = tuple[ast.expr, ast.expr]
+
+
+class Source:
+    """The core's functions. Values are followed through variables, parameters and returns, never through fields."""
+
+    def __init__(self, root: Path) -> None:
+        self.functions: list[Function] = []
+        for path in sorted(root.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef):
+                    self.functions.append(Function(f"{path.relative_to(root).with_suffix('')}.{node.name}", node))
+
+    def setters(self) -> Iterator[Setter]:
+        for function in self.functions:
+            for call in _calls(function.node):
+                if isinstance(call.func, ast.Attribute) and call.func.attr == "set":
+                    for condition in self.values(call.args[0], function, Condition):
+                        yield from self.reasons(call, condition, function)
+                # These are values: what matters is not who puts them into the status, but who made them.
+                elif _name(call.func) == "Problem":
+                    for condition in self.values(call.args[0], function, Condition):
+                        for reason in self.values(call.args[1], function, Reason):
+                            yield Setter(condition, reason, function.name)
+                elif _name(call.func) == "Exceeded":
+                    for reason in self.values(call.args[0], function, Reason):
+                        yield Setter(Condition.FAILED.name, reason, function.name)
+
+    def reasons(self, call: ast.Call, condition: str, function: Function) -> Iterator[Setter]:
+        given = call.args[-1] if isinstance(call.args[-1], ast.Starred) else call.args[2]
+        if isinstance(given, ast.Starred):
+            for reason, source in self.returned(given.value):
+                yield Setter(condition, reason, source)
+        elif isinstance(given, ast.Name) and given.id in function.parameters():
+            for reason, source in self.passed(function, given.id):
+                yield Setter(condition, reason, source)
+        else:
+            for reason in self.values(given, function, Reason):
+                yield Setter(condition, reason, function.name)
+
+    def values(self, node: ast.expr, function: Function, kind: type[Condition] | type[Reason]) -> set[str]:
+        """The names of the members that the expression may have."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == kind.__name__:
+            return {node.attr}
+        if isinstance(node, ast.IfExp):
+            return self.values(node.body, function, kind) | self.values(node.orelse, function, kind)
+        if isinstance(node, ast.Tuple):
+            return {value for element in node.elts for value in self.values(element, function, kind)}
+        if isinstance(node, ast.Name):
+            if node.id in function.parameters():
+                return {value for value, _ in self.passed(function, node.id, kind)}
+            sources = _assigned(function.node, node.id)
+            return {value for source in sources for value in self.values(source, function, kind)}
+        return set()
+
+    def passed(
+        self, function: Function, parameter: str, kind: type[Condition] | type[Reason] = Reason
+    ) -> Iterator[tuple[str, str]]:
+        """What callers give for a parameter, and who they are."""
+        position = function.parameters().index(parameter)
+        for caller in self.functions:
+            for call in _calls(caller.node):
+                if _name(call.func) != function.node.name or len(call.args) <= position:
+                    continue
+                given = call.args[position]
+                if isinstance(given, ast.Starred):
+                    yield from self.returned(given.value)
+                elif isinstance(given, ast.Name) and given.id in caller.parameters():
+                    yield from self.passed(caller, given.id, kind)
+                else:
+                    yield from ((value, caller.name) for value in self.values(given, caller, kind))
+
+    def returned(self, node: ast.expr) -> Iterator[tuple[str, str]]:
+        """The reasons in the tuples that a called function returns."""
+        called = _name(node.func) if isinstance(node, ast.Call) else ""
+        for function in self.functions:
+            if function.node.name == called:
+                for statement in ast.walk(function.node):
+                    if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
+                        for reason in self.values(statement.value.elts[0], function, Reason):
+                            yield reason, function.name
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (call for call in ast.walk(node) if isinstance(call, ast.Call))
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _assigned(node: ast.AST, name: str) -> Iterator[ast.expr]:
+    for statement in ast.walk(node):
+        if isinstance(statement, ast.Assign) and any(_name(target) == name for target in statement.targets):
+            yield statement.value
+        elif isinstance(statement, ast.For) and _name(statement.target) == name:
+            yield statement.iter
+
+
+def main(arguments: list[str]) -> int:
+    if arguments != ["--write"]:
+        sys.stderr.write("usage: python -m tests.generated_docs --write\n")
+        return 2
+    for path, text in files().items():
+        (ROOT / path).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
