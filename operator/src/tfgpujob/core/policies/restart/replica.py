@@ -15,7 +15,7 @@ from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.observed_pods import has_failed
 from tfgpujob.core.observed.plan import ReplicaId, replica_specs
 from tfgpujob.core.observed.restart_records import RestartRecord
-from tfgpujob.core.observed.snapshot import Event, Outcome
+from tfgpujob.core.observed.snapshot import Event, Outcome, Pod
 from tfgpujob.core.policies import finished
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods
 from tfgpujob.core.policies.restart import backoff_limit, restart_scope
@@ -103,8 +103,15 @@ def _record(ctx: ReconcileContext, replica: ReplicaId) -> RestartRecord:
     """The replica's record; its failures in a row are reset if its pod has lived for STABLE_AFTER."""
     record = ctx.observed.records.get(replica, RestartRecord())
     pod = ctx.observed.pods.get(replica)
-    stable = pod is not None and pod.created_at and ctx.now - moment(pod.created_at) >= backoff_limit.STABLE_AFTER
-    return replace(record, in_a_row=0) if stable else record
+    return replace(record, in_a_row=0) if pod is not None and _lived(ctx, pod) >= backoff_limit.STABLE_AFTER else record
+
+
+def _lived(ctx: ReconcileContext, pod: Pod) -> timedelta:
+    """By one clock, its node's, if that says when it ended: the operator's may be far ahead of it."""
+    ended = pod.termination.finished_at if pod.termination is not None else ""
+    if ended and pod.started_at:
+        return moment(ended) - moment(pod.started_at)
+    return ctx.now - moment(pod.created_at) if pod.created_at else timedelta()
 
 
 def _delay(ctx: ReconcileContext, failure: Failure) -> timedelta:
