@@ -100,11 +100,11 @@ def _padded(cell: str, width: int) -> str:
 
 def size(count: float) -> str:
     """Bytes in the largest unit that keeps three digits: 512 KiB, 1.5 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"
         count /= 1024
-    return f"{count:.3g} TiB"
+    return f"{count:.3g} EiB"
 
 
 class StatusLine:

@@ -24,9 +24,21 @@ from tfgpujob.kube.errors import ApiError
 
 _METRICS: Final = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _TIMEOUT_SECONDS: Final = 3.0
-_QUANTITY: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
-_DECIMAL: Final = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNITS: Final = {**_DECIMAL, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_QUANTITY: Final = re.compile(r"([0-9.]+(?:[eE][0-9]+)?)([a-zA-Z]*)")
+_DECIMAL: Final = {
+    "": 1.0,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+}
+_BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
+_UNITS: Final = {**_DECIMAL, **_BINARY}
 
 
 @dataclass(frozen=True, slots=True)
