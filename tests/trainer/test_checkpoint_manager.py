@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 import keras
+import numpy as np
 import pytest
 from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here
 
+from tfgpujob_trainer.checkpoint.store import Owner, Store
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.exits import StoppedError
 
@@ -106,3 +108,23 @@ def test_what_was_best_by_another_metric_is_not_compared(tmp_path, capsys):
     run = trained(tmp_path, epochs=2, **fields, best={"monitor": "loss", "patience": 1})
     assert "judges by loss now, not by accuracy" in capsys.readouterr().out
     assert (run.best.found.step, run.best.found.waited) == (2, 0)
+
+
+@pytest.mark.parametrize("far", [2**31 - 2, 2**33 + 5])
+def test_a_run_goes_on_beyond_31_bits_of_steps(tmp_path, far):
+    """Three weeks of a small model: its counters, the data's order, the optimizer's and TensorBoard's."""
+    trained(tmp_path, epochs=None, steps=3)
+    store = Store(tmp_path, Owner(job_uid="", attempt=1, replica_restart=0), keep=3, say=print)
+    store.take_ownership()
+    saved = store.latest()
+    assert saved is not None
+    per_epoch = 6
+    place = {"epoch": far // per_epoch, "index": far % per_epoch, "step": far, "examples": far * BATCH}
+    arrays = {k: np.asarray(far, v.dtype) if k.endswith("iteration") else v for k, v in saved.arrays().items()}
+    store.save(far, arrays, {**saved.state, "position": place}, "{}")
+    run = trained(tmp_path, epochs=None, steps=far + 9)
+    assert int(run.built.model.optimizer.iterations.numpy()) == far + 9
+    after = run.resume._store.latest()
+    assert after is not None
+    assert after.path.name == f"step-{far + 9:010d}"
+    assert after.state["position"]["step"] == far + 9
