@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tfgpujob.core.snapshot import Kind
 
 from tfgpujob.api.base import MAX_INT32, MAX_INT64
 from tfgpujob.api.crd import root_schema
@@ -13,7 +14,6 @@ from tfgpujob.api.status import JobStatus
 from tfgpujob.cli.output import size
 from tfgpujob.client.usage import quantity
 from tfgpujob.core import report
-from tfgpujob.core.snapshot import Kind
 from tfgpujob.describe.page import progress_line
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.units import duration

@@ -11,7 +11,9 @@ import click
 import pytest
 
 from tfgpujob.cli import main as cli
+from tfgpujob.cli import verbs
 from tfgpujob.cli.output import Format, StatusLine, coloured, data, sentences_table, size, table
+from tfgpujob.cli.reference import reference
 from tfgpujob.exits import Exit
 from tfgpujob.units import counted, duration, hours
 
@@ -22,6 +24,34 @@ def test_every_verb_that_is_listed_loads_and_has_help() -> None:
         command = cli.tfgpu.get_command(context, verb)
         assert command is not None
         assert command.get_short_help_str()
+
+
+def test_a_file_beside_the_verbs_is_a_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else lists them: neither the command line nor its help nor the reference."""
+    (tmp_path / "greet_twice.py").write_text(
+        "import click\n"
+        "from tfgpujob.cli.verbs import Heading\n"
+        "PLACE = Heading.IN_A_CLUSTER, 15\n"
+        "@click.command()\n"
+        "def command() -> None:\n"
+        '    """Greet, and greet again."""\n'
+        "    click.echo('hello hello')\n"
+    )
+    monkeypatch.setattr(verbs, "__path__", [*verbs.__path__, str(tmp_path)])
+    assert cli.main(["greet-twice"]) == Exit.OK
+    assert cli.main(["--help"]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert shown.startswith("hello hello\n")
+    assert shown.index("submit") < shown.index("greet-twice  Greet, and greet again.") < shown.index("list ")
+    assert "### greet-twice" in reference()
+
+
+def test_no_two_verbs_have_one_place() -> None:
+    places = [verbs.module(name).PLACE for name in verbs.names()]
+    assert len({*places}) == len(places)
+    assert list(verbs.by_heading()) == [*verbs.Heading]
 
 
 def test_the_tool_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:

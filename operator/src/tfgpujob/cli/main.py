@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -14,30 +13,9 @@ from typing import Final
 import click
 
 from tfgpujob import __version__
+from tfgpujob.cli import verbs
 from tfgpujob.cli.output import coloured, printable
 from tfgpujob.exits import CliError, Exit
-
-VERBS: Final = {
-    "Without a cluster": ("run", "explain"),
-    "In a cluster": (
-        "submit",
-        "list",
-        "get",
-        "describe",
-        "logs",
-        "top",
-        "tensorboard",
-        "wait",
-        "suspend",
-        "resume",
-        "restart",
-        "delete",
-    ),
-    "Coming from TFJob": ("convert",),
-    "This tool": ("completion",),
-}
-"""The verbs under the headings of `tfgpu --help`. Each is a module of `tfgpujob.cli.verbs`."""
-
 
 _NUMBERS: Final = {"a valid integer range": "a whole number", "a valid float range": "a number"}
 """What click calls them."""
@@ -52,13 +30,12 @@ class _Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return [verb for verbs in VERBS.values() for verb in verbs]
+        return verbs.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"tfgpujob.cli.verbs.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        command: click.Command = verbs.module(cmd_name).command
         return command
 
     def resolve_command(
@@ -73,8 +50,8 @@ class _Verbs(click.Group):
             raise click.UsageError(f"{error.message.rstrip('.')} (did you mean {close[0]}?)", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, verbs in VERBS.items():
-            commands = [(verb, self.get_command(ctx, verb)) for verb in verbs]
+        for heading, its_verbs in verbs.by_heading().items():
+            commands = [(verb, self.get_command(ctx, verb)) for verb in its_verbs]
             with formatter.section(heading):
                 formatter.write_dl(
                     [(verb, c.get_short_help_str(_WHOLE_SENTENCE)) for verb, c in commands if c is not None]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from tfgpujob.cli.main import VERBS, tfgpu
+from tfgpujob.cli import verbs
+from tfgpujob.cli.main import tfgpu
 from tfgpujob.exits import Exit
 
 PAGE: Final = Path("docs/reference/cli.md")
@@ -22,9 +23,8 @@ terminal only, and never with NO_COLOR.
 
 def reference() -> str:
     """The page."""
-    return "\n".join(
-        [_HEAD, *_exit_codes(), *(line for heading, verbs in VERBS.items() for line in _group(heading, verbs))]
-    )
+    parts = (line for part in verbs.by_heading().items() for line in _group(*part))
+    return "\n".join([_HEAD, *_exit_codes(), *parts])
 
 
 def _exit_codes() -> Iterator[str]:
@@ -34,10 +34,10 @@ def _exit_codes() -> Iterator[str]:
     yield ""
 
 
-def _group(heading: str, verbs: tuple[str, ...]) -> Iterator[str]:
+def _group(heading: str, its_verbs: Sequence[str]) -> Iterator[str]:
     yield f"## {heading}\n"
     root = click.Context(tfgpu, info_name="tfgpu", **tfgpu.context_settings)
-    for verb in verbs:
+    for verb in its_verbs:
         command = tfgpu.get_command(root, verb)
         assert command is not None
         context = click.Context(command, info_name=verb, parent=root, max_content_width=100, terminal_width=100)

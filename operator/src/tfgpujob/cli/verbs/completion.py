@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 from click.shell_completion import get_completion_class
 
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.exits import CliError
+
+PLACE: Final = Heading.THIS_TOOL, 10
 
 
 @click.command()

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from tfgpujob.cli.output import Format, data
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.convert import Conversion, Effect, convert, is_tfjob
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_objects
 from tfgpujob.names import Strategy
 from tfgpujob.units import counted
+
+PLACE: Final = Heading.FROM_TFJOB, 10
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
 from tfgpujob.cli.output import printable
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
 from tfgpujob.describe import describe
+
+PLACE: Final = Heading.IN_A_CLUSTER, 40
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,12 +11,15 @@ from tfgpujob.api import gpus
 from tfgpujob.cli import options
 from tfgpujob.cli.behaviour import sentences
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, read_jobs
+
+PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 
 @click.command()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
 from tfgpujob.cli.options import output_option
 from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.rows import show
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
+
+PLACE: Final = Heading.IN_A_CLUSTER, 30
 
 
 @click.command()

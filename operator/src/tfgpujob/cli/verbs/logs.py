@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
 from tfgpujob.cli.output import coloured, log_line
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client, LogLine
 from tfgpujob.names import Role
+
+PLACE: Final = Heading.IN_A_CLUSTER, 50
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
 

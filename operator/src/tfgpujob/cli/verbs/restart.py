@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
+
+PLACE: Final = Heading.IN_A_CLUSTER, 110
 
 
 @click.command()

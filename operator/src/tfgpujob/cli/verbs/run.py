@@ -6,11 +6,13 @@ import asyncio
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import click
 
 from tfgpujob.cli import options
 from tfgpujob.cli.screen import Screen
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
@@ -22,6 +24,8 @@ from tfgpujob.local.ports import Ports
 from tfgpujob.local.session import Session, new_job
 from tfgpujob.local.translate import Here
 from tfgpujob.names import Role
+
+PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 
 
 @click.command()

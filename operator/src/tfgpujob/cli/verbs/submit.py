@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import yaml
@@ -14,11 +14,14 @@ from click.core import ParameterSource
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.output import Format, data
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_jobs
 from tfgpujob.names import Strategy
+
+PLACE: Final = Heading.IN_A_CLUSTER, 10
 
 _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 

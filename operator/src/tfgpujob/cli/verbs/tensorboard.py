@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
 from tfgpujob.cli.cluster import cluster_options, connected, job_name
 from tfgpujob.cli.output import StatusLine
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client.viewer import PORT
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.folder import RUNS, Folder, claim_of
 
+PLACE: Final = Heading.IN_A_CLUSTER, 70
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_argument
 from tfgpujob.cli.output import Format, printable, size, table
 from tfgpujob.cli.rows import show
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import ApiError, Client, Job, ReplicaUsage, Usage
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.exits import CliError
 from tfgpujob.kube.errors import is_transient
+
+PLACE: Final = Heading.IN_A_CLUSTER, 60
 
 _HEADERS = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY", "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY")
 

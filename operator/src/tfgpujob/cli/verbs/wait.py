@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
+from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
 from tfgpujob.exits import Exit
 from tfgpujob.names import Condition
+
+PLACE: Final = Heading.IN_A_CLUSTER, 80
 
 
 @click.command()
