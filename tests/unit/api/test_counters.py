@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tfgpujob.core.snapshot import Kind
 
 from tfgpujob.api.base import MAX_INT32, MAX_INT64
 from tfgpujob.api.crd import root_schema
 from tfgpujob.api.status import JobStatus
 from tfgpujob.cli.output import size
 from tfgpujob.client.usage import quantity
-from tfgpujob.core import report
+from tfgpujob.core.observed import progress_report
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.describe.page import progress_line
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.units import duration
@@ -64,7 +64,7 @@ def test_no_integer_wraps() -> None:
 
 @pytest.mark.parametrize("step", [2**31, 2**32 + 1, 2**53 + 1, 2**63 - 1])
 def test_a_step_beyond_31_bits_is_kept_to_the_last_digit(step: int) -> None:
-    told = report.parse(f'{{"phase": "training", "step": {step}, "steps": {step}, "epoch": {step}}}'.encode())
+    told = progress_report.parse(f'{{"phase": "training", "step": {step}, "steps": {step}, "epoch": {step}}}'.encode())
     assert told is not None
     assert (told.step, told.steps, told.epoch) == (step, step, step)
     status = JobStatus.model_validate(
