@@ -124,7 +124,7 @@ def test_a_run_goes_on_beyond_31_bits_of_steps(tmp_path, far):
     store.save(far, arrays, {**saved.state, "position": place}, "{}")
     run = trained(tmp_path, epochs=None, steps=far + 9)
     assert int(run.built.model.optimizer.iterations.numpy()) == far + 9
-    after = run.resume._store.latest()
+    after = run.checkpoints._store.latest()
     assert after is not None
     assert after.path.name == f"step-{far + 9:010d}"
     assert after.state["position"]["step"] == far + 9

@@ -1,4 +1,4 @@
-"""What there is to say about a conversion, and the reader that lets nothing go unsaid."""
+"""What there is to say about a conversion, and the reader that drops nothing in silence."""
 
 from __future__ import annotations
 
