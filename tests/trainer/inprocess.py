@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.cluster.strategy import build
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.model.variables import local_value
@@ -77,9 +78,7 @@ def train_module(
             **more,
         }
     )
-    local = environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
-    env = environment.read(os.environ) if devices == WORKERS else local
-    strategy = strategy_over(devices)
+    env, strategy = _environment(devices), strategy_over(devices)
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     with strategy.scope():
@@ -93,10 +92,13 @@ def train_module(
 @cache
 def strategy_over(devices: int) -> tf.distribute.Strategy:
     """One strategy for all tests: a second one over the same devices would reuse the collectives' keys."""
+    return build(_environment(devices), [f"/cpu:{i}" for i in range(devices)])
+
+
+def _environment(devices: int) -> environment.Environment:
     if devices == WORKERS:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    names = [f"/cpu:{i}" for i in range(devices)]
-    return tf.distribute.MirroredStrategy(names) if devices > 1 else tf.distribute.OneDeviceStrategy(names[0])
+        return environment.read(os.environ)
+    return environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
 
 
 def weights_of(run: Run[Any]) -> list[np.ndarray]:

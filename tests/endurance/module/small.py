@@ -37,13 +37,14 @@ def data(split, kind="arrays", rows=6400, folder=""):
     x, y = arrays(rows if split in ("train", "predict") else 256, split)
     if split != "train" and kind == "generator":
         kind = "arrays"  # data without an end can't be evaluated
+    files = "train" if split == "train" else "validation"
     return {
         "arrays": lambda: (x, y),
         "dataset": lambda: tf.data.Dataset.from_tensor_slices((x, y)),
         "generator": lambda: endless(x, y),
-        "csv": lambda: {"csv": f"{folder}/{split}-*.csv", "label": "label"},
-        "images": lambda: {"images": f"{folder}/{split}-images", "size": [SIDE, SIDE], "augment": noise},
-        "tfrecord": lambda: {"tfrecord": f"{folder}/{split}-*.tfrecord", "parse": parse, "augment": noise},
+        "csv": lambda: {"csv": f"{folder}/{files}-*.csv", "label": "label"},
+        "images": lambda: {"images": f"{folder}/{files}-images", "size": [SIDE, SIDE], "augment": noise},
+        "tfrecord": lambda: {"tfrecord": f"{folder}/{files}-*.tfrecord", "parse": parse, "augment": noise},
     }[kind]()
 
 

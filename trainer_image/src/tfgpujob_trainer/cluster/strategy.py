@@ -68,6 +68,7 @@ def _one_device(_env: Environment, devices: Sequence[str]) -> tf.distribute.Stra
 
 
 def _mirrored(_env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+    reuse_instance_keys()
     return tf.distribute.MirroredStrategy(list(devices))
 
 

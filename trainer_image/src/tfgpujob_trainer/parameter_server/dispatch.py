@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import PeerLostError
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.model.batch import number
 
 BatchIndex = tuple[int, int, int]
 """Split, epoch, and index in the epoch of a batch."""
@@ -67,7 +68,7 @@ class Dispatcher:
             yield self._oldest(function, waiting)
 
     def _schedule(self, function: Callable[..., Any], batch: BatchIndex) -> Future[np.ndarray]:
-        remote = self._coordinator.schedule(function, args=tuple(map(tf.constant, batch)))
+        remote = self._coordinator.schedule(function, args=tuple(number(one, np.int32) for one in batch))
         return self._fetcher.submit(remote.fetch)
 
     def _oldest(

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.support import require
-from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
+from tfgpujob_trainer.model.batch import Batch, batch_spec, number, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
@@ -69,7 +70,7 @@ class Compiled:
 
     def __call__(self, batches: Any, edges: Any, *, stop: bool = False, own_seconds: float = 0.0) -> StepResult:
         """One step, or one batch of an evaluation."""
-        vector, metrics = self.function(batches, edges, tf.constant(stop), tf.constant(own_seconds))
+        vector, metrics = self.function(batches, edges, tf.constant(stop), number(own_seconds, np.float32))
         replicas = self._strategy.num_replicas_in_sync
         all_reduce_seconds, applied, stopped, *more = vector.numpy().tolist()
         return StepResult(
