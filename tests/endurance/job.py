@@ -15,10 +15,11 @@ from typing import Any
 
 from tests.endurance.sampling import Measures, Probe, ProcessTree, folder, shared_memory
 from tests.endurance.scenarios import BATCH, KEEP, PREDICT_BATCH, PREDICTED, ROWS, Scenario
+from tests.machine import Deadline
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher
 
 MODULE = Path(__file__).parent / "module"
-_END_SECONDS = 120
+_END_SECONDS = 60
 STOPPED = 143
 """The exit code after SIGTERM."""
 
@@ -60,13 +61,11 @@ class Job:
             return {**found, "predictions": folder(self.output / "predictions")}
         checkpoints = self.output / "checkpoints"
         there = list(checkpoints.iterdir()) if checkpoints.is_dir() else []
+        kept = sum(path.name.startswith("step-") for path in there)
         return {
             **found,
             "tensorboard": folder(self.output / "tensorboard"),
-            "checkpoints": {
-                "bytes": folder(checkpoints)["bytes"],
-                "kept": sum(path.name.startswith("step-") for path in there),
-            },
+            "checkpoints": {"bytes": folder(checkpoints)["bytes"], "kept": kept},
             "output": {"files": folder(self.output)["files"]},
         }
 
@@ -90,8 +89,8 @@ class Job:
         return self.ended()
 
     def _wait(self, names: list[str]) -> None:
-        deadline = time.monotonic() + _END_SECONDS
-        while time.monotonic() < deadline and any(self.tasks[name].process.poll() is None for name in names):
+        deadline = Deadline(_END_SECONDS)
+        while not deadline.passed and any(self.tasks[name].process.poll() is None for name in names):
             time.sleep(0.05)
 
     def explain(self, lines: int = 15) -> str:

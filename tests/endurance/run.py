@@ -14,13 +14,10 @@ from tests.endurance.bounds import Bound, Judgement, WarmUp, steps_per_second, t
 from tests.endurance.job import STOPPED, Job, running
 from tests.endurance.sampling import Key, Point, Recorder
 from tests.endurance.scenarios import Length, Scenario, of_job, of_process
+from tests.machine import PATIENCE
 
 Say = Callable[[str], None]
 
-START_SECONDS = 300
-"""In which a scenario has to begin with its steps."""
-STALL_SECONDS = 300
-"""For which it may stand still."""
 QUIET = 0.05
 """The share of the machine that others may use for the speed to be judged."""
 SPEED = 0.98
@@ -88,7 +85,7 @@ def _watch(
             began = now
         if steps > last:
             moved = now
-        elif now - moved > (STALL_SECONDS if steps else START_SECONDS):
+        elif now - moved > PATIENCE:
             yield f"no step for {now - moved:.0f} s after {counted(steps)}"
             return
         if steps >= due:
