@@ -9,6 +9,7 @@ import ctypes
 import statistics
 import sys
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_a_step_leaves_no_memory_behind(kind, devices, more, monkeypatch, files)
 
 def test_what_a_step_leaves_behind_is_seen(monkeypatch, files):
     """As tf.constant keeps every Python number that it has seen."""
-    kept = []
+    kept: list[Any] = []
     train = Heartbeat.beat
 
     def leaky(self, phase, step=0):
