@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.cluster.strategy import build
+from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.model.variables import local_value
@@ -92,7 +92,7 @@ def train_module(
 @cache
 def strategy_over(devices: int) -> tf.distribute.Strategy:
     """One strategy for all tests: a second one over the same devices would reuse the collectives' keys."""
-    return build(_environment(devices), [f"/cpu:{i}" for i in range(devices)])
+    return build_strategy(_environment(devices), [f"/cpu:{i}" for i in range(devices)])
 
 
 def _environment(devices: int) -> environment.Environment:

@@ -97,11 +97,11 @@ def test_a_step_leaves_no_memory_behind(kind, devices, more, monkeypatch, files)
 def test_what_a_step_leaves_behind_is_seen(monkeypatch, files):
     """As tf.constant keeps every Python number that it has seen."""
     kept: list[Any] = []
-    train = Heartbeat.beat
+    beat = Heartbeat.beat
 
     def leaky(self, phase, step=0):
         kept.append(tf.constant(float(len(kept) + 0.5)))
-        train(self, phase, step)
+        beat(self, phase, step)
 
     monkeypatch.setattr(Heartbeat, "beat", leaky)
     assert left_behind_by("arrays", 1, monkeypatch, files) > 3 * MOST
