@@ -82,7 +82,6 @@ def left_behind_by(kind, devices, monkeypatch, folder, **more) -> float:
         ("arrays", 2, {"accumulate": 4, "allReduce": "float16"}),
         ("arrays", 1, {"best": {"monitor": "loss"}}),
         ("csv", 1, {}),
-        ("images", 1, {}),
         ("tfrecord", 1, {}),
         ("tfrecord", 1, {"data": {"cache": "disk"}}),
         ("dataset", 1, {"data": {"shuffleWindow": 64}}),
