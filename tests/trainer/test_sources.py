@@ -311,8 +311,6 @@ def table(folder, text):
 def test_steps_per_epoch_belongs_to_data_without_an_end(tfrecords):
     with pytest.raises(ConfigError, match="has an end"):
         source(declared(tfrecords), "train", Data(steps_per_epoch=3))
-    with pytest.raises(ConfigError, match="has no end"):
-        Data(steps_per_epoch=3, cache="memory")
     assert isinstance(source(generator(), "test", Data(steps_per_epoch=3), reopen=generator), Indexed)
 
 

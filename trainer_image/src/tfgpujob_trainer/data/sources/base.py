@@ -157,8 +157,9 @@ def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name
     def all_of_them(*arguments: Any) -> Any:
         return tf.map_fn(lambda row: one(*row), arguments, fn_output_signature=specs, parallel_iterations=32)
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: Any) -> Rows:
         with tf.device("/cpu:0"):
-            return all_of_them(*arguments)
+            # A tuple, as rows are that nothing was done to: a step takes both.
+            return tuple(all_of_them(*arguments))
 
     return run
