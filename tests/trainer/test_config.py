@@ -48,7 +48,11 @@ def test_saving_by_steps_alone_does_not_save_by_epochs():
         ({"remainder": "carri"}, 'trainer.remainder is "carri"', "did you mean 'carry'?"),
         ({"seed": -1}, "trainer.seed is -1", "use 0 to 2147483647"),
         ({"output": {"store": "bucket"}}, "trainer.output.store is 'bucket'", "give a URL, such as s3://bucket/folder"),
-        ({"data": {"cache": "disk", "stepsPerEpoch": 3}}, "trainer.data.cache is disk", "remove one of them"),
+        (
+            {"data": {"cache": "disk", "stepsPerEpoch": 3}},
+            "trainer.data.cache is disk, and with trainer.data.stepsPerEpoch the data has no end",
+            "remove one of them",
+        ),
         ({"profile": {"steps": [9, 5]}}, "trainer.profile.steps is [9, 5]", "give the first and the last step"),
         ({"profile": {"steps": [1, "a"]}}, 'trainer.profile.steps[1] is "a"', "it must be a whole number"),
         ({"profile": {"steps": 3}}, "trainer.profile.steps is 3", "it must be a list"),
