@@ -21,20 +21,21 @@ from localcluster.layout import ClusterError
 from localcluster.release import NAMESPACE, RELEASE, build_images, chart_values
 
 ROOT = Path(__file__).resolve().parents[1]
+TFGPU = ".venv/bin/tfgpu"
+"""As `make venv` makes it; it is there where kubectl may be missing."""
 EXAMPLE = Path("examples/digits-multiworker.yaml")
-JOB_NAMESPACE = "default"
-JOBS = f"/apis/tfgpu.dev/v1alpha1/namespaces/{JOB_NAMESPACE}/tfgpujobs"
-PODS = f"/api/v1/namespaces/{JOB_NAMESPACE}/pods"
-CLAIMS = f"/api/v1/namespaces/{JOB_NAMESPACE}/persistentvolumeclaims"
+NEXT = Path("examples/digits-checkpointed.yaml")
+# Names that no example has, so that each of them can be tried afterwards.
+JOB = "demo"
 CLAIM: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "digits-output"},
+    "metadata": {"name": "demo-output"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
 KEPT = Path("build/demo")
-TRAIN_SECONDS = 600
-GONE_SECONDS = 120
+TRAIN_SECONDS = 1800
+GONE_SECONDS = 300
 GOOD_ACCURACY = 0.95
 
 Object = dict[str, Any]
@@ -53,6 +54,7 @@ class Demo:
     """The steps, in order; each returns what its line says when it is done."""
 
     cluster: Cluster
+    namespace: str = "default"
     kube: Kube = field(init=False)
     job: Object = field(init=False)
     finished: Object = field(init=False)
@@ -72,13 +74,26 @@ class Demo:
 
     def apply(self) -> str:
         self.job = yaml.safe_load((ROOT / EXAMPLE).read_text())
+        self.job["metadata"]["name"] = JOB
         # The example leaves its results in the pods, and those take them along when they end.
         self.job["spec"]["trainer"]["output"] = {"claim": CLAIM["metadata"]["name"]}
-        self._remove(f"{JOBS}/{self.job['metadata']['name']}")
-        self._remove(f"{CLAIMS}/{CLAIM['metadata']['name']}")
-        self.kube.create(CLAIMS, CLAIM)
-        self.kube.create(JOBS, self.job)
-        return f"{EXAMPLE}, with output.claim: {CLAIM['metadata']['name']}"
+        self._remove(f"{self._jobs}/{JOB}")
+        self._remove(f"{self._claims}/{CLAIM['metadata']['name']}")
+        self.kube.create(self._claims, CLAIM)
+        self.kube.create(self._jobs, self.job)
+        return f"{EXAMPLE} as {JOB}, with output.claim: {CLAIM['metadata']['name']}"
+
+    @property
+    def _jobs(self) -> str:
+        return f"/apis/tfgpu.dev/v1alpha1/namespaces/{self.namespace}/tfgpujobs"
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    @property
+    def _claims(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
 
     def _remove(self, path: str) -> None:
         """What an earlier demo left."""
@@ -87,14 +102,13 @@ class Demo:
             self._until(lambda: not self.kube.find(path), GONE_SECONDS, f"{path} of the last demo to go")
 
     def train(self) -> str:
-        name = self.job["metadata"]["name"]
         shown = 0
         told = ""
 
         def over() -> bool:
             nonlocal shown, told
-            status = self.kube.get(f"{JOBS}/{name}").get("status") or {}
-            shown = self._show_epochs(f"{name}-worker-0", shown)
+            status = self.kube.get(f"{self._jobs}/{JOB}").get("status") or {}
+            shown = self._show_epochs(f"{JOB}-worker-0", shown)
             word = _waiting(status)
             if word and word != told and not shown:
                 print(f"      {word}", flush=True)
@@ -102,23 +116,22 @@ class Demo:
             self.finished = status
             return _is_true(status, "Finished")
 
-        self._until(over, TRAIN_SECONDS, f"job {name} to finish")
+        self._until(over, TRAIN_SECONDS, f"job {JOB} to finish")
         if not _is_true(self.finished, "Succeeded"):
             message = next(c["message"] for c in self.finished["conditions"] if c["type"] == "Failed")
-            raise DemoError(message, f"kubectl logs {name}-worker-0")
+            raise DemoError(message, f"{TFGPU} describe {JOB}")
         return "Succeeded"
 
     def result(self) -> list[tuple[str, str]]:
         """The job's result, by name; raises DemoError if it is not as good as it must be."""
-        name = self.job["metadata"]["name"]
-        pods = [self.kube.get(f"{PODS}/{name}-worker-{index}") for index in range(2)]
+        pods = [self.kube.get(f"{self._pods}/{JOB}-worker-{index}") for index in range(2)]
         summaries = [_summary(pod) for pod in pods]
         accuracy = summaries[0]["splits"]["test"]["accuracy"]
         digests = [summary["weightsSha256"] for summary in summaries]
         if accuracy < GOOD_ACCURACY:
-            raise DemoError(f"test accuracy {accuracy:.3f} is below {GOOD_ACCURACY}", f"kubectl logs {name}-worker-0")
+            raise DemoError(f"test accuracy {accuracy:.3f} is below {GOOD_ACCURACY}", f"{TFGPU} logs {JOB}")
         if len(set(digests)) != 1:
-            raise DemoError("the workers' weights differ", f"kubectl logs {name}-worker-1")
+            raise DemoError("the workers' weights differ", f"{TFGPU} logs {JOB}")
         return [
             ("test accuracy", f"{accuracy:.3f}"),
             ("weights of both workers are equal", f"sha256 {digests[0][:16]}"),
@@ -127,7 +140,7 @@ class Demo:
 
     def _keep_model(self, path: str) -> str:
         """Copies the model out of the volume where the cluster lets us; else says where it is."""
-        volume = self.kube.get(f"{CLAIMS}/{CLAIM['metadata']['name']}")["spec"]["volumeName"]
+        volume = self.kube.get(f"{self._claims}/{CLAIM['metadata']['name']}")["spec"]["volumeName"]
         source = self.kube.get(f"/api/v1/persistentvolumes/{volume}")["spec"]
         folder = (source.get("hostPath") or source.get("local") or {}).get("path")
         model = Path(path).relative_to("/output")
@@ -143,7 +156,7 @@ class Demo:
     def _show_epochs(self, pod: str, shown: int) -> int:
         """Prints the epoch lines of the pod's log that are new; returns how many were printed in all."""
         try:
-            lines = self.kube.text(f"{PODS}/{pod}/log?container=tensorflow").splitlines()
+            lines = self.kube.text(f"{self._pods}/{pod}/log?container=tensorflow").splitlines()
         except KubeError:
             return shown
         epochs = [line.removeprefix("tfgpu-train: ") for line in lines if line.startswith("tfgpu-train: epoch ")]
@@ -155,7 +168,7 @@ class Demo:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                raise DemoError(f"waited {seconds:.0f} s for {what}", f"kubectl describe tfj {EXAMPLE.stem}")
+                raise DemoError(f"waited {seconds:.0f} s for {what}", f"{TFGPU} describe {JOB}")
             time.sleep(0.5)
 
 
@@ -169,6 +182,7 @@ def main() -> int:
         ("apply", demo.apply),
         ("train", demo.train),
     )
+    print(_cost(demo.cluster), flush=True)
     begun = time.monotonic()
     for number, (title, step) in enumerate(steps, start=1):
         label = f"[{number}/{len(steps)}] {title}"
@@ -183,7 +197,9 @@ def main() -> int:
     print(f"\nSucceeded after {time.monotonic() - begun:.0f} s")
     for name, value in rows:
         print(f"  {name:<36}{value}")
-    print(_next_commands(demo))
+    print("\nNext:")
+    for command, purpose in next_commands(demo.cluster):
+        print(f"  {command:<60}{f'# {purpose}' if purpose else ''}".rstrip())
     return 0
 
 
@@ -202,17 +218,22 @@ def _failed(label: str, error: Exception, demo: Demo) -> int:
     return 1
 
 
-def _next_commands(demo: Demo) -> str:
-    name = demo.job["metadata"]["name"]
-    return "\n".join(
-        (
-            "\nNext:",
-            f"  export KUBECONFIG={demo.cluster.kubeconfig}",
-            f"  kubectl describe tfj {name}",
-            f"  kubectl logs {name}-worker-0",
-            "  kubectl apply -f examples/digits-checkpointed.yaml",
-        )
-    )
+def _cost(cluster: Cluster) -> str:
+    if cluster.first_time:
+        return f"The first time it takes {cluster.first_time}; later a minute or two."
+    return "It takes a minute or two: cluster and images have been made before."
+
+
+def next_commands(cluster: Cluster) -> list[tuple[str, str]]:
+    """What to type after the demo, as it stands, and what it is for."""
+    return [
+        (f"export KUBECONFIG={cluster.kubeconfig}", ""),
+        (f"{TFGPU} describe {JOB}", "how it went"),
+        (f"{TFGPU} logs {JOB}", "what its replicas said"),
+        (f"{TFGPU} submit {NEXT}", "with checkpoints, which a restart resumes from"),
+        (f"{TFGPU} logs {NEXT.stem} -f", "until it ends"),
+        (cluster.removal, "when you have seen enough"),
+    ]
 
 
 def _is_true(status: Object, condition: str) -> bool:
@@ -234,7 +255,7 @@ def _summary(pod: Object) -> Object:
         if container["name"] == "tensorflow" and ended:
             summary: Object = json.loads(ended["message"])["summary"]
             return summary
-    raise DemoError(f"{pod['metadata']['name']} left no summary", f"kubectl logs {pod['metadata']['name']}")
+    raise DemoError(f"{pod['metadata']['name']} left no summary", f"{TFGPU} logs {JOB}")
 
 
 if __name__ == "__main__":

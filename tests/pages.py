@@ -69,7 +69,7 @@ NOT_TYPED = {
     "--set rbac.aggregateToDefaultRoles=false": _HELM,
     "helm upgrade tfgpu charts/tfgpujob --namespace tfgpu-system --reuse-values --wait": _HELM,
     "helm uninstall tfgpu --namespace tfgpu-system": _HELM,
-    "make demo": "starts a cluster of its own; tests/integration/test_digits.py runs the same example",
+    "make demo": "its first steps are those of every integration test; tests/integration/test_demo.py runs the others",
     "make test": "it is what runs these tests",
 }
 """Why no test runs the command, and what does instead. `helm` values are checked in tests/unit/docs/test_docs.py."""

@@ -47,9 +47,9 @@ class AuditLog:
         """Now, for `since`."""
         return self._file.stat().st_size
 
-    def since(self, position: int, namespace: str | None = None) -> list[Request]:
-        """What was finished since; with a namespace, only what was about objects there."""
-        return [r for r in self._read(position) if namespace in {None, r.namespace}]
+    def since(self, position: int, *namespaces: str) -> list[Request]:
+        """What was finished since; with namespaces, only what was about objects there, or outside of any for ""."""
+        return [r for r in self._read(position) if not namespaces or r.namespace in namespaces]
 
     def renewals(self, position: int, count: int, *, seconds: float = 60, report: Callable[[], str] = str) -> None:
         """Waits until the leader has renewed its Lease `count` times (one every 2 s): time passes, and it lives."""

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from localcluster.release import NAMESPACE
+from localcluster import helm, release
+from localcluster.release import NAMESPACE, RELEASE
 from tests.integration.audit import AuditLog
 from tests.integration.eventually import eventually
-from tests.integration.installed import NAME, USER, Installation
+from tests.integration.installed import USER, Installation
 from tests.integration.kube import Kube
 from tests.integration.target import Target, prepare
 from tests.integration.tool import Tool
@@ -30,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in ours:
         item.add_marker(pytest.mark.cluster)
         # The first test pays for a cluster that has to be built, which has deadlines of its own.
-        item.add_marker(pytest.mark.timeout(240, func_only=True))
+        item.add_marker(pytest.mark.timeout(1800, func_only=True))
     # It checks what all the others have made the operator do.
     items.sort(key=lambda item: item.path == HERE / "test_rights.py")
 
@@ -55,13 +56,17 @@ def operator(kube: Kube, target: Target, tmp_path_factory: pytest.TempPathFactor
         node=next(iter(target.cluster.nodes), ""),
         as_process=os.environ.get("IT_OPERATOR") == "process",
     )
-    # An uninstall leaves it, and a first start makes it.
-    kube.delete("Lease", NAMESPACE, NAME)
+    used = installation.take_over()
+    installation.audit_from = target.audit_log.stat().st_size if target.audit_log else 0
     installation.install()
     installation.resume()
     yield installation
     installation.end_processes()
-    installation.uninstall()
+    if used:
+        # As the demo left it, so that what it says can be typed next still can.
+        helm.install(kube.kubeconfig, RELEASE, NAMESPACE, values=release.chart_values())
+    else:
+        installation.uninstall()
 
 
 @pytest.fixture(scope="session")
@@ -70,12 +75,6 @@ def whole_audit(target: Target, operator: Installation) -> AuditLog:
     if target.audit_log is None:
         pytest.skip("this cluster's audit log can't be read from here")
     return AuditLog(target.audit_log, USER)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def start_of_audit(target: Target) -> int:
-    """Where the audit log ended when this session began."""
-    return target.audit_log.stat().st_size if target.audit_log else 0
 
 
 @pytest.fixture

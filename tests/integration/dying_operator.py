@@ -1,7 +1,7 @@
 """The operator as a process that kills itself with SIGKILL at a chosen write.
 
-`python -m tests.integration.dying_operator after 3`: right after the API server has answered the third write that is
-about a job (writes to the Lease don't count). `before 3`: right before it would be sent.
+`python -m tests.integration.dying_operator after 3 NAMESPACE`: right after the API server has answered the third write
+to an object of the namespace. `before 3`: right before it would be sent.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tfgpujob.kube.connection import Connection
 from tfgpujob.shell.main import main
 
 
-def arm(moment: str, number: int) -> None:
+def arm(moment: str, number: int, namespace: str) -> None:
     """Every write of this process passes here from now on."""
     send = Connection.send
     seen = 0
 
     async def counted(self: Connection, method: str, path: str, **options: Any) -> Any:
         nonlocal seen
-        if method == "GET" or "/leases" in path:
+        if method == "GET" or f"/namespaces/{namespace}/" not in path:
             return await send(self, method, path, **options)
         seen += 1
         mine = seen == number
@@ -37,5 +37,5 @@ def arm(moment: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    arm(sys.argv[1], int(sys.argv[2]))
+    arm(sys.argv[1], int(sys.argv[2]), sys.argv[3])
     main()

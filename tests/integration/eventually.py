@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.machine import Deadline
+
 T = TypeVar("T")
 
 
@@ -19,13 +21,13 @@ def eventually(
 ) -> T:
     """The first true answer of `condition`.
 
-    Fails the test after `seconds` with `what` was awaited, the last answer, and the report.
+    Fails the test after `seconds`, on a quiet machine, with `what` was awaited, the last answer, and the report.
     """
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while True:
         answer = condition()
         if answer:
             return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what}; last answer {answer!r}\n{report()}")
+        if deadline.passed:
+            raise AssertionError(f"not within {deadline.seconds:.0f} s: {what}; last answer {answer!r}\n{report()}")
         time.sleep(every)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 import socket
@@ -14,10 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
 from localcluster import helm
 from localcluster.release import NAMESPACE, RELEASE
 from tests.integration.eventually import eventually
 from tests.integration.kube import Kube, Object
+from tests.machine import PATIENCE
 
 NAME = RELEASE
 """The chart's full name of this release: its Deployment, ServiceAccount and Lease."""
@@ -26,6 +29,8 @@ USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 PROCESS = "process"
 """The identity of all operators that run as processes."""
 REPOSITORY = Path(__file__).resolve().parents[2]
+TEST_NAMESPACE = re.compile(r"it-[0-9a-f]{8}")
+"""What conftest.py calls the namespaces of tests."""
 
 
 @dataclass
@@ -44,6 +49,27 @@ class Installation:
     as_process: bool = False
     """The usual operator is a process of this machine, not a pod."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    audit_from: int = 0
+    """Where the audit log ended when this session's first operator was not yet there."""
+
+    def take_over(self) -> bool:
+        """Ends what the demo or an earlier session left: a release's operator, its Lease, namespaces of tests.
+
+        Whether there was a release. Afterwards no operator runs, and the next one is the first that this cluster sees.
+        """
+        for deployment in self.kube.list("Deployment", "", labelSelector="app.kubernetes.io/name=tfgpujob"):
+            found = (deployment["metadata"]["namespace"], deployment["metadata"]["name"])
+            if found != (NAMESPACE, NAME):
+                pytest.exit(f"the operator {'/'.join(found)} sees to the jobs of this cluster; uninstall it", 2)
+        used = bool(helm.status(self.kube.kubeconfig, RELEASE, NAMESPACE))
+        self.uninstall()
+        eventually(lambda: not self.pods(), "the operator that was there is gone", seconds=90)
+        # An uninstall leaves it, and a first start makes it.
+        self.kube.delete("Lease", NAMESPACE, NAME)
+        for namespace in self.kube.list("Namespace", ""):
+            if TEST_NAMESPACE.fullmatch(namespace["metadata"]["name"]):
+                self.kube.delete("Namespace", "", namespace["metadata"]["name"])
+        return used
 
     def install(self, **values: Any) -> None:
         """Installs or upgrades to exactly these values, and waits until the new pods are ready."""
@@ -155,7 +181,7 @@ class Installation:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                process.wait(30)
+                process.wait(PATIENCE)
 
 
 def _image(reference: str) -> Mapping[str, str]:

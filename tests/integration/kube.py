@@ -74,7 +74,7 @@ class Kube:
         token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         if token:
             headers["authorization"] = token
-        response = self._rest.request(method, self._base + path, headers=headers, body=body, _request_timeout=30)
+        response = self._rest.request(method, self._base + path, headers=headers, body=body, _request_timeout=120)
         payload: str = response.read().decode(errors="replace")
         if response.status >= 400:
             raise _refused(response.status, payload)

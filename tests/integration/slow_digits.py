@@ -1,4 +1,4 @@
-"""The module of jobs that must be caught while they run: digits, ten steps a second.
+"""The module of jobs that must be caught while they run: digits, ten steps a second on a quiet machine.
 
 It reaches the pods by a ConfigMap. The worker with the index VICTIM has the mishap named by MISHAP:
 
@@ -21,8 +21,11 @@ import keras
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-SECONDS_A_STEP = 0.1
-SECONDS_A_PREDICTION = 0.25
+SLOWNESS = float(os.environ["SLOWNESS"])
+"""Of the machine, which makes the tests slow to catch them."""
+SECONDS_A_STEP = 0.1 * SLOWNESS
+SECONDS_A_PREDICTION = 0.25 * SLOWNESS
+SECONDS_OF_REST = 3 * SLOWNESS
 MISHAP_AT = 45
 """Between two checkpoints, and not at the end of an epoch."""
 HANG = Path("/tmp/hang")
@@ -97,7 +100,7 @@ class Rest(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if not ENOUGH.exists():
-            time.sleep(3)
+            time.sleep(SECONDS_OF_REST)
 
 
 def callbacks():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 from localcluster.release import NAMESPACE
 from tests.integration.audit import AuditLog
 from tests.integration.installed import NAME
-from tests.integration.workspace import EXIT, RUN_ON, Workspace
+from tests.integration.workspace import EXIT, RUN_ON, RUN_UNTIL_TOLD, Workspace
+
+COUNTS_TOLD_EVERY = 10
+"""Seconds between two writes of a status in which nothing but counts is new."""
 
 
 def test_a_fault_free_job_of_four_pods_costs_four_pods_one_service_three_status_writes_two_events(
@@ -15,23 +19,21 @@ def test_a_fault_free_job_of_four_pods_costs_four_pods_one_service_three_status_
 ) -> None:
     """Accepted + intent; all ready; terminal. Not one write more."""
     start = audit.position()
-    # The pods run a moment, so that they are seen ready before they end: a fault-free job is long.
-    job = workspace.submit(workspace.new_job("costs", RUN_A_WHILE, roles={"worker": {"replicas": 4}}))
+    submitted = time.monotonic()
+    job = workspace.submit(workspace.new_job("costs", RUN_UNTIL_TOLD, roles={"worker": {"replicas": 4}}))
+    workspace.wait_for(job, "Running")
+    # Of a start that takes long, how many are ready is told now and then.
+    told = int((time.monotonic() - submitted) / COUNTS_TOLD_EVERY)
+    workspace.tell_to_end(job)
     assert workspace.finished(job) == "Succeeded"
     audit.renewals(audit.position(), 2)
 
     writes = Counter((r.verb, r.resource) for r in audit.since(start, workspace.namespace) if r.is_write)
-    assert writes == {
-        ("create", "pods"): 4,
-        ("create", "services"): 1,
-        ("update", "tfgpujobs/status"): 3,
-        ("create", "events"): 2,
-    }
+    statuses = writes.pop(("update", "tfgpujobs/status"))
+    assert 3 <= statuses <= 3 + told
+    assert writes == {("create", "pods"): 4, ("create", "services"): 1, ("create", "events"): 2}
     failed = [r for r in audit.since(start, workspace.namespace) if r.code >= 400]
     assert failed == []
-
-
-RUN_A_WHILE = "import time; time.sleep(4)"
 
 
 def test_an_idle_operator_writes_its_lease_and_nothing_else(workspace: Workspace, audit: AuditLog) -> None:
@@ -49,5 +51,7 @@ def test_an_idle_operator_writes_its_lease_and_nothing_else(workspace: Workspace
 
     start = audit.position()
     audit.renewals(start, 6)
-    writes = {(r.verb, r.resource, r.namespace, r.name) for r in audit.since(start) if r.is_write}
+    # Elsewhere there may be jobs of a person who uses this cluster, and namespaces on their way out.
+    seen = audit.since(start, workspace.namespace, NAMESPACE, "")
+    writes = {(r.verb, r.resource, r.namespace, r.name) for r in seen if r.is_write}
     assert writes == {("update", "leases", NAMESPACE, NAME)}

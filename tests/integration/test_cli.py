@@ -8,6 +8,7 @@ import shutil
 import yaml
 from tests.integration.tool import Tool
 from tests.integration.workspace import RUN_ON
+from tests.machine import PATIENCE
 from tests.pages import ROOT, TUTORIAL, files, typed_by
 
 from tfgpujob.exits import Exit
@@ -17,7 +18,7 @@ SPEAK_AND_RUN_ON = f"print('I speak', flush=True); {RUN_ON}"
 
 def test_a_job_from_submit_to_delete(tool: Tool) -> None:
     tool.submit("typed", SPEAK_AND_RUN_ON)
-    assert tool.run("wait", "typed", "--for", "Running", "--timeout", "60") == "typed is Running\n"
+    assert tool.run("wait", "typed", "--for", "Running", "--timeout", str(PATIENCE)) == "typed is Running\n"
     listed = json.loads(tool.run("list", "-o", "json"))
     assert [job["metadata"]["name"] for job in listed["items"]] == ["typed"]
     assert "2/2" in tool.run("get", "typed")
@@ -25,12 +26,12 @@ def test_a_job_from_submit_to_delete(tool: Tool) -> None:
     assert tool.run("describe", "typed").splitlines()[0].endswith("/typed: Running, 2/2 ready")
 
     tool.run("suspend", "typed")
-    tool.run("wait", "typed", "--for", "Suspended", "--timeout", "60")
+    tool.run("wait", "typed", "--for", "Suspended", "--timeout", str(PATIENCE))
     tool.run("resume", "typed")
-    tool.run("wait", "typed", "--for", "Running", "--timeout", "60")
+    tool.run("wait", "typed", "--for", "Running", "--timeout", str(PATIENCE))
     before = tool.workspace.uids("typed")
-    tool.run("restart", "typed", "--timeout", "60")
-    tool.run("wait", "typed", "--for", "Running", "--timeout", "60")
+    tool.run("restart", "typed", "--timeout", str(PATIENCE))
+    tool.run("wait", "typed", "--for", "Running", "--timeout", str(PATIENCE))
     assert not set(before.values()) & set(tool.workspace.uids("typed").values())
 
     tool.run("delete", "typed")
@@ -45,7 +46,7 @@ def test_logs_are_followed_from_attempt_to_attempt_until_the_end(tool: Tool) -> 
     )
     tool.submit("twice", program, replicas=1)
     following = tool.start("tfgpu", "logs", "twice", "--follow")
-    out, err = following.communicate(timeout=120)
+    out, err = following.communicate(timeout=PATIENCE)
     assert following.returncode == Exit.OK, err
     said = [line.split("| ")[1] for line in out.splitlines() if "attempt" in line]
     assert said[-1] == "attempt 2"
@@ -54,7 +55,7 @@ def test_logs_are_followed_from_attempt_to_attempt_until_the_end(tool: Tool) -> 
 
 def test_a_job_that_fails_says_why_on_its_first_screen(tool: Tool) -> None:
     tool.submit("bad", "raise ValueError('no such column')")
-    tool.run("wait", "bad", "--timeout", "60", code=Exit.JOB_FAILED)
+    tool.run("wait", "bad", "--timeout", str(PATIENCE), code=Exit.JOB_FAILED)
     screen = "\n".join(tool.run("describe", "bad").splitlines()[:24])
     assert "Failed" in screen
     assert "no such column" in screen
@@ -78,7 +79,7 @@ def test_the_readme_and_the_tutorial_as_they_are_typed(tool: Tool) -> None:
     printed = {}
     for words in typed_by(__file__):
         if shutil.which(words[0]) or words[0] == "tfgpu":
-            printed[" ".join(words)] = tool.type(*words, seconds=180)
+            printed[" ".join(words)] = tool.type(*words)
     for name in ("digits", "train"):
         assert "epoch 20/20" in printed[f"tfgpu logs {name} -f"]
         assert "Succeeded, 2/2" in printed[f"tfgpu describe {name}"]

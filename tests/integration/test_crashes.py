@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.integration.installed import Installation
-from tests.integration.workspace import RUN_ON, Workspace
+from tests.integration.workspace import RUN_ON, RUN_UNTIL_TOLD, Workspace
+from tests.machine import PATIENCE
 
 MOMENTS = [("before", 1), ("after", 1), ("after", 2), ("before", 3), ("after", 3), ("after", 4), ("after", 5)]
 """The writes of a start with two pods: 1 the intent, 2 to 4 the service and the pods in no order, 5 the event."""
@@ -30,10 +31,10 @@ def test_a_crash_at_any_write_of_a_start_is_made_good(
     operator: Installation, workspace: Workspace, moment: str, write: int
 ) -> None:
     """One service, two pods, attempt 1, no restart and no disruption: what was there is taken up, not made again."""
-    dying = operator.start(("tests.integration.dying_operator", moment, str(write)))
+    dying = operator.start(("tests.integration.dying_operator", moment, str(write), workspace.namespace))
     operator.wait_for_leader()
     job = workspace.submit(workspace.new_job("survivor", RUN_ON))
-    assert dying.wait(30) == -9
+    assert dying.wait(PATIENCE) == -9
     left_behind = workspace.uids(job)
     operator.start()
     workspace.wait_for(job, "Running", seconds=40)
@@ -50,12 +51,13 @@ def test_an_operator_killed_between_two_writes_restarts_nothing(operator: Instal
     victim = operator.start()
     operator.wait_for_leader()
     quiet = workspace.submit(workspace.new_job("quiet", RUN_ON))
-    ending = workspace.submit(workspace.new_job("ending", "import time; time.sleep(3)"))
+    ending = workspace.submit(workspace.new_job("ending", RUN_UNTIL_TOLD))
     workspace.wait_for(quiet, "Running")
     workspace.wait_for(ending, "Running")
     victim.kill()
-    victim.wait(30)
+    victim.wait(PATIENCE)
     before = workspace.uids(quiet)
+    workspace.tell_to_end(ending)
     workspace.eventually(
         lambda: all(pod["status"]["phase"] == "Succeeded" for pod in workspace.pods(ending).values()),
         "the workers end while there is no operator",

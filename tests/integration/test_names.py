@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.integration.audit import AuditLog
 from tests.integration.test_refusals import SHOWN_WITHIN, wait_until_shown
 from tests.integration.workspace import Workspace
+from tests.machine import is_within, scaled
 
 
 def test_a_foreign_service_is_reported_and_the_job_runs_once_the_name_is_free(workspace: Workspace) -> None:
@@ -13,7 +14,7 @@ def test_a_foreign_service_is_reported_and_the_job_runs_once_the_name_is_free(wo
     uid = workspace.kube.get("Service", workspace.namespace, "taken")["metadata"]["uid"]
     job = workspace.submit(workspace.new_job("taken"))
     message, seconds = wait_until_shown(workspace, job)
-    assert seconds <= SHOWN_WITHIN
+    assert is_within(seconds, SHOWN_WITHIN)
     assert workspace.condition(job, "Accepted")["reason"] == "NameTaken"
     assert "metadata.name: the service taken belongs to somebody else" in message
     workspace.eventually(lambda: not workspace.pods(job), "no pod is held")
@@ -40,7 +41,7 @@ def test_a_job_of_the_same_name_runs_while_the_old_pods_still_terminate(workspac
     """The old pods ignore SIGTERM for some seconds; the new job waits for them to go, and then runs."""
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); [signal.pause() for _ in range(9)]"
     old = workspace.new_job("twice", stubborn)
-    old["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["terminationGracePeriodSeconds"] = 5
+    old["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["terminationGracePeriodSeconds"] = scaled(5)
     job = workspace.submit(old)
     workspace.wait_for(job, "Running")
     before = workspace.uids(job)

@@ -39,9 +39,9 @@ def granted_to(operator: Installation) -> set[Right]:
 
 
 @pytest.fixture
-def requests(whole_audit: AuditLog, start_of_audit: int) -> list[Request]:
+def requests(whole_audit: AuditLog, operator: Installation) -> list[Request]:
     """All that the operator has asked for in this session."""
-    return whole_audit.since(start_of_audit)
+    return whole_audit.since(operator.audit_from)
 
 
 def test_the_operator_asks_for_no_more_than_the_chart_grants(operator: Installation, requests: list[Request]) -> None:

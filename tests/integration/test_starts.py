@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.integration.workspace import RUN_ON, Workspace
+from tests.machine import scaled
 
 
 def test_a_worker_waits_at_the_gate_for_a_chief_that_cannot_be_scheduled(workspace: Workspace) -> None:
@@ -33,9 +34,10 @@ def gate_log(workspace: Workspace, pod: str) -> str:
 def test_a_start_that_takes_too_long_is_released_and_tried_again(workspace: Workspace) -> None:
     """startDeadlineSeconds: the pods of the whole attempt go, and the next attempt has a later beginning."""
     roles = {"chief": {"gpus": 64}, "worker": {"replicas": 1}}
-    job = workspace.submit(workspace.new_job("late", RUN_ON, roles=roles, runPolicy={"startDeadlineSeconds": 3}))
+    seconds = scaled(3)
+    job = workspace.submit(workspace.new_job("late", RUN_ON, roles=roles, runPolicy={"startDeadlineSeconds": seconds}))
     found = workspace.wait_for(job, "Created", status="False", reason="StartDeadlineExceeded")
-    assert "spec.runPolicy.startDeadlineSeconds (3 s)" in found["message"]
+    assert f"spec.runPolicy.startDeadlineSeconds ({seconds} s)" in found["message"]
     assert "late-chief-0: Unschedulable" in found["message"]
     workspace.eventually(lambda: workspace.status(job).get("attempt", 0) >= 2, "the next attempt")
 

@@ -12,27 +12,29 @@ from tests.integration.kube import Kube
 from tests.integration.target import Target
 from tests.integration.training import STEPS_AN_EPOCH, steps_done, train
 from tests.integration.workspace import RUN_ON, Workspace
+from tests.machine import scaled
 
 DUE_AFTER = 20
-"""Seconds of each timer: it begins before the operator goes, and ends while there is none."""
+"""Seconds of each timer, on a quiet machine: it begins before the operator goes, and ends while there is none."""
 FAIL_ONCE = "import os, sys; sys.exit(137 if os.environ['TFGPU_ATTEMPT'] == '1' else 0)"
 
 
 @pytest.fixture(scope="module")
 def overdue(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
     """All timers have become due while there was no operator, and now there is one again."""
+    seconds = scaled(DUE_AFTER)
     with new_workspace(kube, target, operator) as workspace:
-        train(workspace, "stalled", {}, victim="1", mishap="stall", stallSeconds=DUE_AFTER, stallPolicy="Restart")
+        train(workspace, "stalled", {}, victim="1", mishap="stall", stallSeconds=seconds, stallPolicy="Restart")
         workspace.eventually(
             lambda: steps_done(workspace, "stalled-worker-0") >= STEPS_AN_EPOCH, "it trains", seconds=120
         )
         roles = {"chief": {"gpus": 64}, "worker": {"replicas": 1}}
-        start = {"startDeadlineSeconds": DUE_AFTER, "startPolicy": "Fail"}
-        workspace.submit(workspace.new_job("active", RUN_ON, runPolicy={"activeDeadlineSeconds": DUE_AFTER}))
+        start = {"startDeadlineSeconds": seconds, "startPolicy": "Fail"}
+        workspace.submit(workspace.new_job("active", RUN_ON, runPolicy={"activeDeadlineSeconds": seconds}))
         workspace.submit(workspace.new_job("start", RUN_ON, roles=roles, runPolicy=start))
-        schedule = {"schedulingPolicy": {"scheduleTimeoutSeconds": DUE_AFTER}, "startPolicy": "Fail"}
+        schedule = {"schedulingPolicy": {"scheduleTimeoutSeconds": seconds}, "startPolicy": "Fail"}
         workspace.submit(workspace.new_job("schedule", RUN_ON, roles=roles, runPolicy=schedule))
-        workspace.submit(workspace.new_job("ttl", runPolicy={"ttlSecondsAfterFinished": DUE_AFTER}))
+        workspace.submit(workspace.new_job("ttl", runPolicy={"ttlSecondsAfterFinished": seconds}))
         workspace.submit(workspace.new_job("backoff", FAIL_ONCE))
         workspace.wait_for("active", "Running")
         workspace.wait_for("start", "Running", status="False", reason="ReplicaNotReady")
@@ -50,8 +52,8 @@ def overdue(kube: Kube, target: Target, operator: Installation) -> Iterator[Work
                 "ttl": "Succeeded",
             }
             # The stall begins at most 5 s later.
-            due = datetime.now(UTC) + timedelta(seconds=DUE_AFTER + 5)
-            workspace.eventually(lambda: datetime.now(UTC) > due, "all is overdue", seconds=2 * DUE_AFTER)
+            due = datetime.now(UTC) + timedelta(seconds=seconds + 5)
+            workspace.eventually(lambda: datetime.now(UTC) > due, "all is overdue", seconds=2 * seconds)
             assert workspace.kube.find("TFGPUJob", workspace.namespace, "ttl") is not None
         finally:
             operator.resume()

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 from tests.integration.kube import Object
 from tests.integration.tool import Tool
+from tests.machine import PATIENCE
 
 from tfgpujob.exits import Exit
 
@@ -32,24 +33,24 @@ def test_curves_use_and_cost_of_a_job_that_trains(tool: Tool) -> None:
     job = endless(tool)
     name = job["metadata"]["name"]
     tool.run("submit", "job.yaml")
-    tool.run("wait", name, "--for", "Running", "--timeout", "60")
+    tool.run("wait", name, "--for", "Running", "--timeout", str(PATIENCE))
 
     looking = tool.start("tfgpu", "tensorboard", name, "--port", "0")
     assert looking.stdout is not None
     url = re.findall(r"http://[\d.:]+", looking.stdout.readline())
     assert url, looking.communicate()
-    with urllib.request.urlopen(url[0], timeout=30) as page:
+    with urllib.request.urlopen(url[0], timeout=PATIENCE) as page:
         assert page.status == 200
         assert b"TensorBoard" in page.read()
 
     def tags() -> list[str]:
-        with urllib.request.urlopen(f"{url[0]}/data/plugin/scalars/tags", timeout=30) as answer:
+        with urllib.request.urlopen(f"{url[0]}/data/plugin/scalars/tags", timeout=PATIENCE) as answer:
             return json.loads(answer.read()).get("train", [])  # type: ignore[no-any-return]
 
     tool.workspace.eventually(lambda: "loss" in tags(), "the curve of the loss", seconds=60)
     assert f"{name}-tensorboard" in " ".join(pod["metadata"]["name"] for pod in viewers(tool))
     looking.send_signal(signal.SIGTERM)
-    assert looking.wait(30) == Exit.TERMINATED
+    assert looking.wait(PATIENCE) == Exit.TERMINATED
     tool.workspace.eventually(lambda: not viewers(tool), "the pod of TensorBoard goes with who looked")
 
     def steps() -> list[str]:

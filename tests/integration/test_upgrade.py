@@ -21,7 +21,7 @@ def test_a_restarted_operator_with_nothing_due_writes_only_its_lease(
     assert operator.leader() == "", "SIGTERM gives the Lease back at once"
     operator.resume()
     audit.renewals(audit.position(), 4)
-    assert {r.resource for r in audit.since(start) if r.is_write} == {"leases"}
+    assert {r.resource for r in audit.since(start, workspace.namespace, NAMESPACE, "") if r.is_write} == {"leases"}
     assert workspace.uids(job) == before
 
 

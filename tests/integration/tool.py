@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 from tests.integration.workspace import Workspace
+from tests.machine import PATIENCE
 from tests.pages import shell
 
 from tfgpujob.exits import Exit
@@ -34,7 +35,7 @@ class Tool:
             text=True,
         )
 
-    def type(self, *words: str, code: Exit = Exit.OK, seconds: float = 90) -> str:
+    def type(self, *words: str, code: Exit = Exit.OK, seconds: float = PATIENCE) -> str:
         """What the command prints; on standard error where it is to fail."""
         process = self.start(*words)
         out, err = process.communicate(timeout=seconds)

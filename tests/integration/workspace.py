@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.integration.eventually import eventually
@@ -11,6 +12,8 @@ from tests.integration.kube import Kube, Object, Refused
 
 RUN_ON = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); signal.pause()"
 """A program that runs until it is told to stop."""
+RUN_UNTIL_TOLD = "import pathlib, time\nwhile not pathlib.Path('/tmp/end').exists(): time.sleep(0.1)"
+"""A program that runs until Workspace.tell_to_end."""
 EXIT = "import sys; sys.exit({code})"
 SHOW_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
@@ -108,6 +111,11 @@ class Workspace:
         """What the shell script prints in the pod's main container."""
         return self.kube.run_in(self.namespace, pod, "tensorflow", "sh", "-c", script)
 
+    def tell_to_end(self, name: str) -> None:
+        """Ends RUN_UNTIL_TOLD in all pods of the job, at the same time."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda pod: self.run_in(pod, "touch /tmp/end"), self.pods(name)))
+
     def printed(self, pod: str) -> dict[str, str]:
         """The JSON object that the pod's program printed."""
         found: dict[str, str] = json.loads(self.kube.log(self.namespace, pod, "tensorflow"))
@@ -185,4 +193,4 @@ def _pod_line(pod: Object) -> str:
     )
 
 
-__all__ = ["EXIT", "RUN_ON", "SHOW_ENVIRONMENT", "Refused", "Workspace"]
+__all__ = ["EXIT", "RUN_ON", "RUN_UNTIL_TOLD", "SHOW_ENVIRONMENT", "Refused", "Workspace"]

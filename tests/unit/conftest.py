@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+
+# Somebody may have exported it, as `make demo` says. The Kubernetes client takes it for the default as soon as it is
+# imported, and what a test types would be done in that cluster.
+os.environ.pop("KUBECONFIG", None)
 
 import pytest
 from tests.harness.live import LiveCluster, live_cluster

@@ -28,6 +28,12 @@ def submit(tmp_path: Path, name: str, *, worker: int) -> None:
     assert cli.main(["submit", str(file)]) == Exit.OK
 
 
+def header_and_row(job: str, capsys: Output) -> tuple[list[str], list[str]]:
+    """Of the table that was printed, which may show jobs of other tests too."""
+    header, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    return header, next(row for row in rows if job in row)
+
+
 def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "typed", worker=2)
     assert "default/typed is created; follow it: tfgpu logs typed -f" in capsys.readouterr().out
@@ -35,12 +41,12 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     assert capsys.readouterr().out == "typed is Running\n"
     live.tell("typed", progress={"step": 8, "totalSteps": 16, "percent": 50, "remainingSeconds": 65, "loss": "0.5"})
     assert cli.main(["list"]) == Exit.OK
-    header, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
+    header, row = header_and_row("typed", capsys)
     assert header == ["NAME", "PHASE", "READY", "PROGRESS", "ETA", "GPUS", "AGE"]
     assert row[:-1] == ["typed", "Running", "2/2", "50", "%", "1m05s", "2"]
     live.tell("typed", gpuTime={"seconds": 7200, "gpus": 2, "time": live.job("typed")["status"]["startTime"]})
     assert cli.main(["top", "-A"]) == Exit.OK
-    header, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
+    header, row = header_and_row("typed", capsys)
     assert "MultiWorkerMirrored" in row
     assert (header[-1], row[-1]) == ("GPU-HOURS", "2.0")
     assert cli.main(["describe", "typed"]) == Exit.OK

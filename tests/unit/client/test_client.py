@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import random
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -186,6 +187,28 @@ def test_interrupted_work_cleans_up_before_the_interrupt_is_told(thread: Callabl
         assert cleaned.is_set()
     finally:
         signal.signal(signal.SIGINT, before)
+        loop.stop()
+
+
+def test_an_interrupt_at_any_moment_is_told_and_leaves_the_loop_alive() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def work_until_interrupted() -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, chance.uniform(0.0001, 0.002))
+        while True:
+            loop.run(asyncio.sleep(0))
+
+    before, chance = signal.signal(signal.SIGVTALRM, interrupt), random.Random(1)
+    loop = LoopThread()
+    try:
+        for _ in range(500):
+            with pytest.raises(KeyboardInterrupt):
+                work_until_interrupted()
+        assert loop.run(asyncio.sleep(0, "alive")) == "alive"
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
         loop.stop()
 
 

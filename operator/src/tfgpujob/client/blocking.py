@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator
-from concurrent.futures import wait
 from typing import Any, Final, Self, TypeVar
 
 from tfgpujob.client.asynchronous import AsyncClient
@@ -27,24 +26,46 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Its result. ^C cancels the work, and waits until it has cleaned up."""
-        over = threading.Event()
+        # ^C may come at any moment of this thread. Inside a Future or an Event it can leave their lock taken, for which
+        # the loop then waits for ever, and where a Task is freed it is swallowed: this thread touches none of them.
+        over = threading.Lock()
+        over.acquire()
+        tasks: list[asyncio.Task[T]] = []
+        results: list[T] = []
+        errors: list[BaseException] = []
 
-        async def whole() -> T:
-            try:
-                return await work
-            finally:
-                over.set()
+        def begin() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(end)
 
-        future = asyncio.run_coroutine_threadsafe(whole(), self._loop)
+        def end(task: asyncio.Task[T]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is None:
+                results.append(task.result())
+            else:
+                errors.append(error)
+            tasks.clear()
+            over.release()
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+            if not (tasks or results or errors):
+                work.close()
+                over.release()
+
         try:
-            # A signal that comes right before the wait, or to another thread, does not end it.
-            while not wait([future], SIGNAL_SECONDS).done:
+            self._loop.call_soon_threadsafe(begin)
+            # A signal that comes right before a wait, or to another thread, does not end it.
+            while not over.acquire(timeout=SIGNAL_SECONDS):
                 pass
-            return future.result()
         except BaseException:
-            future.cancel()
-            over.wait(CLEANUP_SECONDS)
+            self._loop.call_soon_threadsafe(cancel)
+            _ = results or errors or over.acquire(timeout=CLEANUP_SECONDS)
             raise
+        for error in errors:
+            raise error
+        return results[0]
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T, None, None]:
         """One by one, as they come."""
