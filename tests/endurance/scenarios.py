@@ -15,6 +15,8 @@ BATCH = 64
 STEPS_PER_EPOCH = ROWS // BATCH
 KEEP = 3
 """Checkpoints."""
+POOLED = 8
+"""Threads. TensorFlow's and gRPC's pools add one when all are at work at the same time, and keep it."""
 PREDICTED = 2_000_000
 """Rows of mode predict, and how many a batch and a part have."""
 PREDICT_BATCH, PART_ROWS = 4, 2000
@@ -141,7 +143,7 @@ def of_process(name: str, scenario: Scenario, length: Length) -> dict[str, Bound
         # It begins when the first checkpoints are there, and takes one a second, however many steps that is.
         counted, grown = WarmUp(share=0.2, steps=counted.steps), length.evaluator_warm_up
     bounds: dict[str, Bound] = {
-        "threads": Flat(warm_up=counted),
+        "threads": Flat(warm_up=counted, slack=POOLED),
         "descriptors": Flat(warm_up=counted),
         "sockets": Flat(warm_up=counted),
         "maps": Flat(warm_up=grown, ratio=1.02, slack=16),
