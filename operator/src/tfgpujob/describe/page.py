@@ -63,7 +63,7 @@ def _summary(facts: Facts) -> Iterator[str]:
 
 
 def progress_line(progress: Any) -> str:
-    """status.progress in one line; empty when nothing was told."""
+    """status.progress in one line; empty when nothing was reported."""
     parts = []
     if progress.get("epoch") is not None:
         parts.append(f"epoch {_of(progress, 'epoch', 'totalEpochs')}")

@@ -15,24 +15,24 @@ _NOT_SHOWN = frozenset({Condition.ACCEPTED, Condition.CREATED, Condition.FINISHE
 
 
 MOST = 30
-"""Lines of a timeline: who wants to know what comes before them finds all events with kubectl."""
+"""Lines of a timeline at most. Older events are found with kubectl."""
 
 
 def timeline(facts: Facts) -> list[Entry]:
     """In the order of time, the last of what happened again and again with how often it did.
 
-    What an event has told already, a condition does not tell again.
+    A condition that repeats an event is left out.
     """
-    told: dict[str, list[datetime]] = {}
+    times_of: dict[str, list[datetime]] = {}
     for at, text in (*_created(facts), *_events(facts)):
-        told.setdefault(text, []).append(at)
-    known = {text.partition(": ")[2] for text in told}
+        times_of.setdefault(text, []).append(at)
+    known = {text.partition(": ")[2] for text in times_of}
     for at, text in _conditions(facts):
         if text.partition(": ")[2] not in known:
-            told.setdefault(text, []).append(at)
+            times_of.setdefault(text, []).append(at)
     for at, text in _pods(facts):
-        told.setdefault(text, []).append(at)
-    entries = [(max(times), _with_times(text, times)) for text, times in told.items()]
+        times_of.setdefault(text, []).append(at)
+    entries = [(max(times), _with_times(text, times)) for text, times in times_of.items()]
     found = sorted(entries, key=lambda entry: entry[0])
     left_out = len(found) - MOST
     if left_out <= 0:

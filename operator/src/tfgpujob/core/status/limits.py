@@ -1,6 +1,6 @@
 """Limits of a machine that end programs other than the bundled trainer, by what they print last.
 
-The bundled trainer says more: it knows the limit's value and what used it (tfgpujob_trainer/limits.py).
+The bundled trainer says more: it knows the limit's value and what used it (tfgpujob_trainer/contract/limits.py).
 """
 
 from __future__ import annotations
