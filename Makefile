@@ -70,6 +70,10 @@ cluster-down: venv ## stop it, and put the machine back as it was
 cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
+.PHONY: check
+check: lint types ## the loop: lint, types, unit tests without the slow ones; under a minute on two cores
+	$(PY) -m pytest tests/unit -m "not cluster and not slow" -n auto -q
+
 .PHONY: test test-unit test-trainer test-integration parity
 PARTS := lint types docs test-unit test-trainer test-integration
 test: ## everything that must pass: all parts, whichever fail, and then how each went

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core import make
@@ -210,6 +211,7 @@ def steps() -> st.SearchStrategy[Step]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.sampled_from([{"worker": 2}, {"strategy": "ParameterServer", "worker": 2, "ps": 1}]),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.endurance.reader import read
 from tests.endurance.torrent import Torrent
+
+pytestmark = pytest.mark.slow
 
 MOST = 160 << 20
 """Bytes: Python and what the tool imports, and what it reads ahead of its reader. Half of the log."""

@@ -8,6 +8,8 @@ from tests.harness.faults import Fault
 from tests.harness.feed import Sight
 from tests.harness.scenarios import SCENARIOS
 
+pytestmark = pytest.mark.slow
+
 SAMPLED = 400
 
 

@@ -7,6 +7,8 @@ from tests.harness.crashpoints import fault_free
 from tests.harness.mutations import MUTATIONS, Mutation, caught
 from tests.harness.promises import ALL
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_planted_bug_is_caught(mutation: Mutation) -> None:

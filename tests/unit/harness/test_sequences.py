@@ -6,6 +6,8 @@ import pytest
 from tests.harness.kept_sequences import KEPT
 from tests.harness.sequences import play, replay
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_story(name: str) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.harness.specwalk import check_field, problems, walk
 
+pytestmark = pytest.mark.slow
+
 FIELDS = list(walk())
 EVERY = 5
 

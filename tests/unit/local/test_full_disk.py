@@ -22,6 +22,8 @@ from tfgpujob.kube.errors import ApiError
 from tfgpujob.local.cluster import LocalCluster
 from tfgpujob.local.process import Launch
 
+pytestmark = pytest.mark.slow
+
 CHATTY = """
 import pathlib, sys, time
 for number in range(1000):

@@ -19,6 +19,8 @@ from tests.machine import PATIENCE, Deadline
 
 from tfgpujob.exits import Exit
 
+pytestmark = pytest.mark.slow
+
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 
