@@ -107,5 +107,5 @@ class Leader:
             if process is not None:
                 self.ended.append(str(process.log))
                 self._process = None
-            raise DisturbedError(f"the operator has ended{f'; see {process.log}' if process else ''}")
+            raise DisturbedError(f"the operator has ended; see {self.ended[-1]}" if self.ended else "no operator runs")
         return process

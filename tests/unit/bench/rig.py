@@ -18,6 +18,7 @@ from tests.bench.stage import Stage
 from tests.harness.history import Change
 from tests.harness.live import LiveCluster
 from tests.harness.process import SYSTEM_NAMESPACE
+from tests.machine import PATIENCE
 
 from tfgpujob.kube.cluster import KubeCluster
 
@@ -166,7 +167,7 @@ def report_node(live: LiveCluster, ready: str) -> None:
 
 
 def soon(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)

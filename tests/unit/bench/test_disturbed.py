@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from tests.bench import report
+from tests.bench.disturbance import Pulse
 from tests.bench.figures import OPERATOR
 from tests.harness.process import SYSTEM_NAMESPACE
 from tests.harness.resources import merged
-from tests.unit.bench.rig import LEASE, NAMESPACES, SIZE, Run, report_node, soon
+from tests.unit.bench.rig import LEASE, NAMESPACES, SIZE, Run, connected, report_node, soon
 
 from tfgpujob.kube.errors import ApiError
 
@@ -147,6 +148,18 @@ async def test_a_watch_that_ends_at_its_time_limit_disturbs_only_what_is_being_c
     await run.play()
     assert [entry.partition(",")[0] for entry in run.disturbed] in ([], ["throughput"])
     assert complete(run)
+
+
+async def test_an_answer_that_takes_long_is_a_stall(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for it may wait even longer before the next question."""
+    async with connected() as cluster:
+        pulse = Pulse(cluster)
+        await pulse.beat()
+        assert pulse.stalls == []
+        monkeypatch.setattr("tests.bench.disturbance.STALL_SECONDS", 0.0)
+        await pulse.beat()
+        assert len(pulse.stalls) == 1
+        assert pulse.stalls[0].startswith("the API server took ")
 
 
 async def test_another_leader_is_named_and_waited_for(run: Run) -> None:

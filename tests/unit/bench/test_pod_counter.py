@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.bench.pod_counter import PodCounter
 from tests.harness.live import LiveCluster
+from tests.machine import PATIENCE
 from tests.unit.bench.rig import connected
 
 CONTAINERS = [{"name": "main", "image": "i"}]
@@ -28,7 +29,7 @@ def delete(cluster: LiveCluster, name: str) -> None:
 
 
 async def until_deleted(pods: PodCounter, total: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while len(pods.deleted) < total:
             await asyncio.sleep(0.01)
 
@@ -56,7 +57,7 @@ async def test_no_pod_is_lost_or_counted_twice(
         pods = PodCounter(kube, "default")
         async with pods.running():
             create(cluster, "a", "b", "short-lived")
-            await pods.until_created(3, 10)
+            await pods.until_created(3, PATIENCE)
             delete(cluster, "short-lived")
             await until_deleted(pods, 1)
 
@@ -70,9 +71,9 @@ async def test_no_pod_is_lost_or_counted_twice(
                     cluster.server.history.compact()
 
             cluster.do(away)
-            await pods.until_created(5, 10)
+            await pods.until_created(5, PATIENCE)
             create(cluster, "e")
-            await pods.until_created(6, 10)
+            await pods.until_created(6, PATIENCE)
             assert (pods.created, pods.deleted) == (6, ["short-lived", "a"])
             assert pods.requests == (3 if cut is forgotten else 2)
             assert len(pods.cuts) == told
@@ -86,7 +87,7 @@ async def test_a_pod_of_the_same_name_is_another(cluster: LiveCluster) -> None:
             create(cluster, "a")
             delete(cluster, "a")
             create(cluster, "a")
-            await pods.until_created(2, 10)
+            await pods.until_created(2, PATIENCE)
             assert pods.deleted == ["a"]
 
 
@@ -95,7 +96,7 @@ async def test_what_we_clear_ourselves_is_no_disturbance(cluster: LiveCluster) -
         pods = PodCounter(kube, "default")
         async with pods.running():
             create(cluster, "a")
-            await pods.until_created(1, 10)
+            await pods.until_created(1, PATIENCE)
             async with pods.clearing():
                 delete(cluster, "a")
             create(cluster, "b")
@@ -109,6 +110,6 @@ async def test_pods_that_do_not_come_are_counted(cluster: LiveCluster) -> None:
         pods = PodCounter(kube, "default")
         async with pods.running():
             create(cluster, "a")
-            await pods.until_created(1, 10)
+            await pods.until_created(1, PATIENCE)
             with pytest.raises(TimeoutError, match=r"not within 0.05 s: 2 pods that were asked for are missing"):
                 await pods.until_created(3, 0.05)
