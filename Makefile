@@ -113,6 +113,11 @@ sequences: venv ## 10,000 random stories of people, clusters and operators
 specwalk: venv ## every field of the CRD through its edge values
 	@$(PY) -m tests.harness.specwalk
 
+MINUTES ?= 60
+.PHONY: endurance
+endurance: venv venv-trainer ## everything that works for long, for an hour: nothing that a process holds may grow (MINUTES=60)
+	@$(PY) -m tests.endurance --minutes $(MINUTES)
+
 SECONDS ?= 600
 .PHONY: soak
 soak: venv ## 200 jobs while operators, API server and etcd are killed (SECONDS=600)

@@ -1,4 +1,9 @@
-"""`make endurance`: an hour of every strategy and source of data, in which nothing that a process holds may grow.
+"""`make endurance`: an hour of all that works for long, in which nothing that a process holds may grow.
+
+trainer     every strategy and source of data
+operator    jobs that come and go, on the cluster of the integration tests
+tool        `tfgpu logs -f`, `wait`, `top` and `tensorboard`, with a fault every few seconds
+logs        a log of 10 GB
 
 Ends with one line of JSON on standard output, exit code 0 when all bounds held. Progress goes to standard error, and
 with it each series of each process that broke its bound.
@@ -14,21 +19,36 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.endurance import trainer
-from tests.endurance.part import Part, Stage
+from tests.endurance import operator, reader, tool, trainer
+from tests.endurance.part import Part, Result, Stage
 from tests.endurance.scenarios import BY_NAME
 
-PARTS: dict[str, Part] = {"trainer": trainer.endure}
+PARTS: dict[str, Part] = {
+    "trainer": trainer.endure,
+    "operator": operator.endure,
+    "tool": tool.endure,
+    "logs": reader.endure,
+}
 """They run side by side, each for all the minutes."""
 
 
 def say(text: str) -> None:
     """To the person who waits."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _endured(part: Part, stage: Stage) -> Result:
+    """What one part comes to; that it breaks down is its result, and the others go on."""
+    try:
+        return part(stage)
+    except Exception as error:
+        traceback.print_exc()
+        return Result(problems=[f"ended with {type(error).__name__}: {error}"])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         begun = {}
         for name, part in parts.items():
             stage = Stage(minutes=options.minutes, folder=folder / name, say=say, stopped=stopped)
-            begun[name] = pool.submit(part, stage)
+            begun[name] = pool.submit(_endured, part, stage)
         found = {name: one.result() for name, one in begun.items()}
     problems = [f"{name}: {problem}" for name, result in found.items() for problem in result.problems]
     if stopped.is_set():

@@ -7,26 +7,33 @@ not grow with the jobs that it has seen, and of those that are gone nothing may 
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.bench.objects import tfgpu_job
 from tests.bench.process import OperatorProcess
-from tests.bench.stage import Stage as Cluster
 from tests.bench.stage import stage as cluster_stage
 from tests.endurance.bounds import AtMost, Bound, Flat, Rate, WarmUp
 from tests.endurance.part import Result, Stage
 from tests.endurance.sampling import Measures, ProcessTree, Recorder
+from tests.harness.live import LiveCluster, live_cluster
+from tests.harness.scenario import job
 from tests.integration.eventually import eventually
-from tests.integration.kube import Refused
-from tests.soak.stand_in import Life, StandIn
+from tests.integration.kube import Kube, Refused
+from tests.soak.stand_in import RETRYABLE, Life, StandIn
 from urllib3.exceptions import HTTPError
 
+from tfgpujob import names
+
 JOBS = 100
-"""As many come and go in an hour; no fewer in less."""
+"""As many come and go in an hour, and in less if there is time for them."""
 AT_ONCE = 8
 IDLE_SECONDS = 30.0
 """At the end, with no job left. Longer than a term of the Lease."""
@@ -51,29 +58,128 @@ _BOUNDS: dict[tuple[str, str], Bound] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A cluster with one namespace, one operator for it, and somebody who runs pods."""
+
+    kube: Kube
+    namespace: str
+    operator: OperatorProcess
+    lives: dict[str, Life]
+    """What is to become of each job's pods: filled while it runs."""
+    new_job: Callable[[str, int], dict[str, Any]]
+    """Of this name, with so many workers."""
+    position: Callable[[], int]
+    """Now, for `writes`."""
+    writes: Callable[[int], list[str]]
+    """What the operator has written since, but for renewals of its Lease."""
+
+
 def endure(stage: Stage) -> Result:
-    """Until its time is over; then with no job at all."""
-    stage.folder.mkdir(parents=True, exist_ok=True)
-    with cluster_stage(stage.folder, "endure") as cluster:
-        namespace = cluster.namespaces[0]
+    """On the cluster of the integration tests, until its time is over; then with no job at all."""
+    with on_cluster(stage.folder) as scene:
+        return Run(stage, scene).result()
+
+
+@contextmanager
+def on_cluster(folder: Path) -> Iterator[Scene]:
+    """A real cluster, with stand-in pods."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with cluster_stage(folder, "endure") as cluster:
+        namespace, audit = cluster.namespaces[0], cluster.audit
         operator = cluster.operator(namespace, name="endurance")
         stand_in = StandIn(cluster.kube, namespace)
+
+        def writes(position: int) -> list[str]:
+            requests = audit.since(position) if audit else []
+            return [f"{r.verb} {r.resource} {r.name}" for r in requests if r.is_write and not r.is_renewal]
+
         try:
-            eventually(lambda: operator.metrics().get("tfgpu_leader") == 1, "the operator leads", seconds=60)
             stand_in.start()
-            return _Run(stage, cluster, operator, stand_in).result()
+            yield Scene(
+                kube=cluster.kube,
+                namespace=namespace,
+                operator=operator,
+                lives=stand_in.lives,
+                new_job=lambda name, pods: tfgpu_job(name, pods, namespace),
+                position=audit.position if audit else int,
+                writes=writes,
+            )
         finally:
             stand_in.stop()
             operator.stop()
 
 
-class _Run:
-    def __init__(self, stage: Stage, cluster: Cluster, operator: OperatorProcess, stand_in: StandIn) -> None:
-        self._stage, self._cluster, self._operator, self._stand_in = stage, cluster, operator, stand_in
-        self._namespace = cluster.namespaces[0]
+@contextmanager
+def in_memory(folder: Path) -> Iterator[Scene]:
+    """The server of the harness over HTTP, whose kubelet runs the pods; the operator is a real process."""
+    with live_cluster(folder, operator=False) as live:
+        log = folder / "operator.log"
+        operator = OperatorProcess(
+            live.kubeconfig, log, namespace="default", lease="endurance", namespaces="default", name="endurance"
+        )
+        lives: dict[str, Life] = {}
+        over = threading.Event()
+        living = threading.Thread(target=_live, args=(live, lives, over), daemon=True)
+        living.start()
+
+        def writes(position: int) -> list[str]:
+            changes = live.do(lambda: live.server.history.all_since(position))
+            return [f"{c.type} {c.kind} {c.object['metadata']['name']}" for c in changes if c.kind != "Lease"]
+
+        try:
+            yield Scene(
+                kube=Kube(live.kubeconfig),
+                namespace="default",
+                operator=operator,
+                lives=lives,
+                new_job=lambda name, pods: job(name, worker=pods),
+                position=lambda: live.do(lambda: live.server.history.revision),
+                writes=writes,
+            )
+        finally:
+            over.set()
+            living.join(60)
+            operator.stop()
+
+
+def _live(live: LiveCluster, lives: Mapping[str, Life], over: threading.Event) -> None:
+    """Ends the pods of each gang when their time has come."""
+    began: dict[tuple[str, str], float] = {}
+
+    def look() -> None:
+        gangs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for pod in live.server.select("Pod", "default"):
+            labels = pod["metadata"]["labels"]
+            if (pod.get("status") or {}).get("phase") == "Running":
+                gangs[labels[names.LABEL_JOB_NAME], labels[names.LABEL_ATTEMPT]].append(pod)
+        for gang, pods in gangs.items():
+            life = lives[gang[0]]
+            ran = time.monotonic() - began.setdefault(gang, time.monotonic())
+            if gang[1] == "1" and life.fails_after is not None:
+                if ran > life.fails_after and len(pods) == life.pods:
+                    live.kubelet.finish(pods[-1], RETRYABLE)
+            elif ran > life.ends_after:
+                for pod in pods:
+                    live.kubelet.finish(pod, 0)
+
+    while not over.wait(0.2):
+        live.do(look)
+
+
+class Run:
+    """Jobs that come and go in a scene, and what the operator holds meanwhile."""
+
+    def __init__(self, stage: Stage, scene: Scene, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._stage, self._scene, self._idle_seconds = stage, scene, idle_seconds
+        self._operator, self._kube, self._namespace = scene.operator, scene.kube, scene.namespace
         self._chance = random.Random(1)
         self._made: list[str] = []
         self._gone = 0
+
+    def _begin(self) -> None:
+        operator = self._operator
+        eventually(lambda: operator.metrics().get("tfgpu_leader") == 1, "the operator leads", seconds=120)
         self._recorder = Recorder(
             [
                 ProcessTree("operator", operator.pid),
@@ -83,8 +189,9 @@ class _Run:
         )
 
     def result(self) -> Result:
+        self._begin()
         began, seconds = time.monotonic(), self._stage.minutes * 60
-        busy = max(0.0, seconds - IDLE_SECONDS)
+        busy = max(0.0, seconds - self._idle_seconds)
         total = max(JOBS, round(JOBS * seconds / 3600))
         said = began
         while (passed := time.monotonic() - began) < busy and not self._stage.stopped.is_set():
@@ -106,11 +213,11 @@ class _Run:
             name = f"job-{number}"
             # Every third fails once, and starts again as a whole.
             fails = self._chance.uniform(0, 2) if number % 3 == 0 else None
-            self._stand_in.lives[name] = Life(pods, self._chance.uniform(1, 4), fails)
-            body = tfgpu_job(name, pods, self._namespace)
+            self._scene.lives[name] = Life(pods, self._chance.uniform(1, 4), fails)
+            body = self._scene.new_job(name, pods)
             if number % 2:
                 body["spec"]["runPolicy"] = {"ttlSecondsAfterFinished": 1}
-            self._tried(partial(self._cluster.kube.create, "TFGPUJob", self._namespace, body))
+            self._tried(partial(self._kube.create, "TFGPUJob", self._namespace, body))
             self._made.append(name)
 
     def _go(self) -> None:
@@ -118,14 +225,14 @@ class _Run:
         there: dict[str, str] = {}
 
         def look() -> None:
-            for job in self._cluster.kube.list("TFGPUJob", self._namespace):
-                there[job["metadata"]["name"]] = (job.get("status") or {}).get("phase", "")
+            for found in self._kube.list("TFGPUJob", self._namespace):
+                there[found["metadata"]["name"]] = (found.get("status") or {}).get("phase", "")
             self._gone = len(self._made) - len(there)
 
         self._tried(look)
         for name, phase in there.items():
             if phase == "Succeeded" and not int(name.partition("-")[2]) % 2:
-                self._tried(partial(self._cluster.kube.delete, "TFGPUJob", self._namespace, name))
+                self._tried(partial(self._kube.delete, "TFGPUJob", self._namespace, name))
 
     def _tried(self, deed: Callable[[], object]) -> None:
         """An API server that is away for a moment is no reason to end."""
@@ -135,7 +242,7 @@ class _Run:
     def _leave(self) -> list[str]:
         """All jobs go; then nothing of them is left, and nothing is written."""
         for name in self._made:
-            self._tried(partial(self._cluster.kube.delete, "TFGPUJob", self._namespace, name))
+            self._tried(partial(self._kube.delete, "TFGPUJob", self._namespace, name))
 
         def empty() -> bool:
             found = self._operator.metrics()
@@ -143,16 +250,12 @@ class _Run:
 
         eventually(empty, "the operator's store is empty", seconds=120, report=lambda: str(self._operator.metrics()))
         self._gone = len(self._made)
-        audit = self._cluster.audit
-        position = audit.position() if audit else 0
-        end = time.monotonic() + IDLE_SECONDS
+        position = self._scene.position()
+        end = time.monotonic() + self._idle_seconds
         while time.monotonic() < end and not self._stage.stopped.is_set():
             self._recorder.sample()
             time.sleep(1)
-        problems = []
-        if audit is not None:
-            writes = [r for r in audit.since(position) if r.is_write and not r.is_renewal]
-            problems += [f"writes while there is no job: {r.verb} {r.resource} {r.name}" for r in writes]
+        problems = [f"writes while there is no job: {write}" for write in self._scene.writes(position)]
         text = _text(self._operator)
         problems += [f"/metrics names {name}, which is gone" for name in self._made if f'"{name}"' in text]
         if not self._operator.runs:

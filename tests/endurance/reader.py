@@ -9,10 +9,17 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tests.endurance.part import Result, Stage
 from tests.endurance.sampling import Point, measure
 from tests.endurance.torrent import JOB, Torrent, serving
 
+BYTES = 10_000_000_000
+LEAST_BYTES = 100_000_000
+WIDTH = 1000
+MOST_HELD = 160 << 20
+"""Bytes: Python and what the tool imports, and what it reads ahead of its reader."""
 EVERY = 0.25
 """Seconds between two samples."""
 CHUNK = 1 << 20
@@ -62,6 +69,38 @@ async def read(torrent: Torrent) -> Read:
             code = await process.wait()
             seconds = time.monotonic() - began
     return Read(code, check.bytes, check.lines, seconds, points, torrent.streams, max(sockets), check.problem)
+
+
+def endure(stage: Stage) -> Result:
+    """10 GB an hour, in lines and through streams that break off; then a tenth of it in one line."""
+    whole = max(LEAST_BYTES, round(BYTES * stage.minutes / 60))
+    lines, width, begun = whole // WIDTH, WIDTH, time.monotonic()
+    figures: dict[str, Any] = {}
+    problems: list[str] = []
+    torrents = {
+        "lines": Torrent(lines=lines, width=width, break_after=lines // 20),
+        "one_line": Torrent(lines=lines // 10, width=width, endless=True),
+    }
+    for name, torrent in torrents.items():
+        if stage.stopped.is_set():
+            break
+        stage.say(f"logs: {torrent.lines * torrent.width >> 20} MiB, {name.replace('_', ' ')}")
+        found = asyncio.run(read(torrent))
+        most = max(point.value for point in found.rss)
+        figures[name] = {
+            "gb": round(found.bytes / 1e9, 2),
+            "mb_per_s": round(found.bytes / found.seconds / 1e6, 1),
+            "streams": found.streams,
+            "rss_mib": round(most / 2**20),
+            "sockets": found.sockets,
+        }
+        expected = torrent.lines if not torrent.endless else 1
+        problems += [found.problem] if found.problem else []
+        problems += [f"{name}: exit code {found.code}"] if found.code else []
+        problems += [f"{name}: {found.lines} lines of {expected}"] if found.lines != expected else []
+        problems += [f"{name}: {most / 2**20:.0f} MiB are held"] if most > MOST_HELD else []
+    figures["seconds"] = round(time.monotonic() - begun)
+    return Result(figures, problems)
 
 
 class _Check:

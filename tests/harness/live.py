@@ -27,6 +27,7 @@ from tests.harness.process import SYSTEM_NAMESPACE, settings
 from tests.harness.resources import RESOURCES, Object, Resource, merged
 from tests.machine import PATIENCE
 
+from tfgpujob import names
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.main import Operator
 
@@ -98,6 +99,8 @@ class Front:
     async def _route(self, request: web.Request) -> web.StreamResponse:
         if request.path in self.behind:
             return web.json_response(self.behind[request.path])
+        if request.path in _DISCOVERY:
+            return web.json_response(_DISCOVERY[request.path])
         parts = request.path.strip("/").split("/")
         api_version, rest = (parts[1], parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         if not rest:
@@ -237,8 +240,9 @@ class Front:
 class LiveCluster:
     """What tests do to it. Every method may be called from any thread."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, *, operator: bool) -> None:
         self.kubeconfig = kubeconfig
+        self._operates = operator
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._stop = asyncio.Event()
@@ -347,7 +351,8 @@ class LiveCluster:
         self.front = Front(self.server)
         self.server.observers.append(lambda _: self._changed.set())
         async with AsyncExitStack() as stack:
-            self.operator = await stack.enter_async_context(_operating(self.server))
+            if self._operates:
+                self.operator = await stack.enter_async_context(_operating(self.server))
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", self.front.handle)
             runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -360,9 +365,11 @@ class LiveCluster:
 
 
 @contextmanager
-def live_cluster(folder: Path) -> Iterator[LiveCluster]:
-    """A running cluster; `kubeconfig` in this folder leads to it."""
-    cluster = LiveCluster(folder / "kubeconfig")
+def live_cluster(folder: Path, *, operator: bool = True) -> Iterator[LiveCluster]:
+    """A running cluster; `kubeconfig` in this folder leads to it. `operator`: whether it has one, or a process of the
+    test is to be it.
+    """
+    cluster = LiveCluster(folder / "kubeconfig", operator=operator)
     cluster.start()
     try:
         yield cluster
@@ -403,9 +410,22 @@ def _kubeconfig(port: int) -> str:
     )
 
 
+_VERSION = {"groupVersion": names.API_VERSION, "version": names.VERSION}
+_DISCOVERY: dict[str, Object] = {
+    "/api": {"versions": ["v1"]},
+    "/apis": {"groups": [{"name": names.GROUP, "versions": [_VERSION], "preferredVersion": _VERSION}]},
+    "/version": {"major": "1", "minor": "30"},
+}
+"""What kopf and the operator ask of a server that they don't know."""
+
+
 def _served(api_version: str) -> list[Object]:
     rows = [row for row in RESOURCES.values() if row.api_version == api_version]
-    return [{"name": row.plural, "kind": row.kind, "namespaced": row.namespaced} for row in rows]
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    return [
+        {"name": row.plural, "singularName": "", "kind": row.kind, "namespaced": row.namespaced, "verbs": verbs}
+        for row in rows
+    ]
 
 
 def _row(api_version: str, plural: str) -> Resource:

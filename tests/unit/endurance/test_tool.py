@@ -8,6 +8,8 @@ import pytest
 from tests.endurance.part import Stage
 from tests.endurance.tool import endure
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(400)
 def test_verbs_that_follow_a_job_hold_no_more_and_lose_nothing(tmp_path: Path) -> None:
