@@ -81,7 +81,7 @@ def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
         "status_reason": "",
         "waiting_reason": "",
         "waiting_message": "",
-        "disrupted": False,
+        "disruption": "",
         "termination": termination,
     }
     return Pod(**{**values, **ended, **fields})

@@ -127,6 +127,11 @@ class World:
         self.pod(name)["metadata"]["deletionTimestamp"] = timestamp(self.now)
         self.settle()
 
+    def disrupt(self, name: str, reason: str) -> None:
+        """As a server from 1.26 on takes a pod away: it says who does so, then deletes it."""
+        self.pod(name)["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+        self.mark_deleting(name)
+
     # What kubelets and the scheduler do.
 
     def ready(self, *pods: str) -> None:

@@ -74,7 +74,7 @@ def pods() -> st.SearchStrategy[Pod]:
         deleting=st.booleans(),
         phase=st.sampled_from([None, None, "Pending", "Failed", "Unknown"]),
         status_reason=st.sampled_from([None, "Evicted", "NodeLost"]),
-        disrupted=st.booleans(),
+        disruption=st.sampled_from(["", "DisruptionTarget", "PreemptionByScheduler"]),
     )
 
 

@@ -162,11 +162,11 @@ class FailureStatus(StatusModel):
     exit_code: ExitCode | None = None
     """Exit code of its `tensorflow` container. Absent if the pod was evicted or lost."""
     reason: str | None = None
-    """What Kubernetes called it: Error, OOMKilled, Evicted, …"""
+    """What Kubernetes called it: Error, OOMKilled, Evicted, PreemptionByScheduler, …"""
     cause: Annotated[str, Field(max_length=64)] | None = None
     """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
-    HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Evicted, Preempted, NodeLost,
-    NodeRefused, Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
+    HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Drained, Tainted, Evicted,
+    Preempted, NodeLost, NodeRefused, Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
     action: Annotated[str, Field(max_length=500)] | None = None
     """What to do about it, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None

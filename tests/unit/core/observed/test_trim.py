@@ -24,7 +24,7 @@ def test_a_pod_that_has_only_a_name() -> None:
     found = trim_pod(pod())
     assert (found.name, found.uid, found.job_name, found.owner_uid) == ("train-worker-0", "", "", "")
     assert (found.role, found.index, found.attempt, found.replica_restart) == ("", -1, 0, 0)
-    assert (found.phase, found.ready, found.deleting, found.disrupted) == ("Pending", False, False, False)
+    assert (found.phase, found.ready, found.deleting, found.disruption) == ("Pending", False, False, "")
     assert found.termination is None
     assert found.ip == ""
 
@@ -124,7 +124,13 @@ def test_what_keeps_it_from_running(status: dict[str, Any], waiting: tuple[str, 
 def test_an_evicted_pod_has_no_container_status_at_all() -> None:
     target = {"type": "DisruptionTarget", "status": "True"}
     found = trim_pod(pod(status={"phase": "Failed", "reason": "Evicted", "conditions": [target]}))
-    assert (found.phase, found.status_reason, found.disrupted) == ("Failed", "Evicted", True)
+    assert (found.phase, found.status_reason, found.disruption) == ("Failed", "Evicted", "DisruptionTarget")
+
+
+def test_the_condition_says_who_takes_the_pod_away() -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    assert trim_pod(pod(status={"conditions": [target]})).disruption == "PreemptionByScheduler"
+    assert trim_pod(pod(status={"conditions": [{**target, "status": "False"}]})).disruption == ""
 
 
 def condition(kind: str, status: str, at: str) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class Pod:
     waiting_reason: str
     """Why the pod is not running yet: ImagePullBackOff, Unschedulable, …; empty when nothing is wrong."""
     waiting_message: str
-    disrupted: bool
-    """The DisruptionTarget condition is True."""
+    disruption: str
+    """The reason of its DisruptionTarget condition, which says who takes the pod away; empty while nobody does."""
     termination: Termination | None
     gave_up_at_gate: bool = False
     """Its wait-for-peers init container has timed out, so that its program never began."""

@@ -44,7 +44,7 @@ def trim_pod(obj: Object) -> Pod:
         status_reason=status.get("reason") or "",
         waiting_reason=waiting_reason,
         waiting_message=waiting_message,
-        disrupted=conditions.get("DisruptionTarget", _EMPTY).get("status") == "True",
+        disruption=_disruption(conditions.get("DisruptionTarget", _EMPTY)),
         termination=_termination(container),
         gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
@@ -95,6 +95,10 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
         message=ended.get("message") or "",
         finished_at=ended.get("finishedAt") or "",
     )
+
+
+def _disruption(condition: Mapping[str, Any]) -> str:
+    return condition.get("reason") or "DisruptionTarget" if condition.get("status") == "True" else ""
 
 
 def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:

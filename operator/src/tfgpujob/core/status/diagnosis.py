@@ -35,6 +35,8 @@ class Diagnosis(StrEnum):
     HANG = "Hang"
     KILLED = "Killed"
     CRASH = "Crash"
+    DRAINED = "Drained"
+    TAINTED = "Tainted"
     EVICTED = "Evicted"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
@@ -61,6 +63,8 @@ ACTIONS = {
     Diagnosis.HANG: "Look at the stacks in the message; if the program is only slow, raise spec.trainer.watchdog.",
     Diagnosis.KILLED: "Something killed the process: look at the node's memory and at who sends signals.",
     Diagnosis.CRASH: "A native library crashed: check that the image, the driver and the GPU fit together.",
+    Diagnosis.DRAINED: "Nothing: somebody drains the node, and it is started on another one.",
+    Diagnosis.TAINTED: "Nothing, or tolerate the node's taint in the role's template if its pods may stay there.",
     Diagnosis.EVICTED: "Set requests and limits for memory and ephemeral-storage in the role's template.",
     Diagnosis.PREEMPTED: "Nothing, or give the job a higher priorityClassName in its templates.",
     Diagnosis.NODE_LOST: "Nothing: it is started on another node; have this one looked at.",
@@ -77,7 +81,12 @@ ACTIONS = {
 _BY_REASON = {
     "OOMKilled": Diagnosis.HOST_OUT_OF_MEMORY,
     "Evicted": Diagnosis.EVICTED,
+    "EvictionByEvictionAPI": Diagnosis.DRAINED,
     "Preempting": Diagnosis.PREEMPTED,
+    "PreemptionByScheduler": Diagnosis.PREEMPTED,
+    "DeletionByTaintManager": Diagnosis.TAINTED,
+    "DeletionByPodGC": Diagnosis.NODE_LOST,
+    "TerminationByKubelet": Diagnosis.EVICTED,
     "NodeLost": Diagnosis.NODE_LOST,
     "NodeAffinity": Diagnosis.NODE_REFUSED,
     "UnexpectedAdmissionError": Diagnosis.NODE_REFUSED,

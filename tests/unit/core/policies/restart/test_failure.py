@@ -41,7 +41,7 @@ def worker(index: int, **fields: Any) -> Pod:
             ({"phase": "Failed", "status_reason": reason}, "Never", Cause.DISRUPTION)
             for reason in ("Evicted", "Preempting", "NodeLost", "NodeAffinity", "Shutdown", "Terminated")
         ),
-        ({"exit": 137, "disrupted": True}, "ExitCode", Cause.DISRUPTION),
+        ({"exit": 137, "disruption": "PreemptionByScheduler"}, "ExitCode", Cause.DISRUPTION),
         ({"exit": 1, "deleting": True}, "Never", Cause.DISRUPTION),
         ({"deleting": True}, "ExitCode", Cause.DISRUPTION),
         ({"phase": "Failed", "status_reason": "UnexpectedAdmissionError"}, "ExitCode", Cause.RETRYABLE),
@@ -122,7 +122,7 @@ def test_a_pod_on_a_lost_node_was_disrupted_unless_it_had_ended(fields: dict[str
 
 
 def test_only_160_without_a_disruption_is_a_peer_failure() -> None:
-    for fields, peer_failure in (({}, True), ({"deleting": True}, False), ({"disrupted": True}, False)):
+    for fields, peer_failure in (({}, True), ({"deleting": True}, False), ({"disruption": "DeletionByPodGC"}, False)):
         failure = blamed(worker(0, exit=160, **fields))
         assert failure is not None
         assert failure.is_peer_failure is peer_failure

@@ -156,6 +156,23 @@ def test_a_pod_that_somebody_deletes_is_a_disruption_and_the_new_one_waits_for_i
     assert len(world.pods) == 3
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("EvictionByEvictionAPI", "Drained"),
+        ("PreemptionByScheduler", "Preempted"),
+        ("DeletionByTaintManager", "Tainted"),
+        ("DeletionByPodGC", "NodeLost"),
+    ],
+)
+def test_who_takes_a_pod_away_is_told(reason: str, cause: str) -> None:
+    world = running(backoffLimit=0)
+    world.disrupt("train-worker-1", reason)
+    failure = world.status["lastFailure"]
+    assert (failure["reason"], failure["cause"], world.status["disruptions"]) == (reason, cause, 1)
+    assert f"({reason})" in world.message("Restarting")
+
+
 def test_pods_that_take_their_time_to_go_are_waited_for() -> None:
     world = running()
     world.grace = timedelta(seconds=90)

@@ -106,15 +106,21 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
         name=pod.name,
         cause=_cause(pod, policy),
         exit_code=ended.exit_code if ended else None,
-        reason=pod.status_reason or (ended.reason if ended else "") or ("Deleted" if pod.deleting else ""),
+        reason=_reason(pod),
         message=ended.message if ended else pod.waiting_message,
         finished_at=ended.finished_at if ended else "",
     )
 
 
+def _reason(pod: Pod) -> str:
+    """Who took the pod away says more than how its container ended then."""
+    ended = pod.termination.reason if pod.termination else ""
+    return pod.status_reason or pod.disruption or ended or ("Deleted" if pod.deleting else "")
+
+
 def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
     # The operator records the next attempt before it deletes pods, so a deletion seen here is somebody else's.
-    if pod.deleting or pod.disrupted or pod.status_reason in _DISRUPTIONS:
+    if pod.deleting or pod.disruption or pod.status_reason in _DISRUPTIONS:
         return Cause.DISRUPTION
     if policy is RestartPolicy.NEVER:
         return Cause.PERMANENT
