@@ -22,6 +22,8 @@ def refusal(
     return Refusal(Kind.POD, name, code, "", message, holder)
 
 
+POLICY = "pods \"train-worker-0\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
+WEBHOOK = 'admission webhook "policy.example.com" denied the request: no'
 FOREIGN = refusal(409, holder=make.pod(owner_uid=""))
 OLD = refusal(409, holder=make.pod(attempt=1))
 FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "u", "1", "", "", False))
@@ -32,6 +34,8 @@ FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "
     [
         ([refusal(422)], "Accepted", "TemplateRefused", None),
         ([refusal(400)], "Accepted", "TemplateRefused", None),
+        ([refusal(422, POLICY)], "Created", "Forbidden", 300),
+        ([refusal(400, WEBHOOK)], "Created", "Forbidden", 300),
         ([refusal(403, QUOTA)], "Created", "QuotaExceeded", 60),
         ([refusal(403)], "Created", "Forbidden", 300),
         ([refusal(429)], "Created", "Forbidden", 300),
