@@ -55,6 +55,19 @@ def _restart_policy(template: PodTemplate, path: str) -> Iterator[Invalid]:
         yield Invalid(f"{path}.spec.restartPolicy", f"pods of a job are never restarted in place, so not {policy}", fix)
 
 
+def _container_restarts(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    """Of the main containers: an init container with restartPolicy Always is a sidecar, and may restart."""
+    fix = f"remove it and set {path.removesuffix('.template')}.restartPolicy"
+    for index, container in enumerate(template.spec.containers):
+        where = f"{path}.spec.containers[{index}]"
+        policy = part(container, "restartPolicy")
+        if policy is not None and policy != "Never":
+            problem = f"containers of a job are never restarted in place, so not {policy!r:.60}"
+            yield Invalid(f"{where}.restartPolicy", problem, fix)
+        if part(container, "restartPolicyRules"):
+            yield Invalid(f"{where}.restartPolicyRules", "containers of a job are never restarted in place", fix)
+
+
 def _address(template: PodTemplate, path: str) -> Iterator[Invalid]:
     for name in ("hostname", "subdomain"):
         if getattr(template.spec, name) is not None:
@@ -151,6 +164,7 @@ RULES = (
             ),
         ),
     ),
+    JobRule("template.container-restarts", each_template(_container_restarts), only_python=_TWO_LISTS),
     JobRule(
         "template.address",
         each_template(_address),
