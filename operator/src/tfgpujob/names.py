@@ -32,6 +32,11 @@ LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
 LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
+AVOID_VOLUNTARY_DISRUPTION: Final = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations by which the cluster autoscaler and Karpenter leave a pod where it is."""
 ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 """spec.trainer as JSON on the pod; the downward API turns it into the trainer's config file."""
 

@@ -98,6 +98,7 @@ FULL: dict[str, Any] = {
         "startPolicy": "Retry",
         "stallSeconds": 1,
         "stallPolicy": "Report",
+        "voluntaryDisruption": "Avoid",
         "backoffLimit": 1,
         "restartScope": "Auto",
         "forceDeleteAfterSeconds": 1,

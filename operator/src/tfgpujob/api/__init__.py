@@ -20,6 +20,7 @@ from tfgpujob.api.spec import (
     StallPolicy,
     StartPolicy,
     SuccessPolicy,
+    VoluntaryDisruption,
 )
 from tfgpujob.api.status import JobStatus
 from tfgpujob.api.trainer import CodeSource, TrainerSpec
@@ -42,6 +43,7 @@ __all__ = [
     "StartPolicy",
     "SuccessPolicy",
     "TrainerSpec",
+    "VoluntaryDisruption",
     "gpus",
     "parse_job",
     "plain_count",

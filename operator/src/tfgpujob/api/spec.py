@@ -68,6 +68,13 @@ class StallPolicy(StrEnum):
     RESTART = "Restart"
 
 
+class VoluntaryDisruption(StrEnum):
+    """runPolicy.voluntaryDisruption."""
+
+    AVOID = "Avoid"
+    ALLOW = "Allow"
+
+
 class SuccessPolicy(StrEnum):
     """spec.successPolicy."""
 
@@ -197,6 +204,10 @@ class RunPolicy(Model):
     stall_policy: Annotated[StallPolicy, Field(strict=False)] = StallPolicy.REPORT
     """What happens to a job that is Stalled. Report: the condition and an event; the trainer's own watchdog ends the
     process later. Restart: it starts again from its last checkpoint, which backoffLimit counts."""
+    voluntary_disruption: Annotated[VoluntaryDisruption, Field(strict=False)] = VoluntaryDisruption.AVOID
+    """Whether autoscalers may take nodes with pods of this job away to save cost. Avoid: the pods have the annotations
+    by which the cluster autoscaler and Karpenter leave them alone, where the template does not set these. A drain, a
+    preemption and a lost node are not kept off. Allow: none. Counts from the next pod that is created."""
     suspend: bool = False
     """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
     managed_by: (

@@ -127,8 +127,17 @@ def test_an_own_image_runs_its_own_command_as_its_own_user() -> None:
     pod = built(with_template({}))
     assert "command" not in main(pod)
     assert "securityContext" not in pod["spec"]
-    assert "annotations" not in pod["metadata"]
+    assert names.ANNOTATION_TRAINER_CONFIG not in pod["metadata"]["annotations"]
     assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["tfgpu-shm"]
+
+
+def test_autoscalers_leave_a_pod_alone_unless_the_job_or_its_template_says_otherwise() -> None:
+    ours = names.AVOID_VOLUNTARY_DISRUPTION
+    assert built(make.job("Custom"))["metadata"]["annotations"] == ours
+    one = next(iter(ours))
+    template = {"metadata": {"annotations": {one: "true"}}}
+    assert built(with_template(template))["metadata"]["annotations"] == {**ours, one: "true"}
+    assert "annotations" not in built(make.job("Custom", run={"voluntaryDisruption": "Allow"}))["metadata"]
 
 
 def test_two_pods_share_nothing_that_one_could_change_for_the_other() -> None:

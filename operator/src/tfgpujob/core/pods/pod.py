@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob import names
-from tfgpujob.api import JobSpec, ReplicaSpec, gpus
+from tfgpujob.api import JobSpec, ReplicaSpec, VoluntaryDisruption, gpus
 from tfgpujob.core.observed import metadata
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Object
@@ -53,6 +53,8 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     _gpu_request(container, spec.gpu.resource_name, gpus(spec, replica.role, replica_spec))
     _shared_memory(pod_spec, container)
     annotations = dict(template_metadata.get("annotations") or {})
+    if spec.run_policy.voluntary_disruption is VoluntaryDisruption.AVOID:
+        annotations = {**names.AVOID_VOLUNTARY_DISRUPTION, **annotations}
     if spec.trainer is not None:
         annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(pod_spec, container, spec.trainer)
     peers = peers_to_wait_for(spec.strategy, plan, address, replica.role)
