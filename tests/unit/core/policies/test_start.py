@@ -102,6 +102,15 @@ def test_a_start_that_takes_too_long_releases_all_and_is_tried_again() -> None:
     assert world.attempts() == {"2"}, "the clock stops when all are ready"
 
 
+def test_of_a_gang_that_does_not_fit_the_pod_without_room_is_told() -> None:
+    world = World(job())
+    world.settle()
+    world.waits("train-worker-0", "Unschedulable", "waiting for the other pods of the group")
+    world.waits("train-worker-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
+    world.advance(seconds=10)
+    assert "train-worker-1: Unschedulable: 0/4 nodes" in world.message("Running")
+
+
 def test_the_start_deadline_is_reset_after_waiting_for_stale_pods() -> None:
     world = World(job(startDeadlineSeconds=60))
     world.refuse = lambda create: (403, QUOTA) if create.kind is Kind.POD else None

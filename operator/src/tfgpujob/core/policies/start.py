@@ -22,6 +22,9 @@ from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.core.status.diagnosis import advice, without_replica
 from tfgpujob.names import Condition, Phase, Reason
 
+_NO_ROOM = "nodes are available"
+"""In the message about a pod that fits nowhere: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.`"""
+
 
 def next_attempt(
     builder: StatusBuilder, plan: Plan, *, not_before: datetime | None = None, refusals: int = 0, first: str = ""
@@ -154,7 +157,8 @@ def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
     summary = f"{total - len(waiting)} of {total} required replicas are ready"
     if not blocked:
         return Reason.STARTING, f"{summary}."
-    replica, pod = blocked[0]
+    # Under a gang scheduler the others only wait for the pod that has no room.
+    replica, pod = min(blocked, key=lambda found: _NO_ROOM not in found[1].waiting_message)
     detail = f": {pod.waiting_message}" if pod.waiting_message else ""
     what_to_do = f" {advice(pod.waiting_reason)}".rstrip()
     return Reason.REPLICA_NOT_READY, f"{summary}; {observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
