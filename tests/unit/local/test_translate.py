@@ -12,7 +12,7 @@ import pytest
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.pods.pod import Replica, build_pod
-from tfgpujob.local.devices import Devices, share_out
+from tfgpujob.local.devices import Devices, is_cpu_build, share_out
 from tfgpujob.local.folder import Folder
 from tfgpujob.local.offline import CONFIG
 from tfgpujob.local.ports import Ports
@@ -142,3 +142,19 @@ def test_too_few_gpus_are_given_to_nobody_and_that_is_said_once(
 
 def test_a_job_without_gpus_is_not_told_about_them() -> None:
     assert devices((), gpu={"perReplica": 0}) == Devices({})
+
+
+@pytest.mark.parametrize(("build", "cpu"), [("False", True), ("True", False)])
+def test_tensorflow_itself_says_how_it_was_built(
+    build: str, cpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tensorflow-cpu and tensorflow side by side, one's files and both's metadata are there."""
+    package = tmp_path / "tensorflow/python/platform"
+    package.mkdir(parents=True)
+    (tmp_path / "tensorflow/__init__.py").write_text("raise ImportError('not to be imported')")
+    (package / "build_info.py").write_text(f"build_info = {{'is_cuda_build': {build}, 'is_rocm_build': False}}")
+    for name in ("tensorflow", "tensorflow_cpu"):
+        (tmp_path / f"{name}-2.21.0.dist-info").mkdir()
+        (tmp_path / f"{name}-2.21.0.dist-info/METADATA").write_text(f"Name: {name}\nVersion: 2.21.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert is_cpu_build() is cpu

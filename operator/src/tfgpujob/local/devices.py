@@ -7,7 +7,8 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
 
 from tfgpujob.api import JobSpec, gpus
 from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
@@ -87,9 +88,19 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def is_cpu_build() -> bool:
-    """Whether the TensorFlow that is installed here uses no GPU."""
-    try:
-        distribution("tensorflow-cpu")
-    except PackageNotFoundError:
-        return False
-    return True
+    """Whether the TensorFlow that is installed here uses no GPU.
+
+    Its own record of its build says so, read without an import of TensorFlow: the distributions tensorflow and
+    tensorflow-cpu install the same files, and with both of them the metadata says nothing.
+    """
+    package = find_spec("tensorflow")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        spec = spec_from_file_location("build_info", Path(folder) / "python/platform/build_info.py")
+        if spec is not None and spec.loader is not None:
+            record = module_from_spec(spec)
+            try:
+                spec.loader.exec_module(record)
+            except FileNotFoundError:
+                continue
+            return not (record.build_info["is_cuda_build"] or record.build_info["is_rocm_build"])
+    return False
