@@ -268,6 +268,11 @@ class Largest(keras.metrics.Metric):
         return self.largest
 
 
+def frozen(model):
+    model.trainable = False
+    return model
+
+
 @pytest.mark.parametrize(
     ("make_model", "message", "fix"),
     [
@@ -277,6 +282,7 @@ class Largest(keras.metrics.Metric):
         (lambda: dense(adamw(), run_eagerly=True), "run_eagerly", "remove it from compile()"),
         (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
+        (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
         (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
     ],
 )

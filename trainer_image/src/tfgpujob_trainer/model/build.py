@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.metrics import check_metrics
 
 
@@ -18,4 +19,9 @@ def build(model: keras.Model, arrays: Any, strategy: str) -> None:
         rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
         error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
         raise
+    if not model.trainable_variables:
+        raise ConfigError(
+            "model() returned a model with nothing to train: every weight is frozen, or it has none",
+            "set layer.trainable = True on the layers that are to learn, before model.compile()",
+        )
     check_metrics(model, strategy)
