@@ -217,6 +217,12 @@ def test_csv(tmp_path):
     assert everything.signature() == ["float32[3]"]
 
 
+def test_csv_columns_that_are_left_out_may_hold_text(tmp_path):
+    (tmp_path / "a.csv").write_text('name,width,label\n"Doe, Jane",0.5,2\nBob,1.5,0\n')
+    data = source({"csv": str(tmp_path / "a.csv"), "label": "label", "columns": ["width"]}, "train")
+    assert [part.tolist() for part in data.head(2)] == [[[0.5], [1.5]], [2, 0]]
+
+
 @pytest.fixture
 def folders(tmp_path):
     for name, value in (("cat", 10), ("dog", 200)):

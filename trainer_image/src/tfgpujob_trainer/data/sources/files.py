@@ -122,8 +122,12 @@ def images(declared: Mapping[str, Any], split: str) -> Images:
 
 
 def table(declared: Mapping[str, Any], split: str) -> Arrays:
-    """`{"csv": pattern or patterns, "label": column, "columns": [...]}`: numbers under a header, read into memory."""
+    """`{"csv": pattern or patterns, "label": column, "columns": [...]}`: numbers under a header, read into memory.
+
+    Columns that are not asked for may hold anything.
+    """
     header: list[str] | None = None
+    label, wanted = declared.get("label"), []
     blocks = []
     for file in _matching(declared["csv"], split):
         with Path(file).open(newline="") as lines:
@@ -131,26 +135,26 @@ def table(declared: Mapping[str, Any], split: str) -> Arrays:
             if header is not None and columns != header:
                 raise ConfigError(f"data({split!r}): {file} has the columns {columns}, another file {header}")
             header = columns
+            wanted = list(declared.get("columns", [name for name in columns if name != label]))
+            wanted += [] if label is None else [label]
+            for name in wanted:
+                if name not in columns:
+                    raise ConfigError(f"data({split!r}): there is no CSV column {name!r}", f"known: {', '.join(columns)}")
+            places = [columns.index(name) for name in wanted]
             try:
                 rows = [line for line in lines if line.strip()]
-                blocks += [np.loadtxt(rows, delimiter=",", ndmin=2, quotechar='"')] if rows else []
+                blocks += [np.loadtxt(rows, delimiter=",", ndmin=2, quotechar='"', usecols=places)] if rows else []
             except ValueError as error:
                 raise ConfigError(
-                    f"data({split!r}): {file}: {error}", "give every cell a number, or read it in data() yourself"
+                    f"data({split!r}): {file}: {error}",
+                    'give every cell a number, leave the column out with "columns": [...], or read it in data() yourself',
                 ) from error
     if not blocks:
         raise ConfigError(f"data({split!r}): the CSV files hold no rows")
     values = np.concatenate(blocks)
-    place = {name: i for i, name in enumerate(header or [])}
-    label = declared.get("label")
-    wanted = list(declared.get("columns", [name for name in place if name != label]))
-    for name in [*wanted, *([] if label is None else [label])]:
-        if name not in place:
-            raise ConfigError(f"data({split!r}): there is no CSV column {name!r}", f"known: {', '.join(place)}")
-    x = values[:, [place[name] for name in wanted]].astype(keras.config.floatx())
     if label is None:
-        return Arrays((x,), kind="CSV rows in memory")
-    y = values[:, place[label]]
+        return Arrays((values.astype(keras.config.floatx()),), kind="CSV rows in memory")
+    x, y = values[:, :-1].astype(keras.config.floatx()), values[:, -1]
     whole = bool((y == np.floor(y)).all())
     return Arrays((x, y.astype(np.int64 if whole else keras.config.floatx())), kind="CSV rows in memory")
 
