@@ -242,6 +242,24 @@ def test_a_run_that_resumes_does_not_look_at_initial_weights(earlier):
     assert all((a == b).all() for a, b in zip(weights_of(run), expected, strict=True))
 
 
+def with_adapters():
+    net = small(0.5)
+    net.get_layer("out").enable_lora(2)
+    net.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return net
+
+
+def test_lora_adapters_learn_on_top_of_initial_weights(earlier):
+    start = str(earlier[0] / "model.keras")
+    run = train_here(with_adapters, DATA, devices=1, epochs=2, batch=16, seed=2, initialWeights=start)
+    found = dict(zip((v.path for v in run.built.model.weights), weights_of(run), strict=True))
+    adapters = [value for path, value in found.items() if "lora_kernel" in path]
+    assert len(adapters) == 2
+    assert all(np.abs(value).max() > 0 for value in adapters)
+    kernel = next(value for path, value in found.items() if path.endswith("out/kernel"))
+    assert any(value.shape == kernel.shape and (value == kernel).all() for value in earlier[1])
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -56,8 +57,10 @@ def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
             )
         return _of_checkpoint(found, path, model)
     weights = {id(variable) for variable in model.weights}
-    # These files hold the optimizer and the random seeds of the other run too.
-    others = [(v, local_value(v)) for v in variables_to_save(model).values() if id(v) not in weights]
+    # These files hold the optimizer and the random seeds of the other run too. Keras sets both factors of a LoRA
+    # adapter to zero when it loads, and then neither has a gradient: it goes on from those that the model has.
+    keep = [v for v in variables_to_save(model).values() if id(v) not in weights] + _adapters(model)
+    others = [(v, local_value(v)) for v in keep]
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
@@ -68,6 +71,18 @@ def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
     for variable, value in others:
         variable.assign(value)
     return [local_value(v) for v in model.weights]
+
+
+def _adapters(model: keras.Model) -> list[Any]:
+    """The factors of the model's LoRA adapters. A file never has any: Keras merges them into the weights it saves."""
+    layers = model._flatten_layers()  # noqa: SLF001 (Keras shows only the layers of a Model)
+    return [
+        variable
+        for layer in layers
+        if getattr(layer, "lora_enabled", False)
+        for variable in layer._trainable_variables  # noqa: SLF001 (its own, without those of the layers in it)
+        if variable.name.startswith("lora_")
+    ]
 
 
 def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> list[np.ndarray]:
