@@ -18,6 +18,7 @@ import yaml
 from tests.machine import PATIENCE, Deadline
 
 from tfgpujob.exits import Exit
+from tfgpujob.local.session import what_was_said
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +115,19 @@ def test_the_failure_of_a_program_is_its_last_error_and_what_to_do_speaks_of_no_
     again = "tfgpu run job.yaml --local --resume -- python"
     assert "exit code 1 (Error). ValueError: no such thing; correct the program, then: " + again in err
     assert err.endswith("(log: runs/try/logs/worker-0.log)\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("E: x\nValueError: a value (PerReplica:{\n  0: 1,\n  1: 2\n}) is odd", "ValueError: a value (PerReplica:{…}) is odd"),
+        ("ValueError: never closed (\n1", "ValueError: never closed ("),
+        ("last words", "last words"),
+        ("", ""),
+    ],
+)
+def test_a_failure_of_several_lines_is_said_to_its_end(text: str, line: str) -> None:
+    assert what_was_said(text, bundled=False) == line
 
 
 def test_a_command_that_is_not_there_is_a_permanent_failure(tool: Tool) -> None:

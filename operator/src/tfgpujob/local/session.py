@@ -10,7 +10,7 @@ import re
 import signal
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -241,7 +241,18 @@ def what_was_said(text: str, *, bundled: bool) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if bundled or not lines:
         return lines[0] if lines else ""
-    return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1]).rstrip(":")
+    number = next((i for i in reversed(range(len(lines))) if _ERROR.match(lines[i])), -1)
+    return _to_its_end(lines[number:]).rstrip(":")
+
+
+def _to_its_end(lines: Sequence[str]) -> str:
+    """The first line; where it leaves a bracket open, as a printed value does, with `…` and the line that closes it."""
+    depth = 0
+    for number, line in enumerate(lines):
+        depth += sum(line.count(mark) for mark in "([{") - sum(line.count(mark) for mark in ")]}")
+        if depth <= 0:
+            return line if number == 0 else f"{lines[0]}…{line}"
+    return lines[0]
 
 
 def when_again(job: Object, now: datetime) -> str:

@@ -223,7 +223,18 @@ def _limit(error: BaseException) -> Limit | None:
 def first_line(text: str) -> str:
     """The first line that says what happened, else the first that is not empty; at most 500 characters."""
     lines = [line.strip() for line in _PLACE.sub("", _STYLE.sub("", text)).splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith(_NO_NEWS)), lines[0] if lines else "")[:500]
+    number = next((i for i, line in enumerate(lines) if not line.startswith(_NO_NEWS)), 0)
+    return _to_its_end(lines[number:])[:500]
+
+
+def _to_its_end(lines: Sequence[str]) -> str:
+    """The first line; where it leaves a bracket open, as a printed value does, with `…` and the line that closes it."""
+    depth = 0
+    for number, line in enumerate(lines):
+        depth += sum(line.count(mark) for mark in "([{") - sum(line.count(mark) for mark in ")]}")
+        if depth <= 0:
+            return line if number == 0 else f"{lines[0]}…{line}"
+    return lines[0] if lines else ""
 
 
 def users_place(error: BaseException) -> str:
