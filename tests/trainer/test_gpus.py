@@ -69,10 +69,12 @@ def test_what_cannot_be_is_refused_with_the_fix(visible, env, hidden_by, problem
             "devices: 2 × A and B, 100 MiB, all memory is taken at once",
         ),
         ((), Environment(gpus=0), "devices: CPU, 4 cores"),
+        ((), Environment(gpus=2, strategy="Mirrored"), "devices: CPU, 4 cores, as 2 replicas"),
+        ((), Environment(gpus=2, strategy="OneDevice"), "devices: CPU, 4 cores, as 2 devices"),
     ],
 )
 def test_what_is_computed_on_is_said(used, env, line):
-    assert gpus.describe(used, env, visible=2, cores=4, replicas=1) == line
+    assert gpus.describe(used, env, visible=2, cores=4, count=env.gpus or 1) == line
 
 
 class Driver:

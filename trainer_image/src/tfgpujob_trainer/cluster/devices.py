@@ -39,7 +39,7 @@ def prepare_devices(env: Environment, *, seed: int, deterministic: bool, say: Sa
         say(f"CPU build of TensorFlow: {counted(env.gpus, 'granted GPU is', 'granted GPUs are')} not used")
     devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(1 if env.traits.clustered else env.gpus or 1)
     cores = len(os.sched_getaffinity(0))
-    say(describe(used, env, visible=len(visible), cores=cores, replicas=len(devices)))
+    say(describe(used, env, visible=len(visible), cores=cores, count=len(devices)))
     return devices
 
 

@@ -51,10 +51,11 @@ def _check_limit(gpu: Gpu, env: Environment) -> None:
     )
 
 
-def describe(used: Sequence[Gpu], env: Environment, *, visible: int, cores: int, replicas: int) -> str:
-    """`devices: 2 × NVIDIA H100, 81559 MiB, memory grows` or `devices: CPU, 4 cores`."""
+def describe(used: Sequence[Gpu], env: Environment, *, visible: int, cores: int, count: int) -> str:
+    """`devices: 2 × NVIDIA H100, 81559 MiB, memory grows` or `devices: CPU, 4 cores`; `count`: those to compute on."""
     if not used:
-        return f"devices: CPU, {cores} cores" + (f", as {replicas} replicas" if replicas > 1 else "")
+        kind = "devices" if env.traits.single_replica else "replicas"
+        return f"devices: CPU, {cores} cores" + (f", as {count} {kind}" if count > 1 else "")
     names = sorted({gpu.name if gpu.memory_mib is None else f"{gpu.name}, {gpu.memory_mib} MiB" for gpu in used})
     grows = "memory grows" if env.memory_growth else "all memory is taken at once"
     memory = grows if env.memory_limit_mib is None else f"at most {env.memory_limit_mib} MiB are taken"
