@@ -278,6 +278,23 @@ def counted():
     return tf.data.Dataset.range(9).map(count)
 
 
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return np.full((3, 2), index), np.full(3, index)
+
+
+def test_the_advice_about_a_pydataset_works():
+    d = Batches()
+
+    def of_rows():
+        return (row for i in range(len(d)) for row in zip(*d[i], strict=True))
+
+    assert source(of_rows(), "test", reopen=of_rows).head(6)[1].tolist() == [0, 0, 0, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("make", "message", "fix"),
     [
@@ -289,6 +306,7 @@ def counted():
         (lambda f: dataset().repeat(), "whose length is not known", "set trainer.data.stepsPerEpoch"),
         (lambda f: generator(), "whose length is not known", "set trainer.data.stepsPerEpoch, or trainer.data.cache"),
         (lambda f: dataset().take(0), "returned no rows", ""),
+        (lambda f: Batches(), "returned a Batches, a PyDataset", "return a generator of its rows: (row for i in"),
         (lambda f: dataset().map(lambda x, y: tf.strings.as_string(y)), "a string of shape", "give numbers"),
         (lambda f: {"tfrecord": f"{f}/nothing-*", "parse": parse}, "no file matches", "check the path"),
         (lambda f: {"tfrecord": f"{f}/cat/*"}, "'tfrecord' needs 'parse'", 'add "parse"'),

@@ -34,6 +34,12 @@ def arrays(value: Any, split: str) -> Arrays:
 
     Raises ConfigError for anything else.
     """
+    if isinstance(value, keras.utils.PyDataset):
+        raise ConfigError(
+            f"data({split!r}) returned a {type(value).__name__}, a PyDataset, which holds batches",
+            "return a generator of its rows: (row for i in range(len(d)) for row in zip(*d[i])), and set "
+            "trainer.data.cache or stepsPerEpoch",
+        )
     parts = parts_of(value, split)
     found = tuple(
         map_leaves(partial(_array, split=split, name=name), part) for name, part in zip(NAMED, parts, strict=False)
