@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,7 +14,11 @@ import tensorflow as tf
 from tests.trainer.cases import CE, blocks, labels, masked, rng, rows
 from tests.trainer.inprocess import train_here, weights_of
 
+from tfgpujob_trainer.builtin import transformer
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.recompute_and_placement import rewrite_layers
+
+ROOT = Path(__file__).resolve().parents[2]
 
 DATA = (rows(6), labels())
 SEQUENCES = (rng(6).integers(0, 7, size=(101, 5)), labels(3, 5))
@@ -138,3 +145,9 @@ def test_keras_own_model_parallelism_does_nothing_on_tensorflow():
         dense.build((None, 6))
     assert type(dense.kernel.value).__name__ == "ResourceVariable"
     assert dense.kernel.value.shape == (6, 8)
+
+
+def test_the_pattern_of_the_docs_names_layers_of_the_built_in_transformer():
+    (globs,) = set(re.findall(r"`recompute: (\[.*?\])`", (ROOT / "docs/trainer.md").read_text()))
+    (note,) = rewrite_layers(transformer.model(), json.loads(globs), {}, [], "OneDevice")
+    assert "block0_up, block0_down" in note

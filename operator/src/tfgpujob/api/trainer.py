@@ -219,7 +219,7 @@ class TrainerSpec(Model):
     """float16: send gradients between replicas as float16, each scaled so that it cannot overflow. Half the bytes, for
     an error of at most 0.05 % of the summed magnitudes for each replica. Absent: in their own type, exactly."""
     recompute: Annotated[list[Text], Field(min_length=1, max_length=100)] | None = None
-    """Names of layers, such as block_*, whose activations are dropped in the forward pass and computed again in the
+    """Names of layers, such as block*, whose activations are dropped in the forward pass and computed again in the
     backward pass: less memory for more time, with the same result."""
     placement: Annotated[dict[str, NotNegative], Field(max_length=100)] | None = None
     """Which GPU of the worker computes which layers, by name, such as {encoder_*: 0, decoder_*: 1}. For a model that

@@ -207,7 +207,7 @@ class TrainerConfig:
     an error of at most 0.05 % of the summed magnitudes for each replica. Absent: in their own type, exactly."""
 
     recompute: tuple[str, ...] = ()
-    """Names of layers, such as block_*, whose activations are dropped in the forward pass and computed again in the
+    """Names of layers, such as block*, whose activations are dropped in the forward pass and computed again in the
     backward pass: less memory for more time, with the same result."""
 
     placement: Mapping[str, int] = field(default_factory=dict)
