@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -188,6 +189,24 @@ def test_a_saved_model_and_a_checkpoint_predict_the_same(undisturbed, trained, l
         assert found["row"].tolist() == expected["row"].tolist()
         (name,) = set(found) - {"row"}
         assert np.abs(found[name] - expected["prediction"]).max() < 1e-12
+
+
+def test_one_model_over_two_devices_predicts_the_same(undisturbed, trained, launch):
+    loaded = config(launch.directory / "placed", trained, placement={"dense*": 1})
+    built = config(launch.directory / "placed-built", None, placement={"dense*": 1}, initialWeights=str(trained))
+    built["predict"] = {"partRows": 16}
+    tasks = [
+        launch.start(settings, env={"TFGPU_STRATEGY": "OneDevice", "TFGPU_GPUS": "2"}) for settings in (loaded, built)
+    ]
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    expected = rows(launch.directory / "undisturbed")["prediction"]
+    for task, name in zip(tasks, ("placed", "placed-built"), strict=True):
+        assert "one model over /cpu:0, /cpu:1" in task.log
+        assert re.search(r"dense\S* is computed on /cpu:1", task.log), task.log
+        assert np.abs(rows(launch.directory / name)["prediction"] - expected).max() < 1e-12
+    elsewhere = launch.start(config(launch.directory / "no", trained, placement={"dense*": 2}), env={"TFGPU_GPUS": "2"})
+    assert elsewhere.wait() == 2, elsewhere.log
+    assert "trainer.placement.dense* is 2 and this worker has 2 devices" in elsewhere.ended["message"]
 
 
 def test_what_cannot_be_predicted_is_refused(undisturbed, trained, launch):

@@ -81,10 +81,15 @@ def placement_devices(placement: Mapping[str, int], strategy: tf.distribute.Stra
         raise ConfigError("trainer.placement works with strategy OneDevice only", "use OneDevice, or remove placement")
     first = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
     devices = [device.name for device in tf.config.list_logical_devices(first.device_type)]
+    check_placement(placement, devices)
+    return devices
+
+
+def check_placement(placement: Mapping[str, int], devices: Sequence[str]) -> None:
+    """Raise ConfigError if placement names a device that is not among these."""
     for glob, index in placement.items():
         if index >= len(devices):
             raise ConfigError(
                 f"trainer.placement.{glob} is {index} and this worker has {len(devices)} devices",
                 "grant it more with replicaSpecs.worker.gpus",
             )
-    return devices

@@ -31,6 +31,8 @@ TECHNIQUE_FIELDS: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
 def check(settings: TrainerConfig, env: Environment) -> None:
     """Raise ConfigError for what this task could not do."""
     if settings.mode == "predict":
+        if settings.placement:
+            require("placement", env.strategy, "trainer.placement")
         return
     for technique, (field, wanted) in TECHNIQUE_FIELDS.items():
         if wanted(settings):

@@ -16,6 +16,8 @@ from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.strategies import ONE_DEVICE
+from tfgpujob_trainer.model.recompute_and_placement import create_on_devices, rewrite_layers
 from tfgpujob_trainer.model.variables import weights_digest
 
 Say = Callable[[str], None]
@@ -51,10 +53,10 @@ def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], ex
     path = settings.predict.model
     try:
         if path is None:
-            return _built(str(settings.initial_weights), module, devices, example, say)
+            return _built(settings, module, devices, example, say)
         if not Path(path).exists():
             raise ConfigError(f"trainer.predict.model: there is no {path}", "name a .keras file or a SavedModel folder")
-        return _loaded(Path(path), devices, example)
+        return _loaded(Path(path), settings, devices, example, say)
     except (OSError, ValueError, TypeError, tf.errors.OpError) as error:
         raise ConfigError(
             f"the model cannot be loaded, or does not take the rows of data('predict'): {str(error).splitlines()[0]}",
@@ -63,35 +65,51 @@ def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], ex
         ) from error
 
 
-def _built(where: str, module: Entrypoint, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
-    """model() on each device, with the weights that are at `where`."""
+def _built(
+    settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any, say: Say
+) -> list[Model]:
+    """model() on each device, with the weights that initialWeights names."""
     alone = Peers(tf.distribute.get_strategy(), workers=1, is_chief=True)
     first: keras.Model | None = None
     found = []
-    for device in devices:
-        with tf.device(device):
+    for device in devices[:1] if settings.placement else devices:
+        with tf.device(device), create_on_devices(settings.placement, devices):
             model = module.model()
             model(tf.nest.map_structure(tf.constant, example))
             if first is None:
                 first = model
-                load_initial_weights(where, model, alone, say)
+                load_initial_weights(str(settings.initial_weights), model, alone, say)
             else:
                 model.set_weights(first.get_weights())
+        _place(model, settings, devices, say)
         found.append(Model(device, _inference(model), example, weights_digest(first)))
     return found
 
 
-def _loaded(path: Path, devices: Sequence[str], example: Any) -> list[Model]:
+def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
     digest = hashlib.sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
+    if settings.placement and path.is_dir():
+        raise ConfigError(
+            f"trainer.placement names layers, and the SavedModel {path} has none", "name a .keras file, or remove it"
+        )
     found = []
-    for device in devices:
-        with tf.device(device):
-            function = _saved_model(path) if path.is_dir() else _inference(keras.saving.load_model(path, compile=False))
+    for device in devices[:1] if settings.placement else devices:
+        with tf.device(device), create_on_devices(settings.placement, devices):
+            model = None if path.is_dir() else keras.saving.load_model(path, compile=False)
+            function = _saved_model(path) if model is None else _inference(model)
+        if model is not None:
+            _place(model, settings, devices, say)
         found.append(Model(device, function, example, digest.hexdigest()))
     return found
+
+
+def _place(model: keras.Model, settings: TrainerConfig, devices: Sequence[str], say: Say) -> None:
+    """Let each layer that placement names be computed on its device."""
+    for note in rewrite_layers(model, (), settings.placement, devices, ONE_DEVICE):
+        say(note)
 
 
 def _inference(model: keras.Model) -> Callable[[Any], Any]:

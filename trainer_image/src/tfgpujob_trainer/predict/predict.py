@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.checkpoint.object_store import object_store
-from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.devices import check_placement, prepare_devices
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
@@ -52,7 +52,8 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
         keras.config.set_dtype_policy(settings.precision)
     _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
     devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
-    devices = devices[:1] if env.traits.single_replica else devices
+    check_placement(settings.placement, devices)
+    devices = devices[:1] if env.traits.single_replica and not settings.placement else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
         serve(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
@@ -73,7 +74,7 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
     say(
         f"{counted(data.rows, 'row')} in {counted(len(parts), 'part')}, {len(mine)} of them for this worker "
         f"({env.index + 1} of {env.replicas}), {len(mine) - len(todo)} already there; "
-        f"a model on each of {', '.join(devices)}"
+        f"{'one model over' if settings.placement else 'a model on each of'} {', '.join(devices)}"
     )
     for note in data.notes:
         say(note)

@@ -18,7 +18,6 @@ OF_TRAINING = (
     "jit",
     "allReduce",
     "recompute",
-    "placement",
     "classWeights",
     "data.stepsPerEpoch",
     "profile.steps",
