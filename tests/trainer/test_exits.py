@@ -74,7 +74,9 @@ FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:Sav
         ),
         (ValueError(LAYER), "ValueError: expected 6, received 5"),
         (
-            ValueError("Attempt to convert a value (PerReplica:{\n  0: 1,\n  1: 2\n}) with an unsupported type.\nMore."),
+            ValueError(
+                "Attempt to convert a value (PerReplica:{\n  0: 1,\n  1: 2\n}) with an unsupported type.\nMore."
+            ),
             "ValueError: Attempt to convert a value (PerReplica:{…}) with an unsupported type.",
         ),
         (ValueError("never closed (\n1\n2"), "ValueError: never closed ("),

@@ -120,7 +120,10 @@ def test_the_failure_of_a_program_is_its_last_error_and_what_to_do_speaks_of_no_
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("E: x\nValueError: a value (PerReplica:{\n  0: 1,\n  1: 2\n}) is odd", "ValueError: a value (PerReplica:{…}) is odd"),
+        (
+            "E: x\nValueError: a value (PerReplica:{\n  0: 1,\n  1: 2\n}) is odd",
+            "ValueError: a value (PerReplica:{…}) is odd",
+        ),
         ("ValueError: never closed (\n1", "ValueError: never closed ("),
         ("last words", "last words"),
         ("", ""),

@@ -65,9 +65,7 @@ def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], ex
         ) from error
 
 
-def _built(
-    settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any, say: Say
-) -> list[Model]:
+def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
     """model() on each device, with the weights that initialWeights names."""
     alone = Peers(tf.distribute.get_strategy(), workers=1, is_chief=True)
     first: keras.Model | None = None

@@ -139,7 +139,9 @@ def table(declared: Mapping[str, Any], split: str) -> Arrays:
             wanted += [] if label is None else [label]
             for name in wanted:
                 if name not in columns:
-                    raise ConfigError(f"data({split!r}): there is no CSV column {name!r}", f"known: {', '.join(columns)}")
+                    raise ConfigError(
+                        f"data({split!r}): there is no CSV column {name!r}", f"known: {', '.join(columns)}"
+                    )
             places = [columns.index(name) for name in wanted]
             try:
                 rows = [line for line in lines if line.strip()]
