@@ -22,6 +22,9 @@ RUN python -m venv --without-pip /opt/tfgpu \
  && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install --no-deps --no-index /dist/*.whl
 
 FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="TFGPUJob operator" \
+      org.opencontainers.image.description="The operator of TFGPUJobs, its command line and the wait-for-peers init container" \
+      org.opencontainers.image.licenses="Apache-2.0"
 # Two layers: a new version of the code does not send the dependencies to every node again.
 COPY --from=dependencies /opt/tfgpu /opt/tfgpu
 COPY --from=code /opt/tfgpu/lib/python3.11/site-packages /opt/tfgpu/lib/python3.11/site-packages

@@ -1,0 +1,1 @@
+"""How a release of TFGPUJob is made: `make release VERSION=x`."""
