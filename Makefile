@@ -57,10 +57,12 @@ $(DOCS_VENV)/.stamp: docs/requirements.txt
 	@$(DOCS_VENV)/bin/python $(PIP) --require-hashes -r docs/requirements.txt
 	@touch $@
 
-.PHONY: docs
+.PHONY: docs docs-serve
 docs: $(DOCS_VENV)/.stamp ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
-	@echo "open build/site/index.html"
+	@echo "open build/site/index.html; with its search, which a browser runs for no file: make docs-serve"
+docs-serve: docs ## the same on http://127.0.0.1:8000, with search, until ^C
+	@$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site 8000
 
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: venv ## a real Kubernetes cluster on this machine (docs/local-cluster.md)

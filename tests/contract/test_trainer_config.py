@@ -44,7 +44,7 @@ FULL: dict[str, Any] = {
     "initialWeights": "/data/pretrained.keras",
     "export": {"savedModel": True},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
-    "output": {"directory": "/results", "claim": "out", "store": "s3://models/digits"},
+    "output": {"directory": "/results", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
     "evaluate": {"everyEpochs": 3, "everySteps": 50},
     "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.01, "patience": 4, "restore": False},

@@ -51,6 +51,7 @@ RESOURCES = {
         Resource("Service", "v1", "services", status=True),
         Resource("Event", "v1", "events"),
         Resource("ConfigMap", "v1", "configmaps"),
+        Resource("PersistentVolumeClaim", "v1", "persistentvolumeclaims", status=True),
         Resource("Job", "batch/v1", "jobs", status=True, generation=True),
         Resource("Lease", "coordination.k8s.io/v1", "leases"),
         Resource("Node", "v1", "nodes", namespaced=False, status=True),

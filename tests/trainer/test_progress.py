@@ -21,6 +21,7 @@ from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.inprocess import entrypoint, train_module
 
+from tfgpujob_trainer.cluster import wait_for_workers
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.report import progress_endpoint
 from tfgpujob_trainer.report.gpu_memory import gpu_memory
@@ -181,7 +182,7 @@ def test_the_port_is_opened_in_pods_and_where_it_is_asked_for(env, port):
     assert read(env).progress_port == port
 
 
-def progress_of(*workers):
+def progress_of(*workers, one_machine=False):
     return TrainingLog(
         steps=10,
         epochs=2,
@@ -189,6 +190,7 @@ def progress_of(*workers):
         input_fix="do this",
         run_status=RunStatus(),
         workers=WorkerTimes(workers),
+        one_machine=one_machine,
     )
 
 
@@ -211,6 +213,45 @@ def test_waiting_in_the_all_reduce_is_put_down_to_the_network_or_to_a_worker(own
     for _ in range(4):
         progress.add(8, StepTime(1.0, 0.05, 0.4), [0.5])
     assert progress.advice(progress.total) == ""
+    progress = progress_of("worker-0", "worker-1", one_machine=True)
+    for told in ([0.0, 0.0], [0.0, 0.0], own, own):
+        progress.add(8, StepTime(1.0, 0.05, 0.4), told)
+    assert progress.advice(progress.total) == "", "they share the cores of one machine, and no network"
+
+
+def test_a_worker_that_is_a_few_milliseconds_slower_is_no_straggler():
+    progress = progress_of("worker-0", "worker-1")
+    for told in ([0.0, 0.0], [0.0, 0.0], [0.004, 0.009], [0.004, 0.009]):
+        progress.add(8, StepTime(1.0, 0.05, 0.4), told)
+    assert progress.advice(progress.total).startswith("communication-bound")
+
+
+def test_workers_that_start_together_are_not_missed_at_once(monkeypatch):
+    looks: list[str] = []
+    said: list[str] = []
+
+    def answers(address):
+        looks.append(address)
+        return len(looks) >= 20
+
+    monkeypatch.setattr(wait_for_workers, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(wait_for_workers, "_answers", answers)
+    cluster = {"worker": ["a.job:2222", "b.job:2222"]}
+    env = read({"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})})
+    assert not env.on_one_machine
+    wait_for_workers.wait_for_workers(env, said.append)
+    until(lambda: len(looks) >= 20, 10)
+    assert said == []
+    monkeypatch.setattr(wait_for_workers, "_PATIENCE_SECONDS", 0.0)
+    looks.clear()
+    wait_for_workers.wait_for_workers(env, said.append)
+    until(lambda: bool(said), 10)
+    assert said == ["waiting for 1 of 1 other workers, which do not answer: worker-1 (b.job:2222)"]
+
+
+def test_tasks_of_one_host_are_on_one_machine():
+    cluster = {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]}
+    assert read({"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}).on_one_machine
 
 
 def test_the_first_step_compiles_and_no_longer_counts_once_there_is_another():

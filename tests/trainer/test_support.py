@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
+
 from tfgpujob_trainer.cluster.strategy import _BUILDERS
 from tfgpujob_trainer.contract.strategies import STRATEGIES
 from tfgpujob_trainer.contract.support import SUPPORT, markdown
+from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes
 
 
 def test_the_documentation_shows_the_table():
@@ -17,3 +20,9 @@ def test_the_documentation_shows_the_table():
 def test_every_strategy_can_be_built_and_has_a_column():
     assert set(_BUILDERS) == set(STRATEGIES)
     assert all(set(row) == set(STRATEGIES) for row in SUPPORT.values())
+
+
+def test_a_deep_network_is_named_by_its_first_layers():
+    deep = keras.Sequential([keras.Input((4,)), *(keras.layers.BatchNormalization(name=f"bn_{i}") for i in range(50))])
+    [note] = batch_normalization_notes(deep, "MultiWorkerMirrored", accumulate=1)
+    assert note.startswith("bn_0, bn_1, bn_2 and 47 more: ")

@@ -83,7 +83,7 @@ FULL: dict[str, Any] = {
         "initialWeights": "/data/model.keras",
         "export": {"savedModel": True},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
-        "output": {"directory": "/output", "claim": "out", "store": "s3://models/digits"},
+        "output": {"directory": "/output", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},
         "evaluate": {"everyEpochs": 1, "everySteps": 1},
         "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.5, "patience": 1, "restore": False},

@@ -180,14 +180,20 @@ def test_output_for_programs(form: str, live: LiveCluster, tmp_path: Path, capsy
 def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     script = tmp_path / "my_net.py"
     script.write_text("def model(units=1): ...\ndef data(split): ...\n")
-    flags = ["--workers", "2", "--batch", "64", "--param", "units=32", "--claim", "results"]
+    flags = ["--workers", "2", "--batch", "64", "--param", "units=32", "--claim", "results/my-net"]
     assert cli.main(["submit", str(script), *flags, "--dry-run"]) == Exit.OK
     code, made = yaml.safe_load_all(capsys.readouterr().out)
     assert (code["kind"], made["kind"]) == ("ConfigMap", "TFGPUJob")
     assert cli.main(["submit", str(script), *flags]) == Exit.OK
+    assert "warning: there is no PersistentVolumeClaim results, and my-net waits" in capsys.readouterr().err
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "results"}, "spec": {}}
+    live.do(lambda: live.server.create("PersistentVolumeClaim", "default", claim, by="kubectl"))
+    assert cli.main(["submit", str(script), *flags, "--name", "my-net-2"]) == Exit.OK
+    assert capsys.readouterr().err == ""
     spec = live.job("my-net")["spec"]
     assert spec["strategy"] == "MultiWorkerMirrored"
     assert spec["trainer"]["params"] == {"units": 32}
+    assert spec["trainer"]["output"] == {"claim": "results", "subPath": "my-net"}
     assert spec["trainer"]["code"] == {"configMap": {"name": "my-net-code"}}
     assert live.do(lambda: live.server.get("ConfigMap", "default", "my-net-code"))["data"].keys() == {"my_net.py"}
 

@@ -32,4 +32,4 @@ def test_verbose_shows_everybodys_lines(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_progress_line() -> None:
     shown = progress_line(RECORD)
-    assert shown == "[#####               ] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 1m30s to go"
+    assert shown == "[#####...............] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 1m30s to go"

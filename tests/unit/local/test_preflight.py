@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,42 @@ def test_two_commands_are_one_too_many(tmp_path: Path) -> None:
     spec = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": TRAINER}
     with pytest.raises(CliError, match="keep one of them"):
         check(job_file(tmp_path, spec), tmp_path, ["python"])
+
+
+@pytest.fixture
+def trainer_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As if TensorFlow and the trainer were installed, of which only their files are looked at."""
+    for package in ("tensorflow", "tfgpujob_trainer/builtin"):
+        (tmp_path / "site" / package).mkdir(parents=True)
+    for file in ("tensorflow/__init__.py", "tfgpujob_trainer/__init__.py", "tfgpujob_trainer/builtin/digits.py"):
+        (tmp_path / "site" / file).touch()
+    for module in [name for name in sys.modules if name.startswith("tfgpujob_trainer")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path
+
+
+def trained(folder: Path, entrypoint: str) -> None:
+    trainer = {**TRAINER, "entrypoint": entrypoint}
+    spec = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": trainer}
+    check(job_file(folder, spec), folder, [])
+
+
+def test_an_entrypoint_that_is_nowhere_is_refused_before_tensorflow_starts(trainer_here: Path) -> None:
+    with pytest.raises(CliError, match="digitz is neither built-in nor a module in") as refused:
+        trained(trainer_here, "digitz")
+    assert "write digitz.py for a file, or name one of digits" in str(refused.value)
+    (trainer_here / "mine.py").touch()
+    for entrypoint in ("digits", "mine", "json.tool"):
+        trained(trainer_here, entrypoint)
+
+
+def test_a_syntax_error_is_said_with_its_line_before_tensorflow_starts(trainer_here: Path) -> None:
+    (trainer_here / "train.py").write_text("def model():\n    return (1\n")
+    with pytest.raises(CliError, match=r"train\.py, line 2: '\(' was never closed"):
+        trained(trainer_here, "train.py")
+    (trainer_here / "train.py").write_text("def model(): ...\n")
+    trained(trainer_here, "train.py")
 
 
 def test_code_comes_from_the_flag_else_the_files_own_config_map_else_beside_it(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def train(arguments: Sequence[str]) -> int:
                 code=ExitCode.DONE,
                 cause="Completed",
                 message=f"{settings.output.directory} already holds this run, finished: nothing to do",
-                fix="to train again, give it a new output.directory, or a local run --fresh",
+                fix="to train again, give it an output of its own (output.subPath in its claim); locally: --fresh",
                 summary=summary,
             )
             return _end(outcome, ())

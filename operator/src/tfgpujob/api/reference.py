@@ -27,7 +27,7 @@ letter and ending with a letter or digit.
 
 
 def _section(path: str, schema: Schema) -> Iterator[str]:
-    yield f"## {path}"
+    yield f"## {path}".replace("<role>", "&lt;role&gt;")
     yield ""
     if "description" in schema:
         yield _text(schema["description"])

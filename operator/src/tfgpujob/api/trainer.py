@@ -90,6 +90,9 @@ class Output(Model):
     claim: ObjectName | None = None
     """PersistentVolumeClaim to mount there. Absent: an emptyDir, which is lost with its pod, so that a restarted
     pod starts from the beginning. With several workers, all of them must be able to mount it."""
+    sub_path: Annotated[str, Field(pattern=r"^\w[-\w.]*(/\w[-\w.]*)*$", max_length=1024)] | None = None
+    """Folder in the claim that is mounted, so that several jobs can share a claim: two jobs in one folder go on from
+    each other's checkpoints. The whole claim if absent."""
     store: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*://.", max_length=1024)] | None = None
     """URL of an object store that gets a copy of the checkpoints and of the model, such as s3://bucket/folder. A pod
     that has no checkpoint goes on from there. Under mode predict, predictions/ is written there and not to directory.

@@ -71,11 +71,11 @@ class Screen:
 
 
 def progress_line(record: Mapping[str, Any]) -> str:
-    """`[#####     ] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`."""
+    """`[#####.....] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`."""
     step, steps = int(record["step"]), int(record["steps"])
     bar = "#" * (_BAR * step // max(1, steps))
     left = duration((steps - step) * float(record["stepSeconds"]))
     return (
-        f"[{bar:<{_BAR}}] step {step}/{steps}, epoch {record['epoch']}/{record['epochs']}, "
+        f"[{bar:.<{_BAR}}] step {step}/{steps}, epoch {record['epoch']}/{record['epochs']}, "
         f"loss {float(record['loss']):.4f}, {float(record['examplesPerSecond']):.0f} examples/s, {left} to go"
     )

@@ -74,6 +74,17 @@ class AsyncClient:
             raise
         return made
 
+    async def absent_claims(self, job: Job) -> Sequence[str]:
+        """Which PersistentVolumeClaims that the job needs are not there; of those that may not be read, none."""
+        absent = []
+        for claim in job.claims:
+            try:
+                await self._server.send("GET", f"/api/v1/namespaces/{job.namespace}/persistentvolumeclaims/{claim}")
+            except ApiError as error:
+                if error.code == MISSING:
+                    absent.append(claim)
+        return absent
+
     async def get(self, name: str, namespace: str | None = None) -> Job:
         """The job as it is now."""
         return Job(await self._server.send("GET", self._job(name, namespace)))

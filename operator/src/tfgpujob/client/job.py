@@ -68,6 +68,18 @@ class Job:
         return self.is_true(Condition.FAILED)
 
     @property
+    def claims(self) -> tuple[str, ...]:
+        """The PersistentVolumeClaims that its pods need, by name."""
+        spec = self.raw["spec"]
+        trainer = spec.get("trainer") or {}
+        found = [(trainer.get("output") or {}).get("claim")]
+        found.append(((trainer.get("code") or {}).get("volume") or {}).get("claimName"))
+        for replica in (spec.get("replicaSpecs") or {}).values():
+            pod = ((replica or {}).get("template") or {}).get("spec") or {}
+            found += [(v.get("persistentVolumeClaim") or {}).get("claimName") for v in pod.get("volumes") or ()]
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
     def owner_reference(self) -> Object:
         """For objects that go with the job."""
         return {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": self.name, "uid": self.uid}

@@ -31,6 +31,10 @@ class Client(BlockingClient):
         """
         return self._run(self._client.submit(job, others))
 
+    def absent_claims(self, job: Job) -> Sequence[str]:
+        """Which PersistentVolumeClaims that the job needs are not there; of those that may not be read, none."""
+        return self._run(self._client.absent_claims(job))
+
     def get(self, name: str, namespace: str | None = None) -> Job:
         """The job as it is now."""
         return self._run(self._client.get(name, namespace))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgpujob.core.observed.ownership import is_ours
-from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import Facts
 from tfgpujob.names import Condition, Reason
@@ -163,7 +162,9 @@ def _not_ready(facts: Facts) -> Verdict | None:
     pod = waiting[0]
     others = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
     text = f"{pod.name}{others}: {pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
-    return Verdict(f"Waiting ({pod.waiting_reason})", text, _steps(advice(pod.waiting_reason), _room(facts, pod)))
+    next_step = advice(pod.waiting_reason, pod.waiting_message)
+    room = _room(facts) if next_step == ACTIONS[Diagnosis.UNSCHEDULABLE] else ""
+    return Verdict(f"Waiting ({pod.waiting_reason})", text, _steps(next_step, room))
 
 
 def _held_up(facts: Facts) -> Verdict | None:
@@ -191,9 +192,9 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     return f"{head}\n{said}" if said else head, steps
 
 
-def _room(facts: Facts, pod: Pod) -> str:
+def _room(facts: Facts) -> str:
     """For a pod that no node has room for: what GPUs the nodes have at all."""
-    if pod.waiting_reason != "Unschedulable" or not facts.nodes:
+    if not facts.nodes:
         return ""
     resource = str((facts.spec.get("gpu") or {}).get("resourceName") or "nvidia.com/gpu")
     offers = []

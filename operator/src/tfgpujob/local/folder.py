@@ -99,10 +99,9 @@ class Folder:
 
 
 def claim_of(job: Object) -> str | None:
-    """The claim that the job's output goes to."""
-    trainer = (job.get("spec") or {}).get("trainer") or {}
-    claim: str | None = (trainer.get("output") or {}).get("claim")
-    return claim
+    """The claim that the job's output goes to, with the folder in it if the job names one."""
+    output = ((job.get("spec") or {}).get("trainer") or {}).get("output") or {}
+    return "/".join(part for part in (output.get("claim"), output.get("subPath")) if part) or None
 
 
 def shown(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +47,35 @@ def _check_trainer(entrypoint: str, code: Path) -> None:
             f"spec.trainer.entrypoint: there is no file {code / entrypoint}",
             "name its folder with --code, or correct it",
         )
+    if is_file:
+        _check_syntax(code / entrypoint)
+    elif not _is_importable(entrypoint.partition(".")[0], code):
+        raise CliError(
+            f"spec.trainer.entrypoint: {entrypoint} is neither built-in nor a module in {code}",
+            f"write {entrypoint}.py for a file, or name one of {', '.join(_builtin())}",
+        )
+
+
+def _check_syntax(file: Path) -> None:
+    """TensorFlow takes seconds to import before Python would look at the file."""
+    try:
+        ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise CliError(f"{file}{line}: {getattr(error, 'msg', error)}", "correct it") from error
+
+
+def _is_importable(module: str, code: Path) -> bool:
+    there = (code / module).is_dir() or (code / f"{module}.py").is_file()
+    return there or module in _builtin() or find_spec(module) is not None
+
+
+def _builtin() -> list[str]:
+    """Looked for as files: importing the trainer's package here would cost time."""
+    package = importlib.util.find_spec("tfgpujob_trainer")
+    places = package.submodule_search_locations if package and package.submodule_search_locations else ()
+    files = (file for place in places for file in (Path(place) / "builtin").glob("[a-z]*.py"))
+    return sorted(file.stem for file in files)
 
 
 def _check_command(spec: JobSpec, command: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.cluster import LocalCluster
-from tfgpujob.local.folder import Folder, shown
+from tfgpujob.local.folder import RUNS, Folder, shown
 from tfgpujob.local.offline import CONFIG
 from tfgpujob.local.translate import Here, launch
 from tfgpujob.names import Condition, Reason
@@ -223,7 +223,14 @@ class Session:
         digests = [summary.get("weightsSha256") for summary in summaries]
         same = len(digests) > 1 and all(digests) and len({*digests}) == 1
         equal = f", all {len(digests)} replicas have equal weights" if same else ""
-        return f"{equal}; results: {shown(self._folder.output)}"
+        return f"{equal}; results: {shown(self._folder.output)}{self._curves()}"
+
+    def _curves(self) -> str:
+        if not (self._folder.output / "tensorboard").is_dir():
+            return ""
+        by_default = self._folder.path == (RUNS / self._key.name).resolve()
+        where = "--local" if by_default else f"--dir {self._folder.shown()}"
+        return f"; curves: tfgpu tensorboard {self._key.name} {where}"
 
 
 class _PatientHandler(logging.FileHandler):

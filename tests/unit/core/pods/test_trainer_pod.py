@@ -39,6 +39,8 @@ def test_output_goes_to_an_empty_dir_or_to_the_claim() -> None:
     assert mounts(trained())["/output"] == {"emptyDir": {}}
     claimed = trained(output={"claim": "results", "directory": "/results"})
     assert mounts(claimed)["/results"] == {"persistentVolumeClaim": {"claimName": "results"}}
+    folder = trained(output={"claim": "results", "subPath": "runs/2"})
+    assert mounts(folder)["/output"] == {"persistentVolumeClaim": {"claimName": "results"}, "subPath": "runs/2"}
 
 
 @pytest.mark.parametrize("path", ["/output", "/output/"])

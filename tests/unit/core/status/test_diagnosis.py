@@ -232,3 +232,24 @@ def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
     world.exits("train-worker-0", 1, message=said)
     assert world.phase == "Failed"
     json.dumps(world.status, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            '0/3 nodes are there: persistentvolumeclaim "data" not found.',
+            "Create the PersistentVolumeClaim data in",
+        ),
+        ("pod has unbound immediate PersistentVolumeClaims", "kubectl describe pvc"),
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "Ask for less"),
+    ],
+)
+def test_more_nodes_are_no_help_against_a_claim_that_is_missing(message: str, words: str) -> None:
+    assert words in advice("Unschedulable", message)
+    assert words in diagnose("Unschedulable", None, message, 1).action
+    assert words in diagnose("ScheduleTimeoutExceeded", None, message, 1).action
+
+
+def test_a_kill_that_nobody_explains_speaks_of_memory() -> None:
+    assert "for want of memory: use less" in diagnose("Error", 137, "", 10).action

@@ -18,7 +18,7 @@ from tfgpujob_trainer.model.variables import local_value
 
 Say = Callable[[str], None]
 
-_NEW_OUTPUT = "use a new output.directory, or restore the old value"
+_NEW_OUTPUT = "give the job an output of its own (output.subPath in its claim), or restore the old value"
 
 
 class CheckpointManager:

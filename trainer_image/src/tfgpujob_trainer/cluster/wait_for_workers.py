@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from tfgpujob_trainer.contract.environment import Environment
 
 _LOOK_SECONDS = 5.0
+_PATIENCE_SECONDS = 30.0
+"""Workers that start together need so long to import TensorFlow, and nobody has to know."""
 _CONNECT_SECONDS = 1.0
 
 
 def wait_for_workers(env: Environment, say: Callable[[str], None]) -> None:
-    """Look from a thread which other workers listen, until each has once; say who is missing whenever that changes.
+    """Look from a thread which other workers listen, until each has once; say who is missing whenever that changes, but
+    not in the first half minute.
 
     How long to wait is the watchdog's to decide.
     """
@@ -22,11 +26,11 @@ def wait_for_workers(env: Environment, say: Callable[[str], None]) -> None:
 
     def look() -> None:
         nonlocal missing
-        said = 0
+        said, since = 0, time.monotonic()
         while missing:
             threading.Event().wait(_LOOK_SECONDS)
             missing = {name: address for name, address in missing.items() if not _answers(address)}
-            if missing and len(missing) != said:
+            if missing and len(missing) != said and time.monotonic() - since >= _PATIENCE_SECONDS:
                 names = ", ".join(f"{name} ({address})" for name, address in list(missing.items())[:5])
                 say(f"waiting for {len(missing)} of {others} other workers, which do not answer: {names}")
                 said = len(missing)

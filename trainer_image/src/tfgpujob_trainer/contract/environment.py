@@ -79,6 +79,11 @@ class Environment:
         return len(self.peers) > 1 or self.is_asynchronous
 
     @property
+    def on_one_machine(self) -> bool:
+        """Whether all tasks that train have the same host, as in a local run or several processes of a pod."""
+        return len({address.rpartition(":")[0] for address in self.peers}) <= 1
+
+    @property
     def is_evaluator(self) -> bool:
         """Whether this process follows a training run."""
         return self.role == "evaluator"

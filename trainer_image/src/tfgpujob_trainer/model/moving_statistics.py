@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.support import require
 
+_SHOWN = 3
+
 
 def moving_statistics(model: keras.Model) -> list[Any]:
     """State that training layers change by themselves, such as BatchNormalization's moving mean.
@@ -41,5 +43,11 @@ def batch_normalization_notes(model: keras.Model, strategy: str, accumulate: int
         if names:
             technique = ("synchronized " if synchronized else "") + "BatchNormalization"
             technique += " with accumulation" if accumulate > 1 else ""
-            notes += require(technique, strategy, ", ".join(names))
+            notes += require(technique, strategy, _few(names))
     return notes
+
+
+def _few(names: list[str]) -> str:
+    """Deep networks have dozens: the first tell which kind is meant."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

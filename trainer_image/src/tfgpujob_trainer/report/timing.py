@@ -13,6 +13,8 @@ _COMMUNICATION_BOUND = 0.25
 _WORTH_SAYING_SECONDS = 1.0
 _STRAGGLES = 1.3
 """A worker that needs this many times the median is what the others wait for."""
+_NOTICEABLE_SECONDS = 0.02
+"""And at least so many seconds longer, as in the operator: the shortest steps differ by chance."""
 _SMOOTHING = 0.1
 _SHOWN = 200
 """So many workers fit into /progress; of more, the slowest are shown."""
@@ -146,7 +148,7 @@ class WorkerTimes:
         name = max(seconds, key=lambda one: seconds[one])
         others = sorted(value for one, value in seconds.items() if one != name)
         median = others[len(others) // 2]
-        if seconds[name] < _STRAGGLES * median:
+        if seconds[name] < _STRAGGLES * median or seconds[name] - median < _NOTICEABLE_SECONDS:
             return ""
         return f"{name}, which needs {seconds[name]:g} s of its own for a step, others {median:g} s; look at its node"
 

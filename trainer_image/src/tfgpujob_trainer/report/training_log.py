@@ -21,7 +21,8 @@ SHARES = ("inputWait", "allReduce", "compute")
 class TrainingLog:
     """Prints the progress of a run, and measures where the time of its steps goes.
 
-    `input_fix` is what to do when training waits for data, `workers` how fast each worker is.
+    `input_fix` is what to do when training waits for data, `workers` how fast each worker is; with `one_machine` they
+    share its cores, so that none is to be looked at, nor a network.
     """
 
     steps: int
@@ -30,6 +31,7 @@ class TrainingLog:
     input_fix: str
     run_status: RunStatus
     workers: WorkerTimes
+    one_machine: bool = False
     scalars: Scalars | None = None
     total: Window = field(default_factory=Window)
     _epoch: Window = field(default_factory=Window)
@@ -101,7 +103,7 @@ class TrainingLog:
         """What follows from how the time of the steps was spent; empty if nothing does."""
         if window.is_input_bound:
             return f"input-bound: {window.input_wait:.0%} of the time is waiting for data; {self.input_fix}"
-        if not self.workers.several or not window.is_communication_bound:
+        if not self.workers.several or self.one_machine or not window.is_communication_bound:
             return ""
         share = f"{window.all_reduce:.0%} of the time is "
         if slow := self.workers.slowest():

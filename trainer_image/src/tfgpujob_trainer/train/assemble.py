@@ -78,6 +78,7 @@ def assemble(
         input_fix=input_fix(settings),
         run_status=heartbeat.run_status,
         workers=WorkerTimes(env.worker_names),
+        one_machine=env.on_one_machine,
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
     )
     if settings.best.monitor is not None and built.validation is None:

@@ -53,6 +53,13 @@ def _code(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer.code", problem, "name exactly one of configMap, volume and image")
 
 
+def _output(job: Job) -> Iterator[Invalid]:
+    output = job.spec.trainer.output if job.spec.trainer else None
+    if output is not None and output.sub_path is not None and output.claim is None:
+        fix = "name the claim in spec.trainer.output.claim, or remove subPath"
+        yield Invalid("spec.trainer.output.subPath", "is a folder of no claim", fix)
+
+
 def _profile(job: Job) -> Iterator[Invalid]:
     steps = job.spec.trainer.profile.steps if job.spec.trainer else None
     if steps is not None and steps[0] > steps[1]:
@@ -182,6 +189,17 @@ RULES = (
                 at="spec.trainer.code",
                 rule="(has(self.configMap) ? 1 : 0) + (has(self.volume) ? 1 : 0) + (has(self.image) ? 1 : 0) == 1",
                 message="name exactly one of configMap, volume and image",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.output-claim",
+        _output,
+        cel=(
+            Cel(
+                at="spec.trainer.output",
+                rule="!has(self.subPath) || has(self.claim)",
+                message="subPath is a folder of no claim; name the claim, or remove subPath",
             ),
         ),
     ),

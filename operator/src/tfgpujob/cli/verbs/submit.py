@@ -37,7 +37,7 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option("--batch", type=click.IntRange(min=1), help="Global batch size; a Python file needs it.")
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
-@click.option("--claim", help="PersistentVolumeClaim for checkpoints and the model.")
+@click.option("--claim", metavar="NAME[/FOLDER]", help="PersistentVolumeClaim for checkpoints and the model.")
 @click.option("--with", "extra", multiple=True, type=click.Path(path_type=Path), help="Another file of the code.")
 @click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
 @cluster_options
@@ -58,6 +58,9 @@ def command(file: str, *, dry_run: bool, context: str | None, namespace: str | N
         for number, job in enumerate(jobs):
             created = client.submit(job, () if number else others)
             click.echo(f"{created.namespace}/{created.name} is created; follow it: tfgpu logs {created.name} -f")
+            for claim in client.absent_claims(created):
+                what = f"warning: there is no PersistentVolumeClaim {claim}, and {created.name} waits for it"
+                click.echo(f"{what}; see kubectl get pvc -n {created.namespace}", err=True)
 
 
 def _print(jobs: Sequence[Object], others: Sequence[Object]) -> None:
@@ -105,7 +108,8 @@ def _of_python(
     if params:
         trainer["params"] = dict(_param(text) for text in params)
     if claim:
-        trainer["output"] = {"claim": claim}
+        name_of_claim, _, folder = claim.partition("/")
+        trainer["output"] = {"claim": name_of_claim, **({"subPath": folder} if folder else {})}
     try:
         job, code = job_of_file(
             file,

@@ -18,7 +18,8 @@ def add_trainer(pod_spec: dict[str, Any], container: dict[str, Any], trainer: Tr
     container["command"] = ["tfgpu-train", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
     pod_spec.setdefault("terminationGracePeriodSeconds", _STOP_SECONDS)
     mount(pod_spec, container, _config_volume(), names.CONFIG_DIR, read_only=True)
-    mount(pod_spec, container, _output_volume(trainer), trainer.output.directory)
+    output = trainer.output
+    mount(pod_spec, container, _output_volume(trainer), output.directory, sub_path=output.sub_path)
     if trainer.code is not None:
         _code(pod_spec, container, trainer.code)
     _restricted(pod_spec, container)

@@ -160,5 +160,5 @@ def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
     # Under a gang scheduler the others only wait for the pod that has no room.
     replica, pod = min(blocked, key=lambda found: _NO_ROOM not in found[1].waiting_message)
     detail = f": {pod.waiting_message}" if pod.waiting_message else ""
-    what_to_do = f" {advice(pod.waiting_reason)}".rstrip()
+    what_to_do = f" {advice(pod.waiting_reason, pod.waiting_message)}".rstrip()
     return Reason.REPLICA_NOT_READY, f"{summary}; {observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"

@@ -14,7 +14,7 @@ from tfgpujob.core.policies.deadlines import schedule_deadline, schedule_timeout
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.policies.start import why_not_ready
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis
+from tfgpujob.core.status.diagnosis import unschedulable
 from tfgpujob.names import Condition, Reason
 
 _NAMES_IN_A_LINE = 8
@@ -46,10 +46,11 @@ def exceeded(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) 
 
 
 def _not_scheduled_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
+    unscheduled = "; ".join(_unscheduled(observed))
     message = (
         "Not all pods were scheduled within spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds "
-        f"({schedule_timeout(policy)} s), so all were released: {'; '.join(_unscheduled(observed))}. "
-        f"{ACTIONS[Diagnosis.UNSCHEDULABLE]}"
+        f"({schedule_timeout(policy)} s), so all were released: {unscheduled}. "
+        f"{unschedulable(unscheduled)}"
     )
     return Problem(Condition.CREATED, Reason.SCHEDULE_TIMEOUT_EXCEEDED, message, "", 300)
 

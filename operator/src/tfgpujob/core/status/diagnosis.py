@@ -7,6 +7,7 @@ termination message, then the exit code. What a container writes is untrusted te
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -61,7 +62,7 @@ ACTIONS = {
     Diagnosis.STOPPED: "Nothing: it stopped on request and resumes from its last checkpoint.",
     Diagnosis.PEER_FAILURE: "Look at how the other replicas ended; if none failed, check the network.",
     Diagnosis.HANG: "Look at the stacks in the message; if the program is only slow, raise spec.trainer.watchdog.",
-    Diagnosis.KILLED: "Something killed the process: look at the node's memory and at who sends signals.",
+    Diagnosis.KILLED: "Something killed it, mostly for want of memory: use less; else see who sends signals.",
     Diagnosis.CRASH: "A native library crashed: check that the image, the driver and the GPU fit together.",
     Diagnosis.DRAINED: "Nothing: somebody drains the node, and it is started on another one.",
     Diagnosis.TAINTED: "Nothing, or tolerate the node's taint in the role's template if its pods may stay there.",
@@ -141,6 +142,8 @@ _BY_CODE = {
 }
 _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]*)" not found', re.IGNORECASE)
+_UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
 _BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
 """What may turn out to be a limit of the machine."""
 
@@ -168,6 +171,8 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
             cause = Diagnosis.LIMIT_REACHED
         elif exit_code == _BUS_ERROR:
             fix = _OF_A_BUS_ERROR
+    if cause is Diagnosis.UNSCHEDULABLE:
+        fix = unschedulable(said)
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
     return Finding(cause, action, _message(trainer, said, lines))
 
@@ -177,9 +182,22 @@ def without_replica(reason: str, message: str) -> dict[str, Any]:
     return {"reason": reason, **diagnose(reason, None, message, 1).to_status()}
 
 
-def advice(reason: str) -> str:
+def advice(reason: str, message: str = "") -> str:
     """What to do about a pod that waits for this reason; empty where nothing is known."""
-    return ACTIONS[_BY_REASON[reason]] if reason in _BY_REASON else ""
+    cause = _BY_REASON.get(reason)
+    if cause is Diagnosis.UNSCHEDULABLE:
+        return unschedulable(message)
+    return ACTIONS[cause] if cause else ""
+
+
+def unschedulable(message: str) -> str:
+    """What to do about what the scheduler says: of a claim more room is no help."""
+    if missing := _NO_CLAIM.search(message):
+        claim = f"the PersistentVolumeClaim {missing[1]}"
+        return f"Create {claim} in the job's namespace, or name one that is there (kubectl get pvc)."
+    if _UNBOUND_CLAIM in message:
+        return "Look why its claim has no volume: kubectl describe pvc. Mostly no StorageClass makes one of that kind."
+    return ACTIONS[Diagnosis.UNSCHEDULABLE]
 
 
 def _by_code(exit_code: int | None) -> Diagnosis:
