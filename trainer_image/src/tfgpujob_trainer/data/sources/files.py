@@ -149,7 +149,7 @@ def table(declared: Mapping[str, Any], split: str) -> Arrays:
             except ValueError as error:
                 raise ConfigError(
                     f"data({split!r}): {file}: {error}",
-                    'give every cell a number, leave the column out with "columns": [...], or read it in data() yourself',
+                    'give every cell a number, leave the column out by "columns": [...], or read it in data()',
                 ) from error
     if not blocks:
         raise ConfigError(f"data({split!r}): the CSV files hold no rows")
