@@ -133,6 +133,7 @@ class Reason(StrEnum):
     DISRUPTED = "Disrupted"
     RETRYABLE_FAILURE = "RetryableFailure"
     RESUMED = "Resumed"
+    RESIZED = "Resized"
     # Stalled, Degraded
     NO_PROGRESS = "NoProgress"
     STRAGGLER = "Straggler"

@@ -19,7 +19,16 @@ from tests.harness.scenario import (
     then,
     training,
 )
-from tests.harness.scenarios.common import FAILED, FOREVER, MWM, RUNNING, SECOND_TIME, SUCCEEDED, submit
+from tests.harness.scenarios.common import FAILED, FOREVER, MWM, RUNNING, SECOND_TIME, SUCCEEDED, once_it_runs, submit
+
+_BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
+ELASTIC = job(
+    "train",
+    spec={
+        "replicaSpecs": {"worker": {"replicas": 2, **_BOUNDS}},
+        "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1},
+    },
+)
 
 PEOPLE = (
     Scenario(
@@ -48,6 +57,12 @@ PEOPLE = (
             Step(shows("train", "Running", "True"), delete("TFGPUJob", "train", "Orphan")),
         ),
         ends=FOREVER,
+    ),
+    Scenario(
+        name="resized",
+        script=(submit(ELASTIC), *once_it_runs(edit("train", replicaSpecs={"worker": _BOUNDS | {"replicas": 3}}))),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
     ),
     Scenario(
         name="recreated",

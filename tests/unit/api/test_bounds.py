@@ -25,6 +25,8 @@ FULL: dict[str, Any] = {
     "replicaSpecs": {
         "worker": {
             "replicas": 2,
+            "minReplicas": 2,
+            "maxReplicas": 2,
             "gpus": 1,
             "restartPolicy": "ExitCode",
             "template": {

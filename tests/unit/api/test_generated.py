@@ -89,4 +89,18 @@ def test_columns() -> None:
         "Accepted",
         "Age",
     ]
-    assert version["subresources"] == {"status": {}}
+    assert version["subresources"]["status"] == {}
+
+
+def test_scale_sets_and_counts_the_workers() -> None:
+    version: dict[str, Any] = build(cel=True)["spec"]["versions"][0]
+    scale, schema = version["subresources"]["scale"], version["schema"]["openAPIV3Schema"]
+    assert property_at(schema, scale["specReplicasPath"])["type"] == "integer"
+    assert property_at(schema, scale["labelSelectorPath"])["type"] == "string"
+    assert property_at(schema, scale["statusReplicasPath"])["type"] == "integer"
+
+
+def property_at(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    for name in path.strip(".").split("."):
+        schema = schema["properties"][name]
+    return schema

@@ -100,7 +100,9 @@ def test_users_get_jobs_by_the_roles_that_they_have() -> None:
         found = of(objects, "ClusterRole", f"tfgpu-tfgpujob-{role}")
         assert found["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{role}"] == "true"
         expected = {(names.GROUP, names.PLURAL, verb, "") for verb in verbs}
-        assert rights(found["rules"]) == expected | {(names.GROUP, f"{names.PLURAL}/status", "get", "")}
+        expected |= {(names.GROUP, f"{names.PLURAL}/status", "get", "")}
+        scales = {"get"} if role == "view" else {"get", "update", "patch"}
+        assert rights(found["rules"]) == expected | {(names.GROUP, f"{names.PLURAL}/scale", v, "") for v in scales}
 
 
 ALL_VALUES: Object = {

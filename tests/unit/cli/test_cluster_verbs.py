@@ -135,6 +135,29 @@ def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Outpu
     assert live.job("paused")["status"]["attempt"] == 3
 
 
+def test_scale(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "rigid", worker=2)
+    live.until_running("rigid")
+    assert cli.main(["scale", "rigid", "--workers", "3"]) == Exit.USAGE
+    assert "rigid is not elastic" in capsys.readouterr().err
+    trains = {"gpu": {"perReplica": 0}, "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}}
+    elastic = job("elastic", worker=2, spec=trains)
+    elastic["spec"]["replicaSpecs"]["worker"]["maxReplicas"] = 3
+    (tmp_path / "elastic.yaml").write_text(yaml.safe_dump(elastic))
+    assert cli.main(["submit", str(tmp_path / "elastic.yaml")]) == Exit.OK
+    live.until_running("elastic")
+    assert cli.main(["scale", "elastic", "--workers", "3"]) == Exit.OK
+    assert "elastic is to go on with 3 workers" in capsys.readouterr().out
+    live.until(lambda: live.server.get("TFGPUJob", "default", "elastic")["status"].get("ready") == "3/3", "3 run")
+    assert live.job("elastic")["status"]["resizes"] == 1
+    assert cli.main(["scale", "elastic", "--workers", "4"]) == Exit.USAGE
+    assert "is 4, and not between minReplicas and maxReplicas" in capsys.readouterr().err
+    live.finish("elastic-worker-0", 0)
+    assert cli.main(["wait", "elastic", "--timeout", str(PATIENCE)]) == Exit.OK
+    assert cli.main(["scale", "elastic", "--workers", "1"]) == Exit.USAGE
+    assert "elastic has finished; run it again: tfgpu restart elastic" in capsys.readouterr().err
+
+
 def test_a_failed_job_is_an_exit_code(live: LiveCluster, tmp_path: Path) -> None:
     submit(tmp_path, "fails", worker=1)
     live.finish("fails-worker-0", 1)

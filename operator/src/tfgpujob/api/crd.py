@@ -27,6 +27,14 @@ from tfgpujob.names import Role
 ABOUT = "A distributed TensorFlow training job on GPUs: pods, their addresses, TF_CONFIG, restarts and clean-up."
 
 
+_SCALE = {
+    "specReplicasPath": ".spec.replicaSpecs.worker.replicas",
+    "statusReplicasPath": ".status.replicaStatuses.worker.active",
+    "labelSelectorPath": ".status.selector",
+}
+"""For `kubectl scale` and a HorizontalPodAutoscaler."""
+
+
 def build(*, cel: bool) -> dict[str, Any]:
     """The CRD. Without CEL it suits API servers before 1.25, whose clients refuse a CRD that has it."""
     return {
@@ -49,7 +57,7 @@ def build(*, cel: bool) -> dict[str, Any]:
                     "name": names.VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": {"status": {}, "scale": _SCALE},
                     "additionalPrinterColumns": _columns(),
                     "schema": {"openAPIV3Schema": root_schema(cel=cel)},
                 }

@@ -24,7 +24,7 @@ MAX_GPUS = 64
 _NOT_POD_SHAPING: dict[str, Any] = {
     "run_policy": True,
     "success_policy": True,
-    "replica_specs": {str(role): {"restart_policy"} for role in Role},
+    "replica_specs": {str(role): {"restart_policy", "min_replicas", "max_replicas"} for role in Role},
 }
 
 
@@ -87,6 +87,12 @@ class ReplicaSpec(Model):
 
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 1
     """Number of pods of this role."""
+    min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    """The fewest that replicas may be set to while the job runs. With this or maxReplicas the job is elastic: it goes
+    on with another number of workers from a checkpoint that it writes for that. Only of workers, under
+    MultiWorkerMirrored with spec.trainer."""
+    max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    """The most that replicas may be set to while the job runs: see minReplicas."""
     gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
     """GPUs of each pod of this role. Absent: spec.gpu.perReplica decides."""
     restart_policy: Annotated[RestartPolicy, Field(strict=False)] = RestartPolicy.EXIT_CODE
@@ -96,6 +102,11 @@ class ReplicaSpec(Model):
     template: dict[str, Any] | None = None
     """A PodTemplateSpec for what image, command and GPUs don't say: volumes, node selectors, tolerations, resources,
     sidecars. The training process is the container named `tensorflow`. May be left out altogether."""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether their number may change while the job runs."""
+        return self.min_replicas is not None or self.max_replicas is not None
 
 
 class ReplicaSpecs(Model):
@@ -267,6 +278,12 @@ class JobSpec(Model):
         by_scope = restart is Restart.BY_RESTART_SCOPE and scope is RestartScope.REPLICA
         return self.predicts or restart is Restart.REPLICA or by_scope
 
+    @property
+    def elastic(self) -> bool:
+        """Whether the number of workers may change while the job runs."""
+        worker = self.replica_specs.worker
+        return worker is not None and worker.elastic
+
     @cached_property
     def shape_hash(self) -> str:
         """A digest of what shapes the pods.
@@ -275,5 +292,7 @@ class JobSpec(Model):
         server that fills it in, change no hash.
         """
         shape = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_POD_SHAPING)
+        if self.elastic:
+            shape["replicaSpecs"]["worker"].pop("replicas", None)
         text = json.dumps(shape, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -199,6 +199,8 @@ class JobStatus(StatusModel):
     """When the current attempt was begun, or may begin."""
     restarts: NotNegative | None = None
     """Failures that counted against runPolicy.backoffLimit."""
+    resizes: NotNegative | None = None
+    """How often an elastic job has gone on with another number of workers."""
     disruptions: NotNegative | None = None
     """Evictions, preemptions and lost nodes, which don't count against runPolicy.backoffLimit."""
     consecutive_failures: NotNegative | None = None

@@ -71,6 +71,8 @@ class Traits:
     """The bundled trainer can train under it."""
     trainer_predicts: bool = False
     """trainer.mode predict is possible under it."""
+    resizable: bool = False
+    """The bundled trainer goes on with another number of workers, from a checkpoint, as if it had been so before."""
     several_processes: bool = False
     """The bundled trainer may start several processes in a pod (gpu.processesPerGpu)."""
     placement: bool = False
@@ -108,6 +110,7 @@ TRAITS: Final[Mapping[Strategy, Traits]] = MappingProxyType(
             waits_for=MappingProxyType(dict.fromkeys(_COLLECTIVE, _COLLECTIVE)),
             restart=Restart.GANG,
             ends_together=True,
+            resizable=True,
             several_processes=True,
         ),
         Strategy.PARAMETER_SERVER: Traits(

@@ -127,6 +127,17 @@ class AsyncClient:
         """Go on from the last checkpoint."""
         return await self._set_suspend(name, namespace, on=False)
 
+    async def scale(self, name: str, workers: int, namespace: str | None = None) -> Job:
+        """Go on with so many workers; of an elastic job also while it runs. Raises InvalidJobError if it can't have so
+        many, before anything is sent.
+        """
+        spec = (await self.get(name, namespace)).raw["spec"]
+        worker = {**(spec["replicaSpecs"].get("worker") or {}), "replicas": workers}
+        asked = {**spec, "replicaSpecs": {**spec["replicaSpecs"], "worker": worker}}
+        check({"metadata": {"name": name}, "spec": asked})
+        change = {"spec": {"replicaSpecs": {"worker": {"replicas": workers}}}}
+        return Job(await self._server.patch(self._job(name, namespace), change))
+
     async def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
         """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
 

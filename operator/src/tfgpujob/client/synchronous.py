@@ -69,6 +69,12 @@ class Client(BlockingClient):
         """Go on from the last checkpoint."""
         return self._run(self._client.resume(name, namespace))
 
+    def scale(self, name: str, workers: int, namespace: str | None = None) -> Job:
+        """Go on with so many workers; of an elastic job also while it runs. Raises InvalidJobError if it can't have so
+        many, before anything is sent.
+        """
+        return self._run(self._client.scale(name, workers, namespace))
+
     def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
         """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
-from tfgpujob.core.policies import edited, ensure_pods, finished, stall, start_timeout, success
+from tfgpujob.core.policies import edited, ensure_pods, finished, resize, stall, start_timeout, success
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, new_context
 from tfgpujob.core.policies.restart import replica, triggers
 from tfgpujob.core.status.builder import StatusBuilder
@@ -27,6 +27,7 @@ _CHAIN: tuple[Policy, ...] = (
     replica.restart_evaluator,
     start_timeout.started_too_late,
     edited.edited,
+    resize.resized,
     ensure_pods.incomplete,
     ensure_pods.running,
 )

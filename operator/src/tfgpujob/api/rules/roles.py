@@ -16,7 +16,12 @@ _NEED_PS = having(lambda traits: Role.PS in traits.needs)
 _NO_CHIEF = having(lambda traits: Role.CHIEF in traits.refuses)
 _NO_PS = having(lambda traits: Role.PS in traits.refuses)
 _ADD_CHIEF = having(lambda traits: traits.adds_chief)
+_REMOVE_BOTH = "remove minReplicas and maxReplicas"
+_RESIZABLE = having(lambda traits: traits.resizable)
 _OWN_PROGRAM = having(lambda traits: traits.work is Work.OWN_PROGRAM)
+_ONLY_RESIZABLE = (
+    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers"
+)
 
 
 def _field(role: Role) -> str:
@@ -101,6 +106,28 @@ def _size(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.replicaSpecs", f"{total} replicas are too many", fix)
 
 
+def _only_workers_elastic(job: Job) -> Iterator[Invalid]:
+    for role, replica in job.spec.replica_specs.items():
+        if replica.elastic and role is not Role.WORKER:
+            yield Invalid(_field(role), "only workers are elastic", _REMOVE_BOTH)
+
+
+def _elastic(job: Job) -> Iterator[Invalid]:
+    spec = job.spec
+    if spec.elastic and (not spec.traits.resizable or spec.trainer is None or spec.predicts):
+        yield Invalid(_field(Role.WORKER), _ONLY_RESIZABLE, _REMOVE_BOTH)
+
+
+def _within_bounds(job: Job) -> Iterator[Invalid]:
+    worker = job.spec.replica_specs.worker
+    if worker is None or not worker.elastic:
+        return
+    least, most = worker.min_replicas or 0, worker.max_replicas or MAX_REPLICAS
+    if not least <= worker.replicas <= most:
+        problem = f"is {worker.replicas}, and not between minReplicas and maxReplicas"
+        yield Invalid(f"{_field(Role.WORKER)}.replicas", problem, "change one of them")
+
+
 _TOTAL = " + ".join(_count(role) for role in Role)
 
 RULES = (
@@ -182,6 +209,44 @@ RULES = (
             "",
             "without a chief and without a worker the job never succeeds; add a chief or a worker: their end decides "
             "the job's",
+        ),
+    ),
+    JobRule(
+        "roles.only-workers-elastic",
+        _only_workers_elastic,
+        cel=tuple(
+            Cel(
+                at=f"spec.replicaSpecs.{role}",
+                rule="!has(self.minReplicas) && !has(self.maxReplicas)",
+                field="",
+                message=f"only workers are elastic; {_REMOVE_BOTH}",
+            )
+            for role in Role
+            if role is not Role.WORKER
+        ),
+    ),
+    JobRule(
+        "roles.elastic",
+        _elastic,
+        cel=_cel(
+            "!has(self.replicaSpecs.worker) || !(has(self.replicaSpecs.worker.minReplicas) || "
+            f"has(self.replicaSpecs.worker.maxReplicas)) || (({strategy_in(_RESIZABLE)}) && has(self.trainer) && "
+            "self.trainer.mode != 'predict')",
+            ".worker",
+            f"{_ONLY_RESIZABLE}; {_REMOVE_BOTH}",
+        ),
+    ),
+    JobRule(
+        "roles.within-bounds",
+        _within_bounds,
+        cel=(
+            Cel(
+                at="spec.replicaSpecs.worker",
+                rule="(!has(self.minReplicas) || self.replicas >= self.minReplicas) && "
+                "(!has(self.maxReplicas) || self.replicas <= self.maxReplicas)",
+                field="replicas",
+                message="is not between minReplicas and maxReplicas; change one of them",
+            ),
         ),
     ),
     JobRule(

@@ -1,0 +1,36 @@
+"""`tfgpu scale`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.verbs import Heading
+from tfgpujob.client import Client
+from tfgpujob.exits import CliError
+from tfgpujob.units import counted
+
+PLACE: Final = Heading.IN_A_CLUSTER, 95
+
+
+@click.command()
+@job_name
+@click.option("--workers", type=click.IntRange(min=1), required=True, help="How many workers go on.")
+@cluster_verb
+def command(client: Client, name: str, workers: int) -> None:
+    """Go on with another number of workers.
+
+    An elastic job (worker.minReplicas, worker.maxReplicas) does so at once, from a checkpoint that it writes for that;
+    any other one must be suspended.
+    """
+    job = client.get(name)
+    spec = job.spec
+    if job.finished:
+        raise CliError(f"{name} has finished", f"run it again: tfgpu restart {name}")
+    if not spec.elastic and not spec.run_policy.suspend:
+        fix = f"tfgpu suspend {name}, then scale, then tfgpu resume {name}"
+        raise CliError(f"{name} is not elastic: the number of its workers can't change while it runs", fix)
+    client.scale(name, workers)
+    click.echo(f"{name} is to go on with {counted(workers, 'worker')}")

@@ -1,0 +1,44 @@
+"""Resize: an elastic job goes on with another number of workers, from a checkpoint that the old ones write.
+
+It is a new attempt, as a restart is: the stop request makes all workers save at the same step, and the trainer's resume
+is exact for any number of them (docs/adr/0024-elastic-by-checkpoint.md). It counts against no budget.
+"""
+
+from __future__ import annotations
+
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Event, Outcome
+from tfgpujob.core.policies import start
+from tfgpujob.core.policies.acceptance import accept
+from tfgpujob.core.policies.begin_attempt import begin_attempt
+from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
+from tfgpujob.core.status import progress
+from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.units import counted
+
+
+def resized(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: the next attempt with the number of workers that the spec asks for by now."""
+    builder = ctx.builder
+    before, wanted = ctx.plan.counts.get(Role.WORKER, 0), ctx.spec.replica_specs.count(Role.WORKER)
+    if not ctx.spec.elastic or ctx.edited or before == wanted:
+        return None
+    if not builder.is_true(Condition.CREATED) and ctx.observed.missing():
+        return begin_attempt(ctx.snapshot, builder, ctx.spec, ctx.config)
+    text = f"From {counted(before, 'worker')} to {wanted}: all save a checkpoint, and go on from it."
+    start.next_attempt(builder, resolve(ctx.spec, ctx.config))
+    builder.put("resizes", builder.fields.get("resizes", 0) + 1)
+    accept(builder, ctx.spec)
+    builder.set(Condition.CREATED, False, Reason.RESIZED, text)
+    builder.set(Condition.RUNNING, False, Reason.RESIZED, text)
+    builder.set(Condition.RESTARTING, True, Reason.RESIZED, text)
+    progress.clear_stalled(builder, Reason.RESIZED, text)
+    builder.set_phase(Phase.RESTARTING)
+    status = builder.build()
+    return Outcome(
+        status=status,
+        intent=status,
+        deletes=delete_old_pods(ctx.snapshot, builder.attempt),
+        events=(Event("Normal", str(Reason.RESIZED), text),),
+        requeue_at=ctx.now,
+    )
