@@ -82,6 +82,29 @@ def template(
     api_versions: Sequence[str] = (),
 ) -> list[Object]:
     """The objects that an install on such a server would create; `api_versions` come on top of the usual ones."""
+    found = _rendered(chart, values, release, namespace, kube_version, api_versions)
+    return [item for item in found if not _is_hook(item)]
+
+
+def hooks(
+    chart: Path = CHART,
+    values: Values | None = None,
+    *,
+    release: str = "tfgpu",
+    namespace: str = "tfgpu-system",
+    kube_version: str = "v1.34.0",
+) -> list[Object]:
+    """What Helm creates at its time only, such as for `helm test`."""
+    return [item for item in _rendered(chart, values, release, namespace, kube_version, ()) if _is_hook(item)]
+
+
+def _is_hook(item: Object) -> bool:
+    return "helm.sh/hook" in ((item.get("metadata") or {}).get("annotations") or {})
+
+
+def _rendered(  # noqa: PLR0917 - as in the protocol
+    chart: Path, values: Values | None, release: str, namespace: str, kube_version: str, api_versions: Sequence[str]
+) -> list[Object]:
     text = _helm().render(
         chart,
         dict(values or {}),

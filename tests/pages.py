@@ -68,6 +68,7 @@ NOT_TYPED = {
     "helm install tfgpu charts/tfgpujob --namespace team-a --set 'watchNamespaces={team-a,team-b}' "
     "--set rbac.aggregateToDefaultRoles=false": _HELM,
     "helm upgrade tfgpu charts/tfgpujob --namespace tfgpu-system --reuse-values --wait": _HELM,
+    "helm test tfgpu --namespace tfgpu-system": _HELM,
     "helm uninstall tfgpu --namespace tfgpu-system": _HELM,
     "make demo": "its first steps are those of every integration test; tests/integration/test_demo.py runs the others",
     "make test": "it is what runs these tests",

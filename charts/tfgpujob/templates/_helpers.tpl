@@ -13,11 +13,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
-{{- define "tfgpujob.labels" -}}
+{{- define "tfgpujob.ownLabels" -}}
 {{ include "tfgpujob.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The chart's own win: selectors hang on them. */}}
+{{- define "tfgpujob.labels" -}}
+{{ merge (fromYaml (include "tfgpujob.ownLabels" .)) .Values.commonLabels | toYaml }}
 {{- end -}}
 
 {{- define "tfgpujob.serviceAccountName" -}}
@@ -27,10 +32,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Call with (list $ .Values.image): the reference by digest, else by tag, else by appVersion. */}}
 {{- define "tfgpujob.image" -}}
 {{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{- $repository := printf "%s%s" (empty $root.Values.imageRegistry | ternary "" (printf "%s/" $root.Values.imageRegistry)) $image.repository -}}
 {{- if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository (default $root.Chart.AppVersion $image.tag) -}}
+{{- printf "%s:%s" $repository (default $root.Chart.AppVersion $image.tag) -}}
 {{- end -}}
 {{- end -}}
 

@@ -14,7 +14,6 @@ from tfgpujob import names
 from tfgpujob.api import crd
 from tfgpujob.shell import settings
 
-PROMETHEUS = "monitoring.coreos.com/v1"
 DIGEST = "sha256:" + "0" * 64
 
 JOB_RIGHTS = {
@@ -201,17 +200,6 @@ def test_a_disruption_budget_where_there_is_more_than_one_copy(version: str, ser
         assert "PodDisruptionBudget" not in kinds(render(values, version))
 
 
-def test_a_service_monitor_only_where_prometheus_is_and_somebody_asks() -> None:
-    asked = {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}}}
-    assert "ServiceMonitor" not in kinds(render(asked))
-    assert "ServiceMonitor" not in kinds(render(serves=[PROMETHEUS]))
-    monitor = of(render(asked, serves=[PROMETHEUS]), "ServiceMonitor")
-    service = of(render(asked), "Service")
-    assert monitor["metadata"]["labels"]["release"] == "prom"
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
-
-
 def test_selectors_find_the_operator_and_no_pod_of_a_job() -> None:
     objects = render({"replicas": 2})
     deployment = of(objects, "Deployment")["spec"]
@@ -235,5 +223,5 @@ def test_every_port_names_its_protocol() -> None:
 
 def test_every_namespaced_object_says_where_it_goes() -> None:
     cluster = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
-    for item in render(ALL_VALUES, serves=[PROMETHEUS]):
+    for item in render(ALL_VALUES):
         assert ("namespace" in item["metadata"]) == (item["kind"] not in cluster), item["kind"]

@@ -31,7 +31,7 @@ from tfgpujob.shell.progress_client import FetchProgress, HttpProgressClient
 from tfgpujob.shell.progress_poller import ProgressPoller
 from tfgpujob.shell.reflector import Reflector
 from tfgpujob.shell.resync import Resync
-from tfgpujob.shell.settings import Settings, SettingsError, from_environment
+from tfgpujob.shell.settings import Settings, SettingsError, from_environment, with_arguments
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.watch import Watch
 from tfgpujob.shell.worker import Core, Worker
@@ -215,7 +215,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 def main() -> None:
     """The `tfgpu-operator` command. Exits 2 for a bad setting, 1 when a background task died."""
     try:
-        settings = from_environment(os.environ)
+        settings = from_environment(with_arguments(os.environ, sys.argv[1:]))
         log_format.set_up(settings.log_format, settings.log_level)
         # What a request or an event leaves behind goes by itself; at the default of 700 objects, looking for cycles
         # takes a twentieth of the CPU time.

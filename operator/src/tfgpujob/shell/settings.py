@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,16 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LEAST_PROGRESS_SECONDS: Final = 15
 """Each poll may cost a status write."""
 _LOG_FORMATS: Final = ("json", "text")
+
+
+_FLAGS: Final = {
+    "WORKERS": "how many jobs are reconciled at the same time",
+    "RESYNC_SECONDS": "how often everything is listed",
+    "PROGRESS_SECONDS": "how often a running job is asked how far it is: 15 or more; 0: never",
+    "HEALTH_PORT": "where /healthz, /readyz and /metrics answer",
+    "LOG_FORMAT": "json or text",
+    "LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR",
+}
 
 
 class SettingsError(Exception):
@@ -43,6 +54,15 @@ class Settings:
     health_port: int = 8080
     log_format: str = "json"
     log_level: str = "INFO"
+
+
+def with_arguments(environment: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
+    """The environment as the command's arguments change it: `--workers 32` is WORKERS=32. Exits 2 for others."""
+    parser = argparse.ArgumentParser("tfgpu-operator", description="What is not given is the environment's.")
+    for name, meaning in _FLAGS.items():
+        parser.add_argument(f"--{name.lower().replace('_', '-')}", dest=name, metavar="VALUE", help=meaning)
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    return {**environment, **given}
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -1,0 +1,284 @@
+"""What each value of the chart does to what is installed, and that monitoring speaks of metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations, product
+from typing import Any, cast
+
+import click
+import pytest
+import yaml
+from localcluster import helm
+from tests.harness.process import settings
+from tests.unit.chart.rendered import Object, environment, kinds, of, render
+
+from tfgpujob import names
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.cli.main import tfgpu
+from tfgpujob.kube.interface import Cluster
+from tfgpujob.shell.main import Operator
+from tfgpujob.shell.progress_client import FetchProgress
+from tfgpujob.shell.settings import from_environment, with_arguments
+
+DIGEST = "sha256:" + "0" * 64
+
+
+def pod(objects: list[Object]) -> Object:
+    found: Object = of(objects, "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def metrics(**parts: Any) -> Object:
+    return {"metrics": {name: {"enabled": True, **part} for name, part in parts.items()}}
+
+
+def test_arguments_are_taken_by_the_operator() -> None:
+    objects = render({"extraArgs": ["--workers=32", "--log-level=DEBUG"]})
+    given = with_arguments(environment(objects), pod(objects)["containers"][0]["args"])
+    read = from_environment(given)
+    assert (read.workers, read.log_level, read.log_format) == (32, "DEBUG", "json")
+    assert "args" not in pod(render())["containers"][0]
+
+
+def test_an_argument_that_the_operator_does_not_know_ends_it() -> None:
+    with pytest.raises(SystemExit):
+        with_arguments({}, ["--worker-count=32"])
+
+
+def test_extra_variables_come_after_the_charts() -> None:
+    objects = render({"extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]})
+    assert environment(objects).items() > environment(render()).items()
+    assert pod(objects)["containers"][0]["env"][-1]["name"] == "HTTPS_PROXY"
+
+
+def test_extra_volumes_are_mounted_beside_tmp() -> None:
+    volume = {"name": "ca", "configMap": {"name": "ca"}}
+    mount = {"name": "ca", "mountPath": "/etc/ssl/certs", "readOnly": True}
+    found = pod(render({"extraVolumes": [volume], "extraVolumeMounts": [mount]}))
+    assert found["volumes"][1:] == [volume]
+    assert found["containers"][0]["volumeMounts"][1:] == [mount]
+    assert found["volumes"][0]["name"] == found["containers"][0]["volumeMounts"][0]["name"] == "tmp"
+
+
+def test_extra_objects_are_filled_in() -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}"
+    given = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "{{ .Release.Name }}-object"}}
+    objects = render({"extraObjects": [given, text]})
+    assert of(objects, "Secret")["metadata"]["name"] == "tfgpu-object"
+    assert of(objects, "ConfigMap")["metadata"]["name"] == "tfgpu-text"
+
+
+def test_common_labels_are_on_everything_and_replace_nothing() -> None:
+    values = {"commonLabels": {"team": "ml", "app.kubernetes.io/name": "other"}, **ALL_MONITORING, **NETWORK}
+    objects = render({**values, "replicas": 2})
+    for item in objects:
+        if item["kind"] != "CustomResourceDefinition":
+            assert item["metadata"]["labels"]["team"] == "ml", item["kind"]
+            assert item["metadata"]["labels"]["app.kubernetes.io/name"] == "tfgpujob", item["kind"]
+    deployment = of(objects, "Deployment")["spec"]
+    assert deployment["template"]["metadata"]["labels"]["team"] == "ml"
+    assert "team" not in deployment["selector"]["matchLabels"], "a selector can never be changed"
+
+
+def test_constraints_of_the_spread_count_the_operators_pods() -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    own = {**constraint, "labelSelector": {"matchLabels": {"a": "b"}}}
+    objects = render({"topologySpreadConstraints": [constraint, own]})
+    filled, kept = pod(objects)["topologySpreadConstraints"]
+    assert kept == own
+    assert filled == {**constraint, "labelSelector": of(objects, "Deployment")["spec"]["selector"]}
+    assert "topologySpreadConstraints" not in pod(render())
+
+
+@pytest.mark.parametrize(("digest", "end"), [("", ":9"), (DIGEST, f"@{DIGEST}")])
+def test_a_mirror_stands_before_both_images(digest: str, end: str) -> None:
+    images = {name: {"repository": f"ml/{name}", "tag": "9", "digest": digest} for name in ("image", "trainerImage")}
+    objects = render({"imageRegistry": "mirror.internal:5000", **images})
+    environ = environment(objects)
+    assert pod(objects)["containers"][0]["image"] == environ["OPERATOR_IMAGE"] == f"mirror.internal:5000/ml/image{end}"
+    assert environ["TRAINER_IMAGE"] == f"mirror.internal:5000/ml/trainerImage{end}"
+
+
+NETWORK: Object = {"networkPolicy": {"enabled": True}}
+
+
+def test_a_network_policy_allows_what_the_operator_needs() -> None:
+    assert "NetworkPolicy" not in kinds(render())
+    objects = render(NETWORK)
+    policy = of(objects, "NetworkPolicy")["spec"]
+    container = pod(objects)["containers"][0]
+    assert policy["podSelector"] == of(objects, "Deployment")["spec"]["selector"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    [ingress] = policy["ingress"]
+    assert "from" not in ingress
+    assert ingress["ports"] == [{"port": container["ports"][0]["name"], "protocol": "TCP"}]
+    dns, server, progress = policy["egress"]
+    assert {(p["port"], p["protocol"]) for p in dns["ports"]} == {(53, "UDP"), (53, "TCP")}
+    assert [p["port"] for p in server["ports"]] == [443, 6443]
+    assert progress["to"][0]["podSelector"]["matchLabels"] == {names.LABEL_APP_MANAGED_BY: names.FIELD_OWNER}
+
+
+def test_a_network_policy_can_be_narrowed() -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+    objects = render({"networkPolicy": {"enabled": True, "metricsFrom": peers, "apiServerPorts": [8443]}})
+    policy = of(objects, "NetworkPolicy")["spec"]
+    assert policy["ingress"][0]["from"] == peers
+    assert [p["port"] for p in policy["egress"][1]["ports"]] == [8443]
+
+
+LABELS = {"labels": {"release": "prom"}}
+ALL_MONITORING = metrics(
+    serviceMonitor={**LABELS, "interval": "7s"}, podMonitor={**LABELS, "interval": "9s"}, prometheusRule=LABELS,
+    dashboard=LABELS,
+)  # fmt: skip
+MONITORS = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+
+
+def test_monitoring_needs_no_discovery_and_is_off_by_default() -> None:
+    assert kinds(render()).isdisjoint({*MONITORS, "ConfigMap"})
+    objects = render(ALL_MONITORING)
+    assert kinds(objects) >= MONITORS
+    for kind in (*MONITORS, "ConfigMap"):
+        assert of(objects, kind)["metadata"]["labels"]["release"] == "prom", kind
+
+
+def test_a_service_monitor_brings_the_service_that_it_selects() -> None:
+    assert "Service" not in kinds(render({"metrics": {"service": False}}))
+    values = metrics(serviceMonitor={"interval": "7s"})
+    values["metrics"]["service"] = False
+    objects = render(values)
+    monitor, service = of(objects, "ServiceMonitor"), of(objects, "Service")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": service["spec"]["ports"][0]["name"], "path": "/metrics", "interval": "7s"}
+
+
+def test_a_pod_monitor_selects_the_operators_pods() -> None:
+    objects = render(metrics(podMonitor={"interval": "9s"}))
+    monitor, template = of(objects, "PodMonitor"), of(objects, "Deployment")["spec"]["template"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    port = template["spec"]["containers"][0]["ports"][0]["name"]
+    assert endpoint == {"port": port, "path": "/metrics", "interval": "9s"}
+
+
+def served() -> dict[str, set[str]]:
+    """The series of a real operator's /metrics, with the labels that each has."""
+    operator = Operator(cast("Cluster", None), settings("me"), fetch_progress=cast("FetchProgress", None))
+    operator.metrics.reconciled("ok", 0.1)
+    operator.metrics.polled("ok")
+    operator.metrics.watched("Pod")
+    found: dict[str, set[str]] = {}
+    for line in operator.metrics.text().splitlines():
+        if series := re.match(r"(\w+)(?:\{(.*)\})? ", line):
+            found.setdefault(series[1], set()).update(re.findall(r"(\w+)=", series[2] or ""))
+    return found
+
+
+def queried(expression: str) -> list[tuple[str, set[str]]]:
+    """Series in a query, and the labels that it asks of each."""
+    found = re.findall(r"\b((?:tfgpu|process)_\w+)(?:\{([^}]*)\})?", expression)
+    return [(name, set(re.findall(r"(\w+)=", labels))) for name, labels in found]
+
+
+def test_alerts_and_dashboard_speak_of_series_that_the_operator_has() -> None:
+    objects = render(ALL_MONITORING)
+    [group] = of(objects, "PrometheusRule")["spec"]["groups"]
+    board = json.loads(of(objects, "ConfigMap")["data"]["tfgpujob.json"])
+    expressions = [rule["expr"] for rule in group["rules"]]
+    expressions += [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    known = served()
+    # Prometheus adds these to what it scrapes.
+    from_scraping = {"namespace", "pod", "job"}
+    for expression in expressions:
+        assert queried(expression), expression
+        for series, labels in queried(expression):
+            assert series in known, expression
+            assert labels <= known[series] | from_scraping, expression
+        for label in re.findall(r"by \((\w+)\)", expression):
+            assert any(label in known[series] for series, _ in queried(expression)), expression
+    shown = {series for expression in expressions for series, _ in queried(expression)}
+    whole = {re.sub(r"_(bucket|count|sum)$", "", series) for series in known}
+    assert whole - {re.sub(r"_(bucket|count|sum)$", "", series) for series in shown} == {"tfgpu_services"}
+
+
+def test_alerts_name_the_release_and_say_what_to_do() -> None:
+    [group] = of(render(ALL_MONITORING), "PrometheusRule")["spec"]["groups"]
+    for rule in group["rules"]:
+        assert 'namespace="ops"' in rule["expr"]
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert "{{" not in json.dumps(rule)
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    board = json.loads(of(render(ALL_MONITORING), "ConfigMap")["data"]["tfgpujob.json"])
+    cells = [
+        (x, y)
+        for panel in board["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) == 23
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]])
+def test_helm_test_asks_what_the_operator_may_ask(namespaces: list[str]) -> None:
+    chart = (helm.CHART / "templates/tests/installation.yaml").read_text()
+    assert "helm.sh/hook: test" in chart
+    [tested] = helm.hooks(values={"watchNamespaces": namespaces}, release="tfgpu", namespace="ops")
+    spec, labels = tested["spec"], tested["metadata"]["labels"]
+    [container] = spec["containers"]
+    verb = tfgpu.get_command(click.Context(tfgpu), container["command"][1])
+    assert verb is not None
+    given = verb.make_context("list", list(container["args"])).params
+    assert (given["all_namespaces"], given["namespace"]) == (not namespaces, "team-a" if namespaces else None)
+    objects = render({"watchNamespaces": namespaces})
+    assert spec["serviceAccountName"] == pod(objects)["serviceAccountName"]
+    assert container["image"] == pod(objects)["containers"][0]["image"]
+    assert not of(objects, "Service")["spec"]["selector"].items() <= labels.items(), "it is no copy of the operator"
+
+
+def test_what_artifact_hub_shows_is_true() -> None:
+    chart = yaml.safe_load((helm.CHART / "Chart.yaml").read_text())
+    told = {key.removeprefix("artifacthub.io/"): text for key, text in chart["annotations"].items()}
+    objects = render()
+    images = {image["image"] for image in yaml.safe_load(told["images"])}
+    assert images == {environment(objects)[name] for name in ("OPERATOR_IMAGE", "TRAINER_IMAGE")}
+    [definition] = yaml.safe_load(told["crds"])
+    made = of(objects, "CustomResourceDefinition")
+    assert (definition["kind"], definition["name"]) == (made["spec"]["names"]["kind"], made["metadata"]["name"])
+    assert definition["version"] in {version["name"] for version in made["spec"]["versions"]}
+    [example] = yaml.safe_load(told["crdsExamples"])
+    assert isinstance(parse_job(example), JobSpec)
+    assert told["prerelease"] == str(chart["version"].startswith("0.")).lower()
+
+
+CHOICES: dict[str, list[Object]] = {
+    "copies": [{"replicas": 1}, {"replicas": 3}],
+    "namespaces": [{}, {"watchNamespaces": ["a", "b"]}],
+    "rbac": [{}, {"rbac": {"create": False}}, {"rbac": {"aggregateToDefaultRoles": False}}],
+    "account": [{}, {"serviceAccount": {"create": False, "name": "mine"}}],
+    "definition": [{}, {"crds": {"install": False}}],
+    "monitoring": [{}, ALL_MONITORING],
+    "network": [{}, NETWORK],
+    "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
+    "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [{"kind": "A", "metadata": {"name": "a"}}]}],
+}
+PAIRS = [
+    pytest.param({**first, **second}, id=f"{a}-{i}-{b}-{k}")
+    for a, b in combinations(CHOICES, 2)
+    for (i, first), (k, second) in product(enumerate(CHOICES[a]), enumerate(CHOICES[b]))
+    if first or second
+]
+
+
+@pytest.mark.parametrize("values", PAIRS)
+def test_every_two_choices_go_together(values: Object) -> None:
+    objects = render(values)
+    places = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects]
+    assert len(places) == len(set(places))
+    assert from_environment(environment(objects)).lease_name == "tfgpu-tfgpujob"
