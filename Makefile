@@ -120,6 +120,13 @@ MINUTES ?= 60
 endurance: venv venv-trainer ## everything that works for long, for an hour: nothing that a process holds may grow (MINUTES=60)
 	@$(PY) -m tests.endurance --minutes $(MINUTES)
 
+VERSION ?=
+REGISTRY ?=
+WRITE ?=
+.PHONY: release
+release: venv ## packages, chart, install.yaml, notes, checksums, in build/release (VERSION=0.2.0 REGISTRY= WRITE=)
+	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" $(if $(WRITE),--write)
+
 SECONDS ?= 600
 .PHONY: soak
 soak: venv ## 200 jobs while operators, API server and etcd are killed (SECONDS=600)

@@ -71,6 +71,7 @@ NOT_TYPED = {
     "helm test tfgpu --namespace tfgpu-system": _HELM,
     "helm uninstall tfgpu --namespace tfgpu-system": _HELM,
     "make demo": "its first steps are those of every integration test; tests/integration/test_demo.py runs the others",
+    "make release VERSION=0.2.0 REGISTRY=registry.example.com/ml": "tests/unit/release/test_release.py makes one twice",
     "make test": "it is what runs these tests",
 }
 """Why no test runs the command, and what does instead. `helm` values are checked in tests/unit/docs/test_docs.py."""

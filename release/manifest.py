@@ -1,0 +1,37 @@
+"""install.yaml: what Helm would install, for `kubectl apply --server-side`."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from localcluster import helm
+
+NAMESPACE = "tfgpu-system"
+_OF_HELM = ("helm.sh/chart", "app.kubernetes.io/managed-by", "helm.sh/resource-policy")
+_HEADER = """\
+# TFGPUJob {version}. For Kubernetes 1.25 and later:
+#   kubectl apply --server-side -f install.yaml
+"""
+
+
+def install_yaml(chart: Path, version: str) -> str:
+    """The objects of the chart with its own values, the namespace and the definition first."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    objects = helm.template(chart, release="tfgpu", namespace=NAMESPACE)
+    definitions = [o for o in objects if o["kind"] == "CustomResourceDefinition"]
+    others = [o for o in objects if o["kind"] != "CustomResourceDefinition"]
+    found = [namespace, *definitions, *(_without_helm(item) for item in others)]
+    for definition in definitions:
+        definition["metadata"].pop("annotations", None)
+    text = "---\n".join(yaml.dump(item, sort_keys=False, width=120, Dumper=yaml.CSafeDumper) for item in found)
+    return f"{_HEADER.format(version=version)}{text}"
+
+
+def _without_helm(item: dict[str, Any]) -> dict[str, Any]:
+    """The labels that say that Helm looks after it, which nobody does then."""
+    metadatas = [item["metadata"], ((item.get("spec") or {}).get("template") or {}).get("metadata") or {}]
+    for metadata in metadatas:
+        for key in _OF_HELM:
+            (metadata.get("labels") or {}).pop(key, None)
+    return item
