@@ -148,7 +148,9 @@ class Kind:
             roles = ["control-plane", *["worker"] * max(nodes, 2)]
             config = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n"
             config += "".join(f"- role: {role}\n" for role in roles)
-            run("kind", "create", "cluster", "--name", self.name, "--config", "-", stdin=config)
+            image = os.environ.get("TFGPU_KIND_IMAGE")
+            of_version = ("--image", image) if image else ()
+            run("kind", "create", "cluster", "--name", self.name, *of_version, "--config", "-", stdin=config)
         elif len(self.nodes) < nodes:
             raise ClusterError(
                 f"the kind cluster has fewer than {nodes} worker nodes", f"kind delete cluster --name {self.name}"

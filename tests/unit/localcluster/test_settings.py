@@ -119,3 +119,21 @@ def test_an_unknown_kind_of_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TFGPU_CLUSTER", "cloud")
     with pytest.raises(ClusterError, match="cloud"):
         clusters.select()
+
+
+@pytest.mark.parametrize(("image", "arguments"), [("", []), ("kindest/node:v9", ["--image", "kindest/node:v9"])])
+def test_kind_makes_the_version_that_is_asked_for(
+    image: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, ...]] = []
+
+    def run(*words: str, **_: object) -> str:
+        called.append(words)
+        return ""
+
+    monkeypatch.setenv("TFGPU_KIND_IMAGE", image)
+    monkeypatch.setattr(clusters, "run", run)
+    monkeypatch.setattr(clusters, "CACHE", tmp_path)
+    clusters.Kind().ensure_up()
+    [create] = [words for words in called if words[1] == "create"]
+    assert list(create) == ["kind", "create", "cluster", "--name", "tfgpujob", *arguments, "--config", "-"]
