@@ -390,3 +390,40 @@ def test_a_line_that_does_not_end_comes_in_pieces_and_is_whole_again(
     capsys.readouterr()
     assert cli.main(["logs", "endless"]) == Exit.OK
     assert capsys.readouterr().out == f"worker-0 | {'.' * 95}\nworker-0 | short\nworker-1 | other\n"
+
+
+def test_doctor_finds_what_is_wrong_in_a_cluster(live: LiveCluster, capsys: Output) -> None:
+    container = {"name": "operator", "env": [{"name": "LEASE_NAME", "value": "tfgpu"}]}
+    template = {"spec": {"serviceAccountName": "tfgpu", "containers": [container]}}
+    metadata = {"name": "tfgpu", "namespace": "ops", "labels": {"app.kubernetes.io/version": "0.0.1"}}
+    behind = live.front.behind
+    lists: dict[str, list[object]] = {
+        "/apis/apps/v1/deployments": [{"metadata": metadata, "spec": {"template": template}}],
+        "/apis/storage.k8s.io/v1/storageclasses": [],
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": [],
+        "/api/v1/namespaces/kube-system/pods": [],
+    }
+    answers: dict[str, dict[str, object]] = {
+        **{path: {"items": items} for path, items in lists.items()},
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews": {"status": {"allowed": False}},
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfgpujobs.tfgpu.dev": {"spec": {"versions": []}},
+        "/apis/coordination.k8s.io/v1/namespaces/ops/leases/tfgpu": {"spec": {}},
+    }
+    behind.update(answers)
+    try:
+        assert cli.main(["doctor"]) == Exit.CLUSTER
+    finally:
+        for path in answers:
+            del behind[path]
+    said = capsys.readouterr().out
+    for words in (
+        "problem: the definition is older than this tool",
+        "problem: no copy of the operator leads",
+        "may not: create pods, delete pods, list pods, create services, create events, list tfgpujobs, update tfgpuj",
+        "problem: no node offers nvidia.com/gpu",
+        "problem: no pod of the cluster's DNS is ready",
+        "note: the operator is 0.0.1",
+        "note: there is no default StorageClass",
+    ):
+        assert words in said
+    assert "a job sent on trial" not in said

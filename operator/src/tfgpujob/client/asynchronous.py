@@ -74,6 +74,10 @@ class AsyncClient:
             raise
         return made
 
+    async def ask(self, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None) -> Object:
+        """What the server answers to a GET of any path, or to a POST if there is a body."""
+        return await self._server.send("GET" if body is None else "POST", path, query=query, body=body)
+
     async def absent_claims(self, job: Job) -> Sequence[str]:
         """Which PersistentVolumeClaims that the job needs are not there; of those that may not be read, none."""
         absent = []

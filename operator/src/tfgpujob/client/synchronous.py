@@ -31,6 +31,10 @@ class Client(BlockingClient):
         """
         return self._run(self._client.submit(job, others))
 
+    def ask(self, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None) -> Object:
+        """What the server answers to a GET of any path, or to a POST if there is a body."""
+        return self._run(self._client.ask(path, query=query, body=body))
+
     def absent_claims(self, job: Job) -> Sequence[str]:
         """Which PersistentVolumeClaims that the job needs are not there; of those that may not be read, none."""
         return self._run(self._client.absent_claims(job))

@@ -17,7 +17,7 @@ from tfgpujob.exits import CliError
 from tfgpujob.local.job_file import JobFile
 from tfgpujob.local.offline import CONFIG
 
-_INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
+INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
 _ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "ttl_seconds_after_finished")
 _CONTAINER_FIELDS: Final = {"name", "image", "env", "command", "args"}
 
@@ -40,7 +40,7 @@ def check(file: JobFile, code: Path, command: Sequence[str]) -> Plan:
 
 def _check_trainer(entrypoint: str, code: Path) -> None:
     if find_spec("tfgpujob_trainer") is None or find_spec("tensorflow") is None:
-        raise CliError("a local run needs the trainer and TensorFlow, which are not installed here", _INSTALL)
+        raise CliError("a local run needs the trainer and TensorFlow, which are not installed here", INSTALL)
     is_file = "/" in entrypoint or entrypoint.endswith(".py")
     if is_file and not (code / entrypoint).is_file():
         raise CliError(

@@ -1,0 +1,169 @@
+"""`tfgpu doctor`: what is wrong with an installation, or with this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+import yaml
+
+from tfgpujob import __version__, names
+from tfgpujob.api import crd
+from tfgpujob.cli.cluster import cluster_options, connected
+from tfgpujob.cli.output import coloured, printable
+from tfgpujob.cli.verbs import Heading
+from tfgpujob.client import Client
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.describe.installation import Finding, Installation, examine
+from tfgpujob.exits import Exit
+from tfgpujob.kube import paths
+from tfgpujob.kube.errors import MISSING, ApiError
+from tfgpujob.local import doctor as machine
+
+PLACE: Final = Heading.THIS_TOOL, 5
+
+_OPERATOR: Final = {"labelSelector": "app.kubernetes.io/name=tfgpujob,app.kubernetes.io/component=operator"}
+_DNS: Final = {"labelSelector": "k8s-app=kube-dns"}
+_DEFINITION: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{names.PLURAL}.{names.GROUP}"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_NOT_MINE: Final = frozenset({401, 403, 404})
+"""Not allowed, or not served: nothing to look at."""
+_NEEDS: Final = (
+    ("create", "", "pods", ""),
+    ("delete", "", "pods", ""),
+    ("list", "", "pods", ""),
+    ("create", "", "services", ""),
+    ("create", "", "events", ""),
+    ("list", names.GROUP, names.PLURAL, ""),
+    ("update", names.GROUP, names.PLURAL, "status"),
+)
+
+
+@click.command()
+@click.option("--local", is_flag=True, help="This machine, for local runs.")
+@cluster_options
+def command(*, local: bool, context: str | None, namespace: str | None) -> int:
+    """Say what is wrong with the installation in the cluster, or with this machine, and the fix for each.
+
+    What you may not read is not looked at. A job is sent on trial, with the server's dry run, into your namespace.
+    Exit code 0 when nothing stops jobs from running.
+    """
+    if local:
+        problems = [Finding(what, fix) for what, fix in machine.examine(machine.look())]
+        _show(problems, "this machine")
+        return Exit.USAGE if problems else Exit.OK
+    with connected(context, namespace) as client:
+        found = examine(_installation(client))
+    _show(found, "the installation")
+    return Exit.CLUSTER if any(finding.stops for finding in found) else Exit.OK
+
+
+def _show(found: Sequence[Finding], whose: str) -> None:
+    for finding in found:
+        mark = coloured("problem", "red") if finding.stops else coloured("note", "yellow")
+        click.echo(f"{mark}: {printable(finding.what)}\n  fix: {printable(finding.fix)}")
+    if not found:
+        click.echo(f"nothing is wrong with {whose}")
+
+
+def _installation(client: Client) -> Installation:
+    deployments = _items(client, "/apis/apps/v1/deployments", _OPERATOR)
+    first = deployments[0] if deployments else None
+    sent = _trial_job(client.namespace)
+    returned, refused = _trial(client, sent)
+    return Installation(
+        now=datetime.now(UTC),
+        version=__version__,
+        ours=yaml.load(crd.files()["crds/tfgpujobs.yaml"], Loader=yaml.CSafeLoader),
+        definition=_object(client, _DEFINITION),
+        deployments=deployments,
+        pods=_items(client, "/api/v1/pods", _OPERATOR),
+        lease=None if first is None else _object(client, _lease(first)),
+        nodes=_items(client, "/api/v1/nodes"),
+        node_leases=_items(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
+        dns_pods=_items(client, "/api/v1/namespaces/kube-system/pods", _DNS),
+        storage_classes=_items(client, "/apis/storage.k8s.io/v1/storageclasses"),
+        denied=() if first is None else tuple(_denied(client, first)),
+        sent=sent,
+        returned=returned,
+        refused=refused,
+    )
+
+
+def _items(client: Client, path: str, query: Mapping[str, str] | None = None) -> Sequence[Object] | None:
+    """None if they may not be read."""
+    try:
+        found: Sequence[Object] = client.ask(path, query=query)["items"]
+    except ApiError as error:
+        if error.code not in _NOT_MINE:
+            raise
+        return None
+    return found
+
+
+def _object(client: Client, path: str) -> Object | None:
+    """Empty if it is not there, None if it may not be read."""
+    try:
+        return client.ask(path)
+    except ApiError as error:
+        if error.code not in _NOT_MINE:
+            raise
+        return {} if error.code == MISSING else None
+
+
+def _environment(deployment: Object) -> Mapping[str, str]:
+    [container] = [c for c in deployment["spec"]["template"]["spec"]["containers"] if c["name"] == "operator"]
+    return {variable["name"]: variable.get("value", "") for variable in container.get("env") or ()}
+
+
+def _lease(deployment: Object) -> str:
+    name = _environment(deployment).get("LEASE_NAME") or deployment["metadata"]["name"]
+    return f"/apis/coordination.k8s.io/v1/namespaces/{deployment['metadata']['namespace']}/leases/{name}"
+
+
+def _denied(client: Client, deployment: Object) -> Iterator[str]:
+    """What the operator needs in the namespaces that it watches, and may not do."""
+    account = deployment["spec"]["template"]["spec"].get("serviceAccountName") or "default"
+    user = f"system:serviceaccount:{deployment['metadata']['namespace']}:{account}"
+    namespaces = [n for n in _environment(deployment).get("WATCH_NAMESPACES", "").split(",") if n] or [""]
+    for namespace in namespaces:
+        for verb, group, resource, part in _NEEDS:
+            attributes = {"verb": verb, "group": group, "resource": resource, "subresource": part}
+            given = {key: value for key, value in (attributes | {"namespace": namespace}).items() if value}
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {"user": user, "resourceAttributes": given},
+            }
+            try:
+                answer = client.ask(_REVIEWS, body=review)
+            except ApiError as error:
+                if error.code not in _NOT_MINE:
+                    raise
+                return
+            if not (answer.get("status") or {}).get("allowed"):
+                what = f"{verb} {resource}{f'/{part}' if part else ''}"
+                yield f"{what} in {namespace}" if namespace else what
+
+
+def _trial_job(namespace: str) -> Object:
+    """Only what a webhook has no reason to touch, and no default would change."""
+    trainer = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20, "params": {"units": 64}}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"generateName": "tfgpu-doctor-", "namespace": namespace},
+        "spec": {"strategy": "OneDevice", "replicaSpecs": {"worker": {"replicas": 1}}, "trainer": trainer},
+    }
+
+
+def _trial(client: Client, sent: Object) -> tuple[Object | None, str]:
+    """The job as the server would store it, or its words of refusal; neither if it may not be tried."""
+    try:
+        return client.ask(paths.jobs(client.namespace), query={"dryRun": "All"}, body=sent), ""
+    except ApiError as error:
+        if not error.code or error.code in _NOT_MINE:
+            return None, ""
+        return None, error.message
