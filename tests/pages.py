@@ -17,6 +17,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 HERE = "tests/trainer/test_local.py"
+SCRIPTS = "tests/trainer/test_scripts.py"
 ADVISE = "tests/trainer/test_advise.py"
 CONVERT = "tests/unit/cli/test_convert.py"
 CLUSTER = "tests/integration/test_cli.py"
@@ -29,6 +30,7 @@ TYPED_BY = {
     "tfgpu run examples/predict.yaml --local": HERE,
     "tfgpu explain train.yaml": HERE,
     "tfgpu run train.yaml --local": HERE,
+    "tfgpu run train.py --local --workers 2": SCRIPTS,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
     "tfgpu convert old-jobs/ -d new-jobs/": CONVERT,
     "tfgpu convert tfjob.yaml --strategy MultiWorkerMirrored": CONVERT,

@@ -42,7 +42,7 @@ def test_saving_by_steps_alone_does_not_save_by_epochs():
         ({"globalBatchSize": 0}, "trainer.globalBatchSize is 0", "use a whole number of at least 1"),
         ({"globalBatchSize": "64"}, 'trainer.globalBatchSize is "64"', "it must be a whole number"),
         ({"globalBatchSize": True}, "trainer.globalBatchSize is true", "it must be a whole number"),
-        ({"globalBatchSize": None}, "trainer.globalBatchSize is missing", "add it; trainer needs"),
+        ({"globalBatchSize": None}, "trainer.globalBatchSize is missing", "add it: the examples of one step"),
         ({"steps": 5}, "trainer.epochs is 20 and steps is 5", "set one of them"),
         ({"epochs": None}, "trainer.epochs is missing", "set epochs, or steps"),
         ({"remainder": "carri"}, 'trainer.remainder is "carri"', "did you mean 'carry'?"),

@@ -97,7 +97,7 @@ def test_what_to_expect(spec: dict[str, Any], sentence: str) -> None:
 def test_micro_batches_are_part_of_the_sum() -> None:
     trainer = parsed_job({"trainer": {**TRAINER, "accumulate": 4}}).trainer
     assert trainer is not None
-    assert batch(trainer, 2) == "128 examples: 16 on each of 2 replicas, 4 times one after another"
+    assert batch(128, trainer, 2) == "128 examples: 16 on each of 2 replicas, 4 times one after another"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
-from tfgpujob_trainer.contract import checks, config, entrypoint, environment
+from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
 from tfgpujob_trainer.report.log import say
@@ -35,6 +35,7 @@ def train(arguments: Sequence[str]) -> int:
         env = environment.read(environments[0])
         checks.check(settings, env)
         entrypoint.locate(settings.entrypoint, env.code_directory)
+        script.find(settings, env)
     except ConfigError as error:
         outcome = error.outcome()
     else:

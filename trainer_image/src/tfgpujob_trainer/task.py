@@ -18,7 +18,7 @@ from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare_devices
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
-from tfgpujob_trainer.contract import config, entrypoint, environment
+from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, classify, users_traceback
@@ -32,6 +32,7 @@ from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.report.progress_endpoint import serve as serve_progress
+from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.evaluator_replica import follow
@@ -82,7 +83,8 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     if env.serves:
         serve(settings, env, heartbeat)
-    module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+    path = script.find(settings, env)
+    module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
         serve_progress(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
@@ -91,6 +93,9 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     stop.listen()
     heartbeat.stoppable()
     stop_keras_scaling_by_replicas()
+    if module is None:
+        assert path is not None
+        return run_script(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
     kind = ParameterServerTrainer if env.is_asynchronous else SynchronousTrainer
     trainer: Trainer[Any] = kind(settings, env, strategy, heartbeat)
     with strategy.scope():

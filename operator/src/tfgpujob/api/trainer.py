@@ -198,7 +198,7 @@ class TrainerSpec(Model):
 
     entrypoint: Annotated[str, Field(min_length=1, max_length=1024)]
     """What defines model() and data(): a built-in (digits, wide_and_deep), a dotted module, or a file under /code
-    (train.py)."""
+    (train.py). Or a file that is a plain script and calls fit() itself."""
     params: Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})] = Field(default_factory=dict)
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
     mode: Annotated[Mode, Field(strict=False)] = Mode.TRAIN
@@ -206,9 +206,10 @@ class TrainerSpec(Model):
     them. Workers don't talk to each other: one that fails starts again alone and skips what is already written."""
     predict: Predict = Field(default_factory=Predict)
     """What mode predict computes, and in what pieces."""
-    global_batch_size: Positive
+    global_batch_size: Positive | None = None
     """Examples per optimizer step over all workers together. It does not change with the number of workers. Under
-    mode predict: rows that one GPU computes at a time."""
+    mode predict: rows that one GPU computes at a time. Only a plain script leaves it out: there it is the batch size
+    of fit()."""
     accumulate: Positive | None = None
     """Micro-batches that each optimizer step is split into, so that only one micro-batch's activations must fit into
     memory; the result is the same. Absent: what the compiled optimizer's gradient_accumulation_steps says, or 1."""
@@ -230,9 +231,11 @@ class TrainerSpec(Model):
     class_weights: Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(max_length=10000)] | None = None
     """Weight of the examples of each class while training, such as {"0": 1, "1": 8}. Classes left out weigh 1."""
     epochs: Positive | None = None
-    """Passes over the training data. Set either epochs or steps; under mode predict neither."""
+    """Passes over the training data. Set either epochs or steps; under mode predict, and for a plain
+    script, neither."""
     steps: Positive64 | None = None
-    """Optimizer steps. Set either epochs or steps; under mode predict neither."""
+    """Optimizer steps. Set either epochs or steps; under mode predict, and for a plain
+    script, neither."""
     seed: NotNegative = 0
     """Seed of everything random: initial weights, dropout, the order of the data."""
     deterministic: bool = False
@@ -265,6 +268,11 @@ class TrainerSpec(Model):
     """Seconds between two progress lines in the log."""
     watchdog: Watchdog = Field(default_factory=Watchdog)
     """When a process that makes no progress gives up, to be started again."""
+
+    @property
+    def may_be_script(self) -> bool:
+        """Whether the entrypoint is a file, which may be a plain script; only its text tells."""
+        return self.entrypoint.endswith(".py")
 
     @cached_property
     def as_json(self) -> str:

@@ -128,7 +128,6 @@ def _how_to_add(key: str) -> str:
         "strategy": "add one of OneDevice, Mirrored, MultiWorkerMirrored, ParameterServer, Custom",
         "replicaSpecs": "add it, such as replicaSpecs: {worker: {replicas: 2}}",
         "entrypoint": "name a built-in (digits), a module, or a file under /code",
-        "globalBatchSize": "add it: the examples of one step over all workers together, such as 128",
     }
     return hints.get(key, "add it")
 

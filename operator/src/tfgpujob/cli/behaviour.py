@@ -72,16 +72,20 @@ def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple
     if spec.predicts:
         workers = counted(plan.counts[Role.WORKER], "worker")
         yield "work", f"The rows of data('predict') are shared among {workers}, each on its own."
+    elif trainer.global_batch_size is None:
+        says = f"fit() in {trainer.entrypoint} says how long it trains and how many examples a step takes"
+        yield "work", f"{says}; {_saves(trainer)}."
+        return
     elif spec.traits.work is Work.SYNCHRONOUS:
-        yield "work", f"Each step takes {batch(trainer, replicas_in_sync(spec))}."
+        yield "work", f"Each step takes {batch(trainer.global_batch_size, trainer, replicas_in_sync(spec))}."
     length = counted(trainer.epochs, "epoch") if trainer.epochs else counted(trainer.steps or 0, "step")
     if not spec.predicts:
         yield "work", f"It trains for {length} and then evaluates data('test'); {_saves(trainer)}."
 
 
-def batch(trainer: TrainerSpec, replicas: int) -> str:
+def batch(total: int, trainer: TrainerSpec, replicas: int) -> str:
     """`128 examples: 64 on each of 2 replicas`, as the trainer splits it."""
-    total, parts = trainer.global_batch_size, replicas * (trainer.accumulate or 1)
+    parts = replicas * (trainer.accumulate or 1)
     each = f"{total // parts}" if total % parts == 0 else f"{total // parts} or {total // parts + 1}"
     where = "on one replica" if replicas == 1 else f"on each of {replicas} replicas"
     micro = f", {trainer.accumulate} times one after another" if (trainer.accumulate or 1) > 1 else ""

@@ -34,6 +34,12 @@ def epochs_between_saves(settings: Checkpoint) -> int | None:
     return settings.every_epochs or (None if settings.every_steps else 1)
 
 
+def batch_size(settings: TrainerConfig) -> int:
+    """globalBatchSize, which only a plain script leaves out; it has one by the time that it trains."""
+    assert settings.global_batch_size is not None
+    return settings.global_batch_size
+
+
 def evaluates(settings: Evaluate) -> bool:
     """Whether anything is evaluated while training."""
     return settings.every_epochs is not None or settings.every_steps is not None
@@ -116,6 +122,12 @@ def _check_trainer(config: TrainerConfig) -> None:
     _require(bool(config.entrypoint), "entrypoint is empty", "name a built-in (digits), a module or a file")
     _check_positive(config, "trainer")
     _require(0 <= config.seed < 2**31, f"seed is {config.seed}", "use 0 to 2147483647")
+    may_be_script = config.mode == "train" and config.entrypoint.endswith(".py")
+    _require(
+        config.global_batch_size is not None or may_be_script,
+        "globalBatchSize is missing",
+        "add it: the examples of one step over all workers together, such as 128",
+    )
     if config.mode == "predict":
         _check_predict(config)
         return
@@ -125,9 +137,13 @@ def _check_trainer(config: TrainerConfig) -> None:
         f"epochs is {config.epochs} and steps is {config.steps}",
         "set one of them",
     )
-    _require(config.epochs is not None or config.steps is not None, "epochs is missing", "set epochs, or steps")
     _require(
-        (config.accumulate or 1) <= config.global_batch_size,
+        config.epochs is not None or config.steps is not None or may_be_script,
+        "epochs is missing",
+        "set epochs, or steps",
+    )
+    _require(
+        config.global_batch_size is None or (config.accumulate or 1) <= config.global_batch_size,
         f"globalBatchSize is {config.global_batch_size} for {config.accumulate} micro-batches",
         "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
     )
@@ -149,7 +165,7 @@ def _check_predict(config: TrainerConfig) -> None:
     _require(bool(given), "predict.model is missing", "set it, or initialWeights")
     _require(len(given) == 1, "predict.model and initialWeights are both set", "keep one of them")
     for name in OF_TRAINING:
-        _require(_at(config, name) in (None, (), {}, "none"), f"{name} has no meaning under mode predict", "remove it")
+        _require(not is_set(config, name), f"{name} has no meaning under mode predict", "remove it")
 
 
 _RULES: dict[type, Callable[[Any], None]] = {
@@ -167,6 +183,11 @@ def _at(config: object, path: str) -> Any:
     for key in path.split("."):
         config = getattr(config, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", key))
     return config
+
+
+def is_set(config: TrainerConfig, path: str) -> bool:
+    """Whether the field of that name in the API says anything."""
+    return _at(config, path) not in (None, (), {}, "none")
 
 
 def _is_whole(value: Any) -> bool:

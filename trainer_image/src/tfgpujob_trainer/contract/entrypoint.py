@@ -93,6 +93,11 @@ def locate(name: str, code_directory: Path) -> None:
         )
 
 
+def file_of(name: str, code_directory: Path) -> Path | None:
+    """The file that the entrypoint names; None for a built-in and a module. Raises ConfigError if it is not there."""
+    return _file(name, code_directory) if name not in BUILTINS and _is_file(name) else None
+
+
 def load(name: str, params: Mapping[str, Any], code_directory: Path) -> Entrypoint:
     """Import a built-in, a dotted module or a file under `code_directory`, and check its functions.
 

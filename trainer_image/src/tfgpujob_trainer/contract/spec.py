@@ -178,7 +178,7 @@ class TrainerConfig:
 
     entrypoint: str
     """What defines model() and data(): a built-in (digits, wide_and_deep), a dotted module, or a file under /code
-    (train.py)."""
+    (train.py). Or a file that is a plain script and calls fit() itself."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
@@ -190,9 +190,10 @@ class TrainerConfig:
     predict: Predict = field(default_factory=Predict)
     """What mode predict computes, and in what pieces."""
 
-    global_batch_size: int = field(metadata=POSITIVE)
+    global_batch_size: int | None = field(default=None, metadata=POSITIVE)
     """Examples per optimizer step over all workers together. It does not change with the number of workers. Under mode
-    predict: rows that one GPU computes at a time."""
+    predict: rows that one GPU computes at a time. Only a plain script leaves it out: there it is the batch size of
+    fit()."""
 
     accumulate: int | None = field(default=None, metadata=POSITIVE)
     """Micro-batches that each optimizer step is split into, so that only one micro-batch's activations must fit into
@@ -222,10 +223,11 @@ class TrainerConfig:
     """Weight of the examples of each class while training, such as {"0": 1, "1": 8}. Classes left out weigh 1."""
 
     epochs: int | None = field(default=None, metadata=POSITIVE)
-    """Passes over the training data. Set either epochs or steps; under mode predict neither."""
+    """Passes over the training data. Set either epochs or steps; under mode predict, and for a plain script,
+    neither."""
 
     steps: int | None = field(default=None, metadata=POSITIVE)
-    """Optimizer steps. Set either epochs or steps; under mode predict neither."""
+    """Optimizer steps. Set either epochs or steps; under mode predict, and for a plain script, neither."""
 
     seed: int = 0
     """Seed of everything random: initial weights, dropout, the order of the data."""

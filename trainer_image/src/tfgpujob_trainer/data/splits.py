@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.config import batch_size
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
@@ -22,7 +23,7 @@ def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, he
         value,
         split,
         settings.data,
-        global_batch_size=settings.global_batch_size,
+        global_batch_size=batch_size(settings),
         reopen=lambda: module.data(split),
         beat=lambda: heartbeat.beat(phases.CACHING),
     )
@@ -56,10 +57,10 @@ def other_split(
 
 def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:
     """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas."""
-    for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", settings.global_batch_size)):
+    for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", batch_size(settings))):
         if rows < replicas:
             raise ConfigError(f"{name} {rows} for {replicas} replicas", "each replica needs at least one row a step")
-    size = settings.global_batch_size
+    size = batch_size(settings)
     if size < replicas * accumulate:
         raise ConfigError(
             f"trainer.globalBatchSize is {size} for {replicas} replicas × {accumulate} micro-batches",
@@ -67,7 +68,7 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
         )
     return Schedule(
         rows=data.rows,
-        global_batch_size=settings.global_batch_size,
+        global_batch_size=batch_size(settings),
         replicas=replicas,
         seed=settings.seed,
         remainder=settings.remainder,

@@ -11,15 +11,18 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.metrics import check_metrics
 
 
-def build(model: keras.Model, arrays: Any, strategy: str) -> None:
-    """Create every variable of the model, its metrics, losses and optimizer, outside any step."""
+def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True) -> None:
+    """Create every variable of the model, its metrics, losses and optimizer, outside any step.
+
+    Raises ConfigError if it is to train, and has nothing that could.
+    """
     try:
         model._symbolic_build(data_batch=arrays)  # noqa: SLF001
     except Exception as error:
         rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
         error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
         raise
-    if not model.trainable_variables:
+    if trains and not model.trainable_variables:
         raise ConfigError(
             "model() returned a model with nothing to train: every weight is frozen, or it has none",
             "set layer.trainable = True on the layers that are to learn, before model.compile()",

@@ -57,10 +57,17 @@ class _Recorder:
 
     def __init__(self, name: str, loss: Any, weight: float | None, metric: Any, parts: list[Part]) -> None:
         self._name, self._loss, self._weight, self._parts = name, loss, weight, parts
+        self._metric = metric
         self._update = None if metric is None else metric.update_state
         if metric is not None:
             # Keras would count each batch of each replica alike, whatever it divides by.
             metric.update_state = lambda *_, **__: None
+
+    def give_back(self) -> Any:
+        """The loss that it stands in for; its metric counts for Keras again."""
+        if self._metric is not None:
+            del self._metric.update_state
+        return self._loss
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         part = split(self._loss, y_true, y_pred, sample_weight, name=self._name)
@@ -116,6 +123,16 @@ class LossParts:
     def regularisation(self) -> Any:
         """The weight regularisers: a function of the weights alone, so the same on every replica."""
         return tf.add_n([tf.convert_to_tensor(v.regularizer(v)) for v in self.regularised])
+
+
+def give_back_losses(model: keras.Model) -> None:
+    """Let the model compute its compiled losses itself again."""
+    compiled = model._compile_loss  # noqa: SLF001
+    if compiled is not None and compiled.built:
+        compiled._flat_losses = [  # noqa: SLF001
+            one._replace(loss=one.loss.give_back()) if isinstance(one.loss, _Recorder) else one
+            for one in compiled._flat_losses  # noqa: SLF001
+        ]
 
 
 def split(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any, *, name: str) -> Part:

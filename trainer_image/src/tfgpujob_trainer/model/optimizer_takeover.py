@@ -158,6 +158,13 @@ def as_compiled(takeover: OptimizerTakeover) -> Iterator[None]:
             setattr(takeover.optimizer, name, None)
 
 
+def give_back_optimizer(takeover: OptimizerTakeover) -> None:
+    """Let the optimizer do again what its author compiled it to do."""
+    for name, value in takeover.original.items():
+        setattr(takeover.optimizer, name, value)
+    del takeover.optimizer._all_reduce_sum_gradients  # noqa: SLF001
+
+
 def _refuse(model: Any, strategy: str) -> None:
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model() returned a {type(model).__name__}", "return a compiled keras.Model")

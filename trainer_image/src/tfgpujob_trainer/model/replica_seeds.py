@@ -23,6 +23,13 @@ def draw_per_replica(model: keras.Model) -> None:
             generator.next = _shifted(generator.next)
 
 
+def draw_as_compiled(model: keras.Model) -> None:
+    """Take back what draw_per_replica did."""
+    for layer in model._flatten_layers():  # noqa: SLF001
+        for generator in layer._seed_generators:  # noqa: SLF001
+            vars(generator).pop("next", None)
+
+
 def _shifted(original: Callable[..., Any]) -> Callable[..., Any]:
     def next_seed(ordered: bool = True) -> Any:
         seed = original(ordered=ordered)

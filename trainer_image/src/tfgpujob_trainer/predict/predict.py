@@ -23,6 +23,7 @@ from tfgpujob_trainer.checkpoint.object_store import object_store
 from tfgpujob_trainer.cluster.devices import check_placement, prepare_devices
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import entrypoint
+from tfgpujob_trainer.contract.config import batch_size
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError
@@ -214,7 +215,7 @@ class _Work:
                 self.left -= 1
 
     def _compute(self, model: Model, part: Part) -> Iterator[dict[str, np.ndarray]]:
-        for x, count in self._prefetched(part.batches(self._settings.global_batch_size)):
+        for x, count in self._prefetched(part.batches(batch_size(self._settings))):
             if self._stop.set:
                 return
             began = time.monotonic()

@@ -15,7 +15,10 @@ WAITING = "waiting"
 SERVING = "serving"
 """A worker or parameter server under ParameterServer: it does what the chief asks of it, for as long as that takes."""
 
-UNTIMED = (STARTING, WAITING, SERVING)
+SCRIPT = "running the script"
+"""What a plain script does between its calls of fit(), evaluate() and predict(), for as long as that takes."""
+
+UNTIMED = (STARTING, WAITING, SERVING, SCRIPT)
 """Phases in which silence for stepSeconds means nothing: start-up has a deadline of its own, the others have none."""
 
 

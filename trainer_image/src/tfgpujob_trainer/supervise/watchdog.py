@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
-from tfgpujob_trainer.report.phases import SERVING, STARTING, WAITING, grace_seconds
+from tfgpujob_trainer.report.phases import SCRIPT, SERVING, STARTING, WAITING, grace_seconds
 
 
 class Watchdog:
@@ -21,7 +21,7 @@ class Watchdog:
 
     def overdue(self, now: float) -> Outcome | None:
         """The end of a process that is silent for too long, else None."""
-        if self._phase in (WAITING, SERVING):
+        if self._phase in (WAITING, SERVING, SCRIPT):
             return None
         silent = now - self._since
         if self._phase == STARTING:

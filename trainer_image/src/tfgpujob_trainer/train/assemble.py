@@ -30,8 +30,8 @@ from tfgpujob_trainer.report.timing import WorkerTimes
 from tfgpujob_trainer.report.training_log import TrainingLog
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, Steps
-from tfgpujob_trainer.train.callbacks import Callbacks, check
-from tfgpujob_trainer.train.run import Run
+from tfgpujob_trainer.train.callbacks import Callbacks, Hooks, check
+from tfgpujob_trainer.train.run import Position, Run
 from tfgpujob_trainer.train.trainer import Evaluate
 
 S = TypeVar("S", bound=Steps)
@@ -45,12 +45,17 @@ def assemble(
     *,
     heartbeat: Heartbeat,
     stop: StopFlag,
+    initial_epoch: int = 0,
+    hooks: Hooks | None = None,
 ) -> Run[S]:
-    """Everything that training needs, with the checkpoints opened."""
+    """Everything that training needs, with the checkpoints opened.
+
+    `initial_epoch`: which epoch comes first, as in fit(). `hooks`: in place of the module's callbacks().
+    """
     peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
     agree_on_data(built.data, peers)
     measure_all_reduce(peers, say)
-    total_steps = settings.steps or (settings.epochs or 0) * built.schedule.steps_per_epoch
+    total_steps = settings.steps or ((settings.epochs or 0) - initial_epoch) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
     manager = partial(
@@ -73,7 +78,7 @@ def assemble(
     )
     log = TrainingLog(
         steps=total_steps,
-        epochs=-(-total_steps // built.schedule.steps_per_epoch),
+        epochs=initial_epoch - (-total_steps // built.schedule.steps_per_epoch),
         log_every_seconds=settings.log_every_seconds,
         input_fix=input_fix(settings),
         run_status=heartbeat.run_status,
@@ -84,8 +89,12 @@ def assemble(
     if settings.best.monitor is not None and built.validation is None:
         fix = "let data('validation') return rows, or remove trainer.best"
         raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
-    callbacks = check(built.module.callbacks())
-    params = {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch}
+    if hooks is None:
+        callbacks, params = (
+            check(built.module.callbacks()),
+            {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch},
+        )
+        hooks = Callbacks(callbacks if peers.is_chief else [], built.model, params)
     profiled = settings.profile.steps if settings.profile.worker == env.position else None
     return Run(
         config=settings,
@@ -95,11 +104,12 @@ def assemble(
         peers=peers,
         checkpoints=checkpoints,
         best=Best(settings.best, manager(best_store), peers),
-        callbacks=Callbacks(callbacks if peers.is_chief else [], built.model, params),
+        callbacks=hooks,
         heartbeat=heartbeat,
         stop=stop,
         log=log,
         profiler=Profiler(profiled, output / "profile", say),
+        first=Position(epoch=initial_epoch),
     )
 
 

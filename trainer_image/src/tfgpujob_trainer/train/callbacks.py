@@ -7,7 +7,7 @@ each batch. What changes the training does not belong there: it would change on 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 
@@ -28,6 +28,32 @@ _INSTEAD = {
     "ProgbarLogger": "remove it: the log has progress lines",
     "History": "remove it: the log and tensorboard/ have the history",
 }
+
+
+class Hooks(Protocol):
+    """What a run tells its callbacks, and what it asks them."""
+
+    per_batch: bool
+    """Whether `batch_begin` and `batch_end` are called: the numbers of each batch cost time."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether training is to end with the epoch that has just ended; the same on every worker."""
+
+    def __call__(self, hook: str, *arguments: Any) -> None:
+        """Run a hook of all callbacks."""
+
+    def batch_begin(self, index: int) -> None:
+        """Before each batch of an epoch."""
+
+    def batch_end(self, index: int, values: Mapping[str, float]) -> None:
+        """After each batch, with loss and metrics since the epoch began."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of them, in JSON values."""
+
+    def resumed(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
 
 
 def check(callbacks: Any) -> list[keras.callbacks.Callback]:
@@ -56,6 +82,8 @@ def _hooks(callback: keras.callbacks.Callback) -> list[str]:
 class Callbacks:
     """Calls the hooks; on every worker but the chief there are no callbacks."""
 
+    per_batch = stops = False
+
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, params: Mapping[str, Any]):
         self._callbacks, self._model = callbacks, model
         for callback in callbacks:
@@ -72,3 +100,16 @@ class Callbacks:
             if self._model.stop_training:
                 fix = "set trainer.best with a patience"
                 raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)
+
+    def batch_begin(self, index: int) -> None:
+        """Nothing: they hear of a batch at each progress line."""
+
+    def batch_end(self, index: int, values: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: they only observe."""
+        return {}
+
+    def resumed(self, state: Mapping[str, Any]) -> None:
+        """Nothing."""

@@ -27,7 +27,16 @@ from tfgpujob_trainer.report.timing import StepTime
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.built_model import Built
 from tfgpujob_trainer.train.evaluation import Evaluator
-from tfgpujob_trainer.train.run import Position, Run, after_step, begin_training, next_epoch, restore, wait_for_save
+from tfgpujob_trainer.train.run import (
+    Position,
+    Run,
+    after_step,
+    begin_training,
+    next_epoch,
+    restore,
+    values_so_far,
+    wait_for_save,
+)
 
 _MAX_SKIPPED = 50
 """Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
@@ -118,6 +127,8 @@ def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Pos
     run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
+    if run.callbacks.per_batch:
+        run.callbacks.batch_begin(batch.index)
     steps, own_seconds = run.built.steps, run.log.workers.own
     result = steps.train(
         batch.replicas,
@@ -138,6 +149,8 @@ def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Pos
         _skipped(run, position.step)
     run.heartbeat.beat(phases.TRAINING, position.step)
     run.metric_states = result.metrics
+    if run.callbacks.per_batch:
+        run.callbacks.batch_end(batch.index, values_so_far(run, position))
     evaluated = after_step(run, batch, position, stop=result.stop)
     if position.index == 0:
         steps.metric_states.reset()

@@ -25,7 +25,7 @@ from tfgpujob_trainer.report.profiler import Profiler
 from tfgpujob_trainer.report.training_log import TrainingLog, describe
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, S_co, Steps
-from tfgpujob_trainer.train.callbacks import Callbacks
+from tfgpujob_trainer.train.callbacks import Hooks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class Run(Generic[S_co]):
     peers: Peers
     checkpoints: CheckpointManager
     best: Best
-    callbacks: Callbacks
+    callbacks: Hooks
     heartbeat: Heartbeat
     stop: StopFlag
     log: TrainingLog
@@ -74,10 +74,12 @@ class Run(Generic[S_co]):
     evaluation_pending: bool = False
     skipped: int = 0
     skipped_in_all: int = 0
+    first: Position = field(default_factory=Position)
+    """Where a run begins that has no checkpoint."""
 
     def done(self, position: Position) -> bool:
         """Whether that was the last step: of all that were asked for, or because it gets no better."""
-        return position.step >= self.total_steps or self.best.stops_early
+        return position.step >= self.total_steps or self.best.stops_early or self.callbacks.stops
 
 
 def begin_training(run: Run[Steps], position: Position) -> None:
@@ -145,11 +147,15 @@ def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
     return found
 
 
+def values_so_far(run: Run[Steps], position: Position) -> dict[str, float]:
+    """Loss and metrics since the epoch began."""
+    loss = mean_loss(position.loss) + run.built.steps.regularisation()
+    return {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
+
+
 def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
     """Print how it goes."""
-    loss = mean_loss(position.loss) + run.built.steps.regularisation()
-    values = {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
-    run.last_epoch = values
+    values = run.last_epoch = values_so_far(run, position)
     run.log.line(phase=phases.TRAINING, step=position.step, epoch=batch.epoch + 1, values=values)
     run.callbacks("on_train_batch_end", position.step, values)
 
@@ -158,7 +164,7 @@ def restore(run: Run[Steps]) -> Position:
     """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
     restored = run.checkpoints.restore(run.peers)
     if restored is None:
-        return Position()
+        return run.first
     state, metric_states = restored
     run.last_epoch = state["lastEpoch"]
     if metrics.fit(run.built.model, metric_states):
@@ -170,6 +176,7 @@ def restore(run: Run[Steps]) -> Position:
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
     position = _among_these_replicas(run, position)
     run.best.resumed(state, position.step)
+    run.callbacks.resumed(state.get("callbacks", {}))
     run.evaluation_pending = state["owesEvaluation"]
     return position
 
@@ -219,7 +226,7 @@ def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = Fals
     """Copy everything and have it written while training goes on."""
     run.heartbeat.beat(phases.SAVING, position.step)
     at_epoch_start = position.index == 0
-    state = {**_state(run, position), "owesEvaluation": evaluation_pending}
+    state = {**_state(run, position), "owesEvaluation": evaluation_pending, "callbacks": run.callbacks.state()}
     states = [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
     run.checkpoints.save(run.peers, position.step, state, states)
     run.heartbeat.beat(phases.TRAINING, position.step)

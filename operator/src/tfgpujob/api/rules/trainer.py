@@ -18,7 +18,7 @@ def _length(job: Job) -> Iterator[Invalid]:
     trainer = job.spec.trainer
     if trainer is None or job.spec.predicts:
         return
-    if trainer.epochs is None and trainer.steps is None:
+    if trainer.epochs is None and trainer.steps is None and not trainer.may_be_script:
         yield Invalid("spec.trainer", "doesn't say how long to train", "set epochs, or steps")
     if trainer.epochs is not None and trainer.steps is not None:
         yield Invalid("spec.trainer", "epochs and steps are both set", "keep one of them")
@@ -171,7 +171,7 @@ RULES = (
         cel=(
             Cel(
                 at="spec.trainer",
-                rule=f"{PREDICTS} || has(self.epochs) || has(self.steps)",
+                rule=f"{PREDICTS} || has(self.epochs) || has(self.steps) || self.entrypoint.endsWith('.py')",
                 message="doesn't say how long to train; set epochs, or steps",
             ),
             Cel(

@@ -38,6 +38,8 @@ def source(
 
     `reopen` calls data(split) again, since a generator can be read only once. Raises ConfigError for anything else.
     """
+    if isinstance(value, Source):
+        return value
     settings = settings or Data()
     endless = settings.steps_per_epoch if split == TRAIN else None
     is_stream = isinstance(value, (tf.data.Dataset, Iterator)) or callable(value)

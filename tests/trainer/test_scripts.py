@@ -1,0 +1,212 @@
+"""Plain scripts, run as they are: what plain Keras computes from them, on one worker and on two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tests.machine import PATIENCE
+from tests.pages import ROOT, files, shell, typed_by
+from tests.trainer.harness import Launcher, Task, launcher
+
+from tfgpujob_trainer.contract import config, script
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+
+SCRIPT = Path(__file__).parent / "plain_script.py"
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("scripts")) as started:
+        yield started
+
+
+def settings(output: Path, **fields: Any) -> dict[str, Any]:
+    return {"entrypoint": SCRIPT.name, "output": {"directory": str(output)}, **fields}
+
+
+def found(printed: str) -> dict[str, Any]:
+    (line,) = [line for line in printed.splitlines() if line.startswith("found ")]
+    values: dict[str, Any] = json.loads(line.removeprefix("found "))
+    return values
+
+
+def weights(folder: Path) -> list[np.ndarray]:
+    return [np.asarray(w) for w in keras.saving.load_model(folder / "trained.keras").get_weights()]
+
+
+def numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [number for name in sorted(value) for number in numbers(value[name])]
+    return [number for one in value for number in numbers(one)] if isinstance(value, list) else [value]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """What `python plain_script.py` finds, and its weights."""
+    folder = tmp_path_factory.mktemp("plain")
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, SCRIPT],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=4 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return found(done.stdout), weights(folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launch: Launcher):
+    """Two workers that nothing happens to: what they print, and their weights."""
+    tasks = launch.start_workers(settings(launch.directory / "undisturbed"))
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    return tasks, weights(launch.directory)
+
+
+def same(task: Task, own: list[np.ndarray], plain: Any) -> None:
+    expected, expected_weights = plain
+    printed = found(task.log)
+    assert printed["epochs"] == expected["epochs"]
+    assert printed.keys() == expected.keys()
+    assert np.abs(np.subtract(numbers(printed), numbers(expected))).max() < 1e-10
+    assert max(np.abs(a - b).max() for a, b in zip(own, expected_weights, strict=True)) < 1e-10
+
+
+def test_two_workers_give_what_plain_keras_gives(undisturbed, plain):
+    tasks, own = undisturbed
+    assert [epochs[-1] for epochs in plain[0]["epochs"]] == [4, 8]  # the first fit() stops early, and goes back
+    assert plain[0]["rate"] < 0.05
+    for task in tasks:
+        same(task, own, plain)
+    assert "global batch 50 = 25 × 2 workers" in tasks[0].log
+
+
+def test_one_worker_gives_what_plain_keras_gives(launch, plain):
+    task = launch.start(settings(launch.directory / "alone"))
+    assert task.wait() == 0, task.log
+    same(task, weights(launch.directory), plain)
+
+
+def test_stopped_killed_and_resumed_it_ends_with_the_same_bits(launch, undisturbed):
+    config = settings(launch.directory / "disturbed")
+    stopped = launch.start_workers(config, env={1: {"TEST_AT": "2", "TEST_DO": "term"}})
+    assert [t.wait() for t in stopped] == [143, 143], stopped[0].log + stopped[1].log
+    killed = launch.start_workers(config, env={1: {"TEST_AT": "7", "TEST_DO": "kill"}, 0: {"TFGPU_ATTEMPT": "2"}})
+    assert killed[0].wait() == 160, killed[0].log
+    resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "3"}})
+    assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
+    tasks, own = undisturbed
+    assert resumed[0].log.count("resuming after step ") == 2
+    assert found(resumed[0].log) == found(tasks[0].log)
+    assert all((a == b).all() for a, b in zip(weights(launch.directory), own, strict=True))
+    assert resumed[0].ended["summary"]["weightsSha256"] == tasks[0].ended["summary"]["weightsSha256"]
+    again = launch.start(config)
+    assert again.wait() == 0
+    assert "already holds this run, finished" in again.log
+
+
+MODULE = "def model(): ...\ndef data(split): ...\n"
+FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_script"),
+    [
+        (MODULE, False),
+        (MODULE + "if __name__ == '__main__':\n    model().fit(*data('train'))\n", False),
+        ("from mine import model, data\n", False),
+        ("from mine import *\n", False),
+        ("try:\n    from mine import model\nexcept ImportError:\n    def model(): ...\ndef data(split): ...\n", False),
+        (FIT, True),
+        ("def main():\n    net.fit(x)\nif __name__ == '__main__':\n    main()\n", True),
+        ("data = 3\n" + FIT, True),
+        ("def model(): ...\nmodel().fit(1)\n", True),
+    ],
+)
+def test_a_script_is_told_from_a_module_by_its_text(text, is_script, tmp_path):
+    (tmp_path / "a.py").write_text("raise RuntimeError('run')\n" + text)
+    assert script.is_script(tmp_path / "a.py") is is_script
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "message", "fix"),
+    [
+        ("x = 1\n", {}, "a.py has no function model() and data(), and calls no fit", "define model() and data(split)"),
+        ("def model(): ...", {}, "a.py has no function data(), and calls no fit", "define model() and data(split)"),
+        ("def f(:", {}, "a.py is no Python file: invalid syntax, at a.py:1", "correct it"),
+        (FIT, {"epochs": 2}, "trainer.epochs is set, and a.py is a plain script", "remove it: fit(epochs=...) says it"),
+        (FIT, {"params": {"a": 1}}, "trainer.params is set, and a.py", "remove it: there is no model()"),
+        (MODULE, {"epochs": 2}, "trainer.globalBatchSize is missing, and a.py has model() and data()", "set it"),
+        (MODULE, {"globalBatchSize": 2}, "trainer.epochs is missing, and a.py has model() and data()", "set it"),
+    ],
+)
+def test_what_a_file_cannot_be_is_refused_before_it_runs(text, fields, message, fix, tmp_path):
+    (tmp_path / "a.py").write_text(text)
+    parsed = config.parse({"entrypoint": "a.py", **fields})
+    with pytest.raises(ConfigError) as caught:
+        script.find(parsed, Environment(code_directory=tmp_path))
+    assert message in str(caught.value)
+    assert caught.value.fix.startswith(fix)
+
+
+def test_parameter_servers_run_no_plain_script(tmp_path):
+    (tmp_path / "a.py").write_text(FIT)
+    env = Environment(code_directory=tmp_path, strategy="ParameterServer")
+    with pytest.raises(ConfigError, match="ParameterServer cannot run a plain script"):
+        script.find(config.parse({"entrypoint": "a.py"}), env)
+
+
+REFUSED = """
+import keras
+import numpy as np
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+try:
+    model.fit({call})
+finally:
+    print("cleaned up")
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "fix"),
+    [
+        ("np.ones((8, 2)), np.ones(8), steps_per_epoch=3", "steps_per_epoch is not taken over, at a.py:7", "remove it"),
+        ("np.ones((8, 2)), np.array(['a'] * 8)", "strings for y, at a.py:7", "give each a number"),
+    ],
+)
+def test_what_is_not_taken_over_is_refused_with_the_line(call, message, fix, launch):
+    (launch.directory / "a.py").write_text(REFUSED.replace("{call}", call))
+    task = launch.start(
+        {"entrypoint": "a.py", "output": {"directory": str(launch.directory / "refused")}},
+        env={"TFGPU_CODE_DIR": str(launch.directory)},
+    )
+    assert task.wait() == 2, task.log
+    assert message in task.ended["message"]
+    assert task.ended["fix"].startswith(fix)
+    assert "cleaned up" in task.log
+
+
+def test_the_page_as_it_is_typed(tmp_path):
+    for name, text in files(ROOT / "docs/scripts.md").items():
+        (tmp_path / name).write_text(text)
+    environment = shell(tmp_path)
+    for words in typed_by(__file__):
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "global batch 128 = 64 × 2 workers" in done.stdout
+        assert "all 2 replicas have equal weights" in done.stdout

@@ -1,0 +1,108 @@
+"""Tells a plain training script from a module with model() and data(), by parsing it: none of it is run.
+
+A script builds, compiles and calls fit() by itself (script/); a module defines functions that the trainer calls.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfgpujob_trainer.contract import config, entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+
+_FUNCTIONS = ("model", "data")
+_CALLS = ("fit", "evaluate", "predict")
+_IN_SCRIPT = {
+    "params": "there is no model() and no data() to give them to: write the values into the script",
+    "globalBatchSize": "fit(batch_size=...) says it",
+    "epochs": "fit(epochs=...) says it",
+    "steps": "fit(epochs=...) says how long to train",
+    "classWeights": "fit(class_weight=...) says them",
+    "evaluate.everyEpochs": "fit(validation_data=..., validation_freq=...) says it",
+    "evaluate.everySteps": "fit(validation_data=..., validation_freq=...) says when",
+    "best.monitor": "use keras.callbacks.EarlyStopping and ModelCheckpoint in the script",
+    "data.stepsPerEpoch": "fit(steps_per_epoch=...) says it",
+    "placement": "it needs model(), which the trainer calls",
+    "initialWeights": "load them in the script: model.load_weights(...)",
+}
+
+
+def is_script(path: Path) -> bool:
+    """Whether the file is a plain script. Raises ConfigError if it is neither that nor a module, or no Python at all.
+
+    A file that defines or imports both functions is a module, whatever else it does.
+    """
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        place = f", at {path.name}:{error.lineno}" if isinstance(error, SyntaxError) else ""
+        problem = error.msg if isinstance(error, SyntaxError) else error
+        raise ConfigError(
+            f"trainer.entrypoint: {path.name} is no Python file: {problem}{place}", "correct it"
+        ) from error
+    functions = set(_functions(tree.body))
+    if functions >= {*_FUNCTIONS} or "*" in functions:
+        return False
+    if any(_is_call(node) for node in ast.walk(tree)):
+        return True
+    missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
+    raise ConfigError(
+        f"trainer.entrypoint: {path.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
+        "define model() and data(split), or write a script that calls model.fit()",
+    )
+
+
+def _functions(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that the file's own level binds to functions, classes and imports; `*` where an import hides its names."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda | ast.Name):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _functions([*node.body, *getattr(node, "orelse", ())])
+
+
+def _is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+
+
+def find(settings: TrainerConfig, env: Environment) -> Path | None:
+    """The plain script that the entrypoint is; None if it is a module. Runs nothing of it.
+
+    Raises ConfigError for a script with settings that it cannot have, and for a module without those that it needs.
+    """
+    path = entrypoint.file_of(settings.entrypoint, env.code_directory)
+    if path is not None and is_script(path):
+        _check(settings, env)
+        return path
+    if settings.mode == "train":
+        for name, missing in (
+            ("globalBatchSize", settings.global_batch_size is None),
+            ("epochs", settings.epochs is None and settings.steps is None),
+        ):
+            if missing:
+                fix = f"set it: only a script that calls fit() itself leaves {name} out"
+                raise ConfigError(f"trainer.{name} is missing, and {settings.entrypoint} has model() and data()", fix)
+    return None
+
+
+def _check(settings: TrainerConfig, env: Environment) -> None:
+    if settings.mode == "predict":
+        fix = "give it model() and data('predict'), or train it: it may call predict() itself"
+        raise ConfigError(f"trainer.mode is predict, and {settings.entrypoint} is a plain script", fix)
+    if env.is_asynchronous or env.is_evaluator:
+        what = "an evaluator" if env.is_evaluator else f"strategy {env.strategy}"
+        fix = "use MultiWorkerMirrored without an evaluator, or write model() and data(split)"
+        raise ConfigError(f"{what} cannot run a plain script, such as {settings.entrypoint}", fix)
+    for path, instead in _IN_SCRIPT.items():
+        if config.is_set(settings, path):
+            raise ConfigError(
+                f"trainer.{path} is set, and {settings.entrypoint} is a plain script", f"remove it: {instead}"
+            )

@@ -1,0 +1,188 @@
+"""The callbacks of a script's fit(): run on every worker, with the same numbers, so that all of them do the same.
+
+What they remember is part of each checkpoint, as far as it is numbers, texts and arrays.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.report.log import say
+
+_LEFT_OUT = {
+    "BackupAndRestore": "the trainer saves and resumes by itself",
+    "TerminateOnNaN": "a loss that is not finite ends the run",
+    "ProgbarLogger": "the log has progress lines",
+}
+_OF_CHIEF = ("TensorBoard", "CSVLogger", "RemoteMonitor")
+"""They write, and change nothing in the training."""
+_BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_UNKNOWN = object()
+
+
+def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
+    """The callbacks that this worker runs; says what is left out. Raises ConfigError for what is no callback."""
+    listed = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
+    found = []
+    for callback in listed:
+        if not isinstance(callback, keras.callbacks.Callback):
+            fix = "pass a list of keras.callbacks.Callback"
+            raise ConfigError(f"fit(callbacks=...) holds a {type(callback).__name__}", fix)
+        reason = next((why for name, why in _LEFT_OUT.items() if _is(callback, name)), None)
+        if reason is not None:
+            say(f"{type(callback).__name__} is left out: {reason}")
+        elif is_chief or not any(_is(callback, name) for name in _OF_CHIEF):
+            found.append(callback)
+    return found
+
+
+def _is(callback: keras.callbacks.Callback, name: str) -> bool:
+    return isinstance(callback, getattr(keras.callbacks, name))
+
+
+class ScriptCallbacks:
+    """Keras' own callback list under the trainer's loop; `model.stop_training` counts at the end of an epoch."""
+
+    def __init__(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        model: keras.Model,
+        peers: Peers,
+        *,
+        epochs: int,
+        steps: int,
+    ) -> None:
+        self._peers, self._model = peers, model
+        self._list = keras.callbacks.CallbackList(
+            list(callbacks), add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
+        )
+        self.per_batch = any(_has_batch_hook(callback) for callback in callbacks)
+        self.stops = model.stop_training = False
+        self._at_begin: list[dict[str, Any]] = []
+        self._resumed: Mapping[str, Any] = {}
+        self._logs: dict[str, float] | None = None
+
+    @property
+    def history(self) -> keras.callbacks.History:
+        """What fit() returns."""
+        history: keras.callbacks.History = self._model.history
+        return history
+
+    def __call__(self, hook: str, *arguments: Any) -> None:
+        """Run a hook of all callbacks. Their exceptions pass through."""
+        if hook == "on_train_batch_end":  # at a progress line, for callbacks that only observe
+            return
+        if hook == "on_test_end":
+            self._list.on_test_begin()
+        if hook == "on_epoch_end":
+            self._logs = dict(arguments[1])
+        if hook == "on_train_end":
+            arguments = (self._logs,)
+        getattr(self._list, hook)(*arguments)
+        if hook == "on_train_begin":
+            self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
+            self._apply()
+        if hook == "on_epoch_end":
+            # All workers see the same numbers, but a callback may look at a clock.
+            self.stops = self._peers.count(bool(self._model.stop_training)) > 0
+
+    def batch_begin(self, index: int) -> None:
+        """Before each batch of an epoch."""
+        self._list.on_train_batch_begin(index)
+
+    def batch_end(self, index: int, values: Mapping[str, float]) -> None:
+        """After each batch."""
+        self._list.on_train_batch_end(index, dict(values))
+
+    def state(self) -> dict[str, Any]:
+        """What has changed in the callbacks since training began."""
+        changed = [
+            {name: value for name, value in _remembered(callback).items() if before.get(name, _UNKNOWN) != value}
+            for callback, before in zip(self._list.callbacks, self._at_begin, strict=True)
+        ]
+        return {"stops": self.stops, "logs": self._logs, "attributes": changed}
+
+    def resumed(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""
+        self._resumed = state
+
+    def _apply(self) -> None:
+        if not self._resumed:
+            return
+        self.stops, self._logs = self._resumed["stops"], self._resumed["logs"]
+        attributes = self._resumed["attributes"]
+        if len(attributes) != len(self._list.callbacks):
+            say("the callbacks are others than at the checkpoint: they begin anew")
+            return
+        for callback, values in zip(self._list.callbacks, attributes, strict=True):
+            for name, value in values.items():
+                setattr(callback, name, _decoded(json.loads(value)))
+
+
+def _has_batch_hook(callback: keras.callbacks.Callback) -> bool:
+    base = keras.callbacks.Callback
+    own = [n for n in _BATCH_HOOKS if n in vars(callback) or getattr(type(callback), n) is not getattr(base, n)]
+    return bool(own)
+
+
+def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:
+    """The callback's attributes that can be written down, as JSON."""
+    found = {}
+    for name, value in vars(callback).items():
+        try:
+            found[name] = json.dumps(_encoded(value))
+        except TypeError:
+            continue
+    return found
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return _encoded(np.asarray(value)) | {"scalar": True}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise TypeError
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"array": data, "dtype": str(value.dtype), "shape": list(value.shape)}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_encoded(one) for one in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_encoded(key), _encoded(one)] for key, one in value.items()]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    # EarlyStopping turns min_delta around when it chooses its monitor_op: one without the other would be wrong.
+    place = {
+        "module": "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None),
+        "name": getattr(value, "__name__", ""),
+    }
+    if callable(value) and place["module"] in sys.modules and _named(place) is value:
+        return place
+    raise TypeError
+
+
+def _named(place: Mapping[str, Any]) -> Any:
+    return getattr(importlib.import_module(place["module"]), place["name"], None)
+
+
+def _decoded(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        array = np.frombuffer(base64.b64decode(value["array"]), value["dtype"]).reshape(value["shape"]).copy()
+        return array[()] if value.get("scalar") else array
+    if "module" in value:
+        return _named(value)
+    if "dict" in value:
+        return {_decoded(key): _decoded(one) for key, one in value["dict"]}
+    kind = "tuple" if "tuple" in value else "list"
+    return (tuple if kind == "tuple" else list)(_decoded(one) for one in value[kind])

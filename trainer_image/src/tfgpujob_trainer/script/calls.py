@@ -1,0 +1,54 @@
+"""The signatures of Keras' own fit(), evaluate() and predict(), read for the takeover."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.script.call import FitCall
+from tfgpujob_trainer.script.takeover import Takeover
+
+
+def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
+    """What stands in for each method of keras.Model, by its name."""
+
+    def fit(model: keras.Model, **given: Any) -> Any:
+        return takeover.fit(model, FitCall(**given))
+
+    def evaluate(model: keras.Model, **given: Any) -> Any:
+        if given["steps"] is not None:
+            raise ConfigError("evaluate(steps=...) is not taken over", "remove it: all rows are evaluated once")
+        values = takeover.evaluate(model, given["x"], given["y"], given["sample_weight"], given["batch_size"])
+        return values if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
+
+    def predict(model: keras.Model, **given: Any) -> Any:
+        if given["steps"] is not None:
+            raise ConfigError("predict(steps=...) is not taken over", "remove it: all rows are predicted")
+        return takeover.predict(model, given["x"], given["batch_size"])
+
+    def refused(_: keras.Model, **__: Any) -> Any:
+        raise ConfigError(
+            "train_on_batch() and test_on_batch() are not taken over",
+            "call fit(), or remove spec.trainer to run the script as your own program",
+        )
+
+    own: dict[str, Callable[..., Any]]
+    own = {"fit": fit, "evaluate": evaluate, "predict": predict, "train_on_batch": refused, "test_on_batch": refused}
+    return {name: _bound(function, getattr(keras.Model, name)) for name, function in own.items()}
+
+
+def _bound(function: Callable[..., Any], original: Any) -> Callable[..., Any]:
+    """`function` with every argument by the name that Keras gives it, defaults filled in."""
+    signature = inspect.signature(original)
+
+    def call(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(model, *args, **kwargs)
+        given.apply_defaults()
+        named = {name: value for name, value in given.arguments.items() if name not in ("self", "kwargs")}
+        return function(model, **named)
+
+    return call

@@ -1,0 +1,172 @@
+"""Runs a plain script as __main__ on every worker, inside the strategy's scope, with Keras' own training taken over."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from tensorflow.python.distribute.values import DistributedVariable
+
+from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract.config import to_json
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError, TrainerError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.scope import JobScope
+from tfgpujob_trainer.script.takeover import Takeover
+
+_STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy")
+_SAVES = ("save", "save_weights", "export")
+_WORDS = {
+    "data('train')": "fit()'s data",
+    "data('validation')": "validation_data",
+    "trainer.globalBatchSize": "batch_size",
+    "trainer.classWeights": "class_weight",
+    "model()": "the script",
+}
+"""How the trainer speaks of a module, and what that is in a script."""
+
+
+def run_script(
+    path: Path,
+    settings: TrainerConfig,
+    env: Environment,
+    *,
+    strategy: tf.distribute.Strategy,
+    heartbeat: Heartbeat,
+    stop: StopFlag,
+) -> Outcome:
+    """Run the script to its end; says how it ended. Exceptions of the script pass through."""
+    scope = JobScope(strategy)
+    takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
+    say(f"{path.name} runs as it is, on each worker; fit(), evaluate() and predict() are the trainer's")
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(scope)
+            for replaced in _replacements(path, takeover, scope, heartbeat, is_chief=env.is_chief):
+                stack.enter_context(replaced)
+            stack.enter_context(mock.patch.object(sys, "argv", [str(path)]))
+            stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
+            _run(path)
+    except StoppedError as error:
+        return error.outcome()
+    if not takeover.calls:
+        raise ConfigError(
+            f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
+            "call it when the script is run, or remove spec.trainer to run the script as your own program",
+        )
+    if takeover.fits and env.is_chief:
+        CompletionMark(Path(settings.output.directory)).write(to_json(settings), takeover.summary)
+    done = f"done: {path.name} with {counted(takeover.fits, 'fit()', 'calls of fit()')}"
+    return Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=takeover.summary)
+
+
+def _run(path: Path) -> None:
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
+
+
+def _replacements(
+    path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, *, is_chief: bool
+) -> Iterator[Any]:
+    """What the script finds in place of Keras' and TensorFlow's own."""
+    for name, function in calls(takeover).items():
+        own = _with_place(path, function, getattr(keras.Model, name), scope, heartbeat)
+        yield mock.patch.object(keras.Model, name, own)
+    for name in _SAVES:
+        yield mock.patch.object(
+            keras.Model, name, _saving(getattr(keras.Model, name), takeover, scope, is_chief=is_chief)
+        )
+    for module in (tf.distribute, tf.distribute.experimental):
+        for name in _STRATEGIES:
+            if hasattr(module, name):
+                yield mock.patch.object(module, name, _the_jobs(getattr(module, name), scope.strategy))
+    # float(model.optimizer.learning_rate): a variable of one device can do it, one of several lacks it.
+    for name, number in (("__float__", float), ("__int__", int)):
+        yield mock.patch.object(DistributedVariable, name, lambda v, to=number: to(v.numpy()), create=True)
+
+
+def _with_place(
+    path: Path, function: Callable[..., Any], original: Any, scope: JobScope, heartbeat: Heartbeat
+) -> Callable[..., Any]:
+    """`function` with errors that speak of the script and name its line."""
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with scope.left():
+                return function(*args, **kwargs)
+        except ConfigError as error:
+            text, fix = _in_words_of_scripts(str(error)), _in_words_of_scripts(error.fix)
+            raise ConfigError(f"{text}{_place(path)}", fix) from error
+        finally:
+            if not isinstance(sys.exception(), TrainerError):
+                heartbeat.beat(phases.SCRIPT)
+
+    return call
+
+
+def _place(path: Path) -> str:
+    """`, at train.py:12`: the script's innermost line on the way here."""
+    frame = sys._getframe()  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename != str(path):
+        frame = frame.f_back  # type: ignore[assignment]
+    return "" if frame is None else f", at {path.name}:{frame.f_lineno}"
+
+
+def _in_words_of_scripts(text: str) -> str:
+    for word, instead in _WORDS.items():
+        text = text.replace(word, instead)
+    return text
+
+
+def _saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *, is_chief: bool) -> Callable[..., Any]:
+    """Each worker saves where the script says, in one go: they may share the place, and all have the same weights."""
+
+    @wraps(original)
+    def save(self: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        path = Path(filepath)
+        with takeover.as_compiled(self), scope.left():
+            if is_chief and path.is_dir():
+                return original(self, filepath, *args, **kwargs)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving-") as folder:
+                result = original(self, f"{folder}/{path.name}", *args, **kwargs)
+                made = Path(folder, path.name)
+                if made.is_file() or (is_chief and made.is_dir()):
+                    made.replace(path)
+                return result
+
+    return save
+
+
+def _the_jobs(original: Any, strategy: tf.distribute.Strategy) -> Any:
+    """A class that gives the job's strategy, whatever it is called with, and of which that is an instance."""
+
+    class TheJobs(type(original)):  # type: ignore[misc]
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, original)
+
+        def __call__(cls, *_: Any, **__: Any) -> tf.distribute.Strategy:
+            say(f"{original.__name__}() in the script is the job's {type(strategy).__name__}")
+            return strategy
+
+    return TheJobs(original.__name__, (original,), {})

@@ -1,0 +1,210 @@
+"""fit(), evaluate() and predict() of a script's models, done by the trainer's own loop under the job's strategy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.cluster.strategy import first_replica, name_in_support
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import Evaluate, Output, TrainerConfig
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.loss import give_back_losses
+from tfgpujob_trainer.model.optimizer_takeover import (
+    OptimizerTakeover,
+    as_compiled,
+    give_back_optimizer,
+    take_over_optimizer,
+)
+from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.script.call import FitCall, FitData, fit_data, rows_of
+from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
+from tfgpujob_trainer.step.synchronous import SynchronousSteps
+from tfgpujob_trainer.train.assemble import assemble
+from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.evaluation import Evaluator
+from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.loop import SynchronousTrainer
+
+
+class Takeover:
+    """Does what a script's models are asked for. Each fit() has its own checkpoints; the first one's are the job's."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: TrainerConfig,
+        env: Environment,
+        *,
+        strategy: tf.distribute.Strategy,
+        heartbeat: Heartbeat,
+        stop: StopFlag,
+    ) -> None:
+        self._path, self._settings, self._env = path, settings, env
+        self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
+        self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+        self._held: tuple[keras.Model, OptimizerTakeover] | None = None
+        self._epochs = 0
+        self.fits = self.calls = 0
+        self.summary: dict[str, Any] = {}
+
+    def fit(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
+        """Train, or go on with this fit() where its last checkpoint is; its history."""
+        self.calls += 1
+        self.fits += 1
+        _refuse_own_steps(model, "test_step")
+        if call.initial_epoch >= call.epochs:
+            raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
+        data = fit_data(call)
+        settings = self._settings_of(call, data)
+        module = _module(self._path, model, data)
+        trainer = SynchronousTrainer(settings, self._env, self._strategy, self._heartbeat)
+        say(f"fit() number {self.fits} of {self._path.name}")
+        with self._strategy.scope():
+            built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
+        with self._holding(model, built.takeover):
+            with self._strategy.scope():
+                hooks = ScriptCallbacks(
+                    chosen(call.callbacks, is_chief=self._env.is_chief),
+                    model,
+                    self._peers,
+                    epochs=call.epochs,
+                    steps=built.schedule.steps_per_epoch,
+                )
+                run = assemble(
+                    settings,
+                    self._env,
+                    built,
+                    trainer.evaluator(built),
+                    heartbeat=self._heartbeat,
+                    stop=self._stop,
+                    initial_epoch=call.initial_epoch,
+                    hooks=hooks,
+                )
+            position, more = trainer.train(run)
+            self.summary = finish(run, built.takeover, position, more)
+        self._epochs += call.epochs - call.initial_epoch
+        return hooks.history
+
+    def evaluate(self, model: keras.Model, x: Any, y: Any, weight: Any, batch_size: int | None) -> dict[str, float]:
+        """Loss and metrics over all rows once, each worker's share of them summed."""
+        self.calls += 1
+        _refuse_own_steps(model, "test_step")
+        data = rows_of(x, y, weight, "the data of evaluate()")
+        name, replicas = name_in_support(self._strategy), self._strategy.num_replicas_in_sync
+        takeover = take_over_optimizer(model, name, self._settings.accumulate)
+        with self._holding(model, takeover):
+            with self._strategy.scope():
+                build(model, data.head(2), name, trains=False)
+                steps = SynchronousSteps(self._strategy, model, takeover, data.head(2))
+            self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+            evaluator = Evaluator(
+                strategy=self._strategy,
+                model=model,
+                steps=steps,
+                schedule=Schedule(
+                    rows=data.rows,
+                    global_batch_size=max(replicas, batch_size or FitCall().global_batch_size),
+                    replicas=replicas,
+                ),
+                first_replica=first_replica(self._strategy, self._env),
+                heartbeat=self._heartbeat,
+            )
+            return evaluator(data)
+
+    def predict(self, model: keras.Model, x: Any, batch_size: int | None) -> Any:
+        """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
+        self.calls += 1
+        _refuse_own_steps(model, "predict_step")
+        data = rows_of(x, None, None, "the data of predict()")
+        function = tf.function(lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True)
+        size, parts = batch_size or FitCall().global_batch_size, []
+        for start in range(0, data.rows, size):
+            rows = data.tensors(np.arange(start, min(start + size, data.rows)))  # type: ignore[attr-defined]
+            parts.append(tf.nest.map_structure(np.asarray, function(rows[0])))
+            self._heartbeat.beat(phases.PREDICTING)
+        return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
+
+    @contextmanager
+    def as_compiled(self, model: keras.Model) -> Iterator[None]:
+        """The model as its author compiled it, while a callback of fit() saves it."""
+        if self._held is None or self._held[0] is not model:
+            yield
+            return
+        with as_compiled(self._held[1]):
+            yield
+
+    @contextmanager
+    def _holding(self, model: keras.Model, takeover: OptimizerTakeover) -> Iterator[None]:
+        """Give the model back as it was, once the trainer is done with it."""
+        self._held = (model, takeover)
+        try:
+            yield
+        finally:
+            self._held = None
+            give_back_optimizer(takeover)
+            give_back_losses(model)
+            draw_as_compiled(model)
+
+    def _settings_of(self, call: FitCall, data: FitData) -> TrainerConfig:
+        """spec.trainer with what fit() says, and a directory of its own for the second fit() and those after it."""
+        output = self._settings.output
+        if self.fits > 1:
+            store = None if output.store is None else f"{output.store.rstrip('/')}/fit-{self.fits}"
+            output = Output(directory=f"{output.directory.rstrip('/')}/fit-{self.fits}", store=store)
+        weights: Mapping[str, float] = {str(int(k)): float(v) for k, v in (call.class_weight or {}).items()}
+        every = None if data.validation is None else int(call.validation_freq)
+        return dataclasses.replace(
+            self._settings,
+            global_batch_size=call.global_batch_size,
+            epochs=call.epochs,
+            class_weights=weights,
+            evaluate=Evaluate(every_epochs=every),
+            output=output,
+            seed=_seed(self._settings.seed, self._epochs - call.initial_epoch),
+        )
+
+
+def _seed(seed: int, shift: int) -> int:
+    """The seed of a fit() before which `shift` epochs were trained that it does not count.
+
+    So fit(epochs=2) and then fit(epochs=4, initial_epoch=2) see the rows in the order of fit(epochs=4).
+    """
+    if shift == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, shift % 2**32]).generate_state(1)[0]) >> 1
+
+
+def _module(path: Path, model: keras.Model, data: FitData) -> Entrypoint:
+    """The script's model and data as the trainer takes them from a module."""
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    splits = {"train": data.train, "validation": data.validation}
+
+    def of_split(split: str) -> Any:
+        return splits.get(split)
+
+    module.model = lambda: model  # type: ignore[attr-defined]
+    module.data = of_split  # type: ignore[attr-defined]
+    return Entrypoint(path.name, module, {})
+
+
+def _refuse_own_steps(model: keras.Model, name: str) -> None:
+    if getattr(type(model), name) is not getattr(keras.Model, name):
+        raise ConfigError(f"{type(model).__name__} overrides {name}", "run it as your own script: remove spec.trainer")
