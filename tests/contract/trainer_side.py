@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, spec, strategies
+from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, script, spec, strategies
 from tfgpujob_trainer.report.run_status import RunStatus
 
 
@@ -65,7 +65,15 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     return {"first": first, "known": json.loads(board.to_json())}
 
 
+def kind(given: dict[str, str]) -> dict[str, Any]:
+    """Whether this file is a plain script, or why it can be nothing."""
+    try:
+        return {"script": script.is_script(Path(given["file"]))}
+    except exits.ConfigError as error:
+        return {"error": error.outcome().line()}
+
+
 if __name__ == "__main__":
-    questions = {"pod": pod, "run_status": run_status}
+    questions = {"pod": pod, "run_status": run_status, "kind": kind}
     answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer, default=str))

@@ -12,7 +12,7 @@ from tfgpujob.api.strategies import TRAITS, Cluster, Work, having, listed
 from tfgpujob.names import Role, Strategy
 
 PACKAGE = Path(tfgpujob.__file__).parent
-CHOOSE_ONE = {"convert/job.py", "convert/roles.py", "client/code.py", "cli/verbs/convert.py", "cli/behaviour.py"}
+CHOOSE_ONE = {"convert/job.py", "convert/roles.py", "convert/code.py", "cli/verbs/convert.py", "cli/behaviour.py"}
 """They choose or recommend a strategy for somebody, and so must name it."""
 
 

@@ -19,7 +19,8 @@ from tfgpujob.cli import main as cli
 from tfgpujob.exits import Exit
 
 Output = pytest.CaptureFixture[str]
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples/digits-multiworker.yaml"
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "examples/digits-multiworker.yaml"
 
 
 def submit(tmp_path: Path, name: str, *, worker: int) -> None:
@@ -221,15 +222,31 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
     assert live.do(lambda: live.server.get("ConfigMap", "default", "my-net-code"))["data"].keys() == {"my_net.py"}
 
 
+def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:
+    assert cli.main(["submit", SCRIPT, "--workers", "2", "--dry-run"]) == Exit.OK
+    code, made = yaml.safe_load_all(capsys.readouterr().out)
+    assert code["data"] == {"plain_script.py": Path(SCRIPT).read_text()}
+    assert made["spec"]["trainer"].keys() == {"entrypoint", "code"}
+
+
+MODULE = str(ROOT / "trainer_image/src/tfgpujob_trainer/builtin/digits.py")
+SCRIPT = str(ROOT / "tests/trainer/plain_script.py")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
         (["submit", "gone.yaml"], Exit.NOT_FOUND, "No such file"),
         (["submit", "gone.py", "--batch", "1"], Exit.NOT_FOUND, "gone.py"),
-        (["submit", "gone.py"], Exit.USAGE, "add --batch"),
+        (["submit", "gone.py"], Exit.NOT_FOUND, "gone.py"),
+        (["submit", MODULE], Exit.USAGE, "add --batch"),
+        (["submit", __file__, "--batch", "1"], Exit.USAGE, "has no function model() and data(), and calls no fit"),
+        (["submit", SCRIPT, "--batch", "1"], Exit.USAGE, "--batch is given, and"),
+        (["submit", SCRIPT, "--epochs", "1"], Exit.USAGE, "remove it: the script says it in fit()"),
+        (["submit", SCRIPT, "--param", "a=1"], Exit.USAGE, "--param is given, and"),
         (["submit", "job.yaml", "--batch", "1"], Exit.USAGE, "--batch is for a Python file"),
         (["submit", "job.yaml", "--workers", "1"], Exit.USAGE, "--workers is for a Python file"),
-        (["submit", __file__, "--batch", "1", "--name", "A", "--dry-run"], Exit.USAGE, "'A' is not a valid name"),
+        (["submit", MODULE, "--batch", "1", "--name", "A", "--dry-run"], Exit.USAGE, "'A' is not a valid name"),
         (["submit", "x.py", "--batch", "1", "--param", "a"], Exit.USAGE, "write it as key=value"),
         (["submit", "x.py", "--batch", "1", "--param", "shape=[1"], Exit.USAGE, "--param shape: '[1' is no YAML"),
         (["submit", "x.py", "--batch", "1", "--param", "day=2024-01-01"], Exit.USAGE, "any other text in quotes"),

@@ -88,12 +88,40 @@ def test_host_access_is_for_the_operator_to_allow(tmp_path: Path) -> None:
     assert read_job(write(tmp_path, text)).job["metadata"]["name"] == "a"
 
 
+MODULE = "def model(): ...\ndef data(split): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["gone.py"], Exit.NOT_FOUND, "gone.py: No such file"),
+        (["my_net.py"], Exit.USAGE, "my_net.py is a Python file; make a job of it: tfgpu submit"),
+        (["nothing.py"], Exit.USAGE, "nothing.py has no function model() and data(), and calls no fit"),
+        (["job.yaml", "--workers", "2"], Exit.USAGE, "--workers is for a Python file; write it into job.yaml"),
+        (["job.yaml", "--gpus", "0"], Exit.USAGE, "--gpus is for a Python file; write it into job.yaml"),
+    ],
+)
+def test_what_run_takes_is_a_job_or_a_plain_script(
+    arguments: list[str],
+    code: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_net.py").write_text(MODULE)
+    Path("nothing.py").write_text("raise RuntimeError('run')")
+    assert cli.main(["run", *arguments, "--local"]) == code
+    assert line in capsys.readouterr().err
+
+
 def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    Path("my_net.py").write_text("def model(): ...")
+    Path("my_net.py").write_text(MODULE)
     with pytest.raises(CliError, match=r"my_net\.py is a Python file; make a job of it: tfgpu ") as caught:
         read_job("my_net.py")
     words, file = str(caught.value).partition("tfgpu ")[2].split(" > ")
@@ -101,7 +129,7 @@ def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster
     Path(file).write_text(capsys.readouterr().out)
     made = read_job(file)
     assert (file, made.job["metadata"]["name"]) == ("my_net.yaml", "my-net")
-    assert [obj["data"] for obj in made.others] == [{"my_net.py": "def model(): ..."}]
+    assert [obj["data"] for obj in made.others] == [{"my_net.py": MODULE}]
 
 
 def test_no_file() -> None:

@@ -8,13 +8,13 @@
 """
 
 from tfgpujob.client.asynchronous import AsyncClient
-from tfgpujob.client.code import CODE_LIMIT, code_map, job_of_file
 from tfgpujob.client.errors import ApiError, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.synchronous import Client
 from tfgpujob.client.tensorboard import TensorBoard
 from tfgpujob.client.usage import ReplicaUsage, Usage
+from tfgpujob.convert.code import CODE_LIMIT, code_map, job_of_file
 
 __all__ = [
     "CODE_LIMIT",

@@ -96,6 +96,15 @@ def read_job(file: str, namespace: str = "default") -> JobFile:
     return found[0]
 
 
+def job_file_of(job: Object, file: str) -> JobFile:
+    """A job that was made of another kind of file. Raises CliError as `read_jobs`."""
+    complete = _with_namespace(job, "default")
+    spec = _spec(complete)
+    if not isinstance(spec, JobSpec):
+        raise CliError("\n".join(f"{file}: {problem}" for problem in spec))
+    return JobFile(complete, spec, ())
+
+
 def _with_namespace(job: Object, namespace: str) -> Object:
     metadata = job.get("metadata")
     return {**job, "metadata": {"namespace": namespace, **metadata}} if isinstance(metadata, dict) else job

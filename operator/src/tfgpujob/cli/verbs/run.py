@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 
-from tfgpujob.cli import options
 from tfgpujob.cli.screen import Screen
 from tfgpujob.cli.verbs import Heading
+from tfgpujob.convert.code import job_of_file
+from tfgpujob.convert.python_file import is_script
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local import offline, preflight
 from tfgpujob.local.devices import is_cpu_build, share_out, visible_gpus
 from tfgpujob.local.folder import RUNS, Folder, claim_of, shown
-from tfgpujob.local.job_file import JobFile, read_job
+from tfgpujob.local.job_file import JobFile, job_file_of, read_job
 from tfgpujob.local.ports import Ports
 from tfgpujob.local.session import Session, new_job
 from tfgpujob.local.translate import Here
@@ -29,9 +30,11 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 
 
 @click.command()
-@options.job_file
+@click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
 @click.argument("command_line", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--local", is_flag=True, help="On this machine, without a cluster.")
+@click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
+@click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder, from its last checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start anew; a run that is in the folder is renamed, not deleted.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of the run. [default: runs/NAME]")
@@ -46,6 +49,8 @@ def command(
     command_line: tuple[str, ...],
     *,
     local: bool,
+    workers: int | None,
+    gpus: int | None,
     resume: bool,
     fresh: bool,
     directory: Path | None,
@@ -56,13 +61,14 @@ def command(
 
     Planner, TF_CONFIG, restart rules and trainer are the same. ^C saves a checkpoint and stops; --resume goes on, with
     the same result as if nothing had happened. A job without spec.trainer runs the command of its template, or the one
-    after --.
+    after --. A Python file that builds, compiles and calls fit() needs no job file.
     """
     if not local:
         raise CliError("run is for this machine", "add --local")
     if resume and fresh:
         raise CliError("--resume and --fresh are given together", "keep one of them")
-    job_file = read_job(file)
+    own = {"--workers": workers, "--gpus": gpus}
+    job_file = _job_of_script(Path(file), workers or 1, gpus) if file.endswith(".py") else _job_of_yaml(file, own)
     name = job_file.job["metadata"]["name"]
     spec = job_file.spec
     folder = Folder((directory or RUNS / name).resolve(), claim_of(job_file.job), predicts=spec.predicts)
@@ -85,7 +91,11 @@ def command(
     _introduce(screen, job_file, plan, here, preflight.ignored(job_file, stands_for_code))
     session_job = new_job(job_file.job, before)
     try:
-        return int(asyncio.run(_run(session_job, here, screen, _again(file, directory, code, command_line))))
+        return int(
+            asyncio.run(
+                _run(session_job, here, screen, _again(file, {**own, "--dir": directory, "--code": code}, command_line))
+            )
+        )
     finally:
         here.ports.close()
 
@@ -135,7 +145,29 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: I
     screen.say(f"  results in {shown(here.folder.output)}, logs in {here.folder.shown()}/logs: {logs}")
 
 
-def _again(file: str, directory: Path | None, code: Path | None, command_line: tuple[str, ...]) -> str:
+def _job_of_yaml(file: str, own: Mapping[str, int | None]) -> JobFile:
+    for flag, value in own.items():
+        if value is not None:
+            raise CliError(f"{flag} is for a Python file", f"write it into {file}")
+    return read_job(file)
+
+
+def _job_of_script(file: Path, workers: int, gpus: int | None) -> JobFile:
+    """A job that runs the plain script, in whose folder its other files are. Raises CliError if it is none."""
+    try:
+        if not is_script(file):
+            return read_job(str(file))  # says how to make a job of a module
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
+    except ValueError as error:
+        raise CliError(str(error)) from error
+    name = file.stem.replace("_", "-").lower()
+    job, _ = job_of_file(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer={})
+    del job["spec"]["trainer"]["code"]
+    return job_file_of(job, str(file))
+
+
+def _again(file: str, flags: Mapping[str, object], command_line: tuple[str, ...]) -> str:
     words = ["tfgpu", "run", file, "--local", "--resume"]
-    words += [word for flag, value in (("--dir", directory), ("--code", code)) if value for word in (flag, str(value))]
+    words += [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
     return shlex.join([*words, *(("--", *command_line) if command_line else ())])

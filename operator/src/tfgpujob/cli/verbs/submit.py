@@ -16,6 +16,7 @@ from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
+from tfgpujob.convert.python_file import is_script
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_jobs
@@ -34,7 +35,7 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option(
     "--strategy", type=click.Choice([str(s) for s in Strategy]), help="By default what workers and GPUs need."
 )
-@click.option("--batch", type=click.IntRange(min=1), help="Global batch size; a Python file needs it.")
+@click.option("--batch", type=click.IntRange(min=1), help="Global batch size; a file with model() and data() needs it.")
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
 @click.option("--claim", metavar="NAME[/FOLDER]", help="PersistentVolumeClaim for checkpoints and the model.")
@@ -42,7 +43,7 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
 @cluster_options
 def command(file: str, *, dry_run: bool, context: str | None, namespace: str | None, **flags: Any) -> None:
-    """Create the jobs of a YAML file, or one of a Python file that defines model() and data(split).
+    """Create the jobs of a YAML file, or one of a Python file: with model() and data(split), or a script with fit().
 
     The Python file goes into a ConfigMap that belongs to the job.
     """
@@ -102,11 +103,10 @@ def _of_python(
     claim: str | None,
     extra: Sequence[Path],
 ) -> tuple[Sequence[Object], Sequence[Object]]:
-    if batch is None:
-        raise CliError("the global batch size is not given", "add --batch, such as --batch 128")
-    trainer: dict[str, Any] = {"globalBatchSize": batch, "epochs": epochs}
-    if params:
-        trainer["params"] = dict(_param(text) for text in params)
+    given = dict(_param(text) for text in params)
+    trainer = _length(file, batch, epochs, params)
+    if given:
+        trainer["params"] = given
     if claim:
         name_of_claim, _, folder = claim.partition("/")
         trainer["output"] = {"claim": name_of_claim, **({"subPath": folder} if folder else {})}
@@ -128,6 +128,26 @@ def _of_python(
     if not isinstance(found, JobSpec):
         raise CliError("\n".join(map(str, found)))
     return (job,), (code,)
+
+
+def _length(file: Path, batch: int | None, epochs: int, params: Sequence[str]) -> dict[str, Any]:
+    """How long and with what batches it trains. Raises CliError for what the file says itself, or has no use for."""
+    try:
+        script = is_script(file)
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
+    except ValueError as error:
+        raise CliError(str(error)) from error
+    if not script:
+        if batch is None:
+            raise CliError("the global batch size is not given", "add --batch, such as --batch 128")
+        return {"globalBatchSize": batch, "epochs": epochs}
+    source = click.get_current_context().get_parameter_source("epochs")
+    said = {"--batch": batch is not None, "--epochs": source is ParameterSource.COMMANDLINE, "--param": bool(params)}
+    for flag, given in said.items():
+        if given:
+            raise CliError(f"{flag} is given, and {file} is a plain script", "remove it: the script says it in fit()")
+    return {}
 
 
 def _param(text: str) -> tuple[str, Any]:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.names import Strategy
 
 CODE_LIMIT: Final = 1_000_000
 """Bytes of code that fit: a ConfigMap holds 1 MiB."""
 
 
-def code_map(job_name: str, files: Sequence[Path]) -> Object:
+def code_map(job_name: str, files: Sequence[Path]) -> dict[str, Any]:
     """The ConfigMap `<job>-code`, with one key a file.
 
     Raises ValueError when the files are too large, are no text, or two of them have the same name.
@@ -43,7 +42,7 @@ def job_of_file(
     strategy: Strategy | None = None,
     trainer: Mapping[str, Any],
     extra_files: Sequence[Path] = (),
-) -> tuple[dict[str, Any], Object]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A TFGPUJob that trains `file`, and the ConfigMap with its code. Raises ValueError as `code_map` does.
 
     `gpus` are those of each worker. `strategy` None: OneDevice, Mirrored for several GPUs, MultiWorkerMirrored for
