@@ -35,6 +35,8 @@ _SAVES = ("save", "save_weights", "export")
 _WORDS = {
     "data('train')": "fit()'s data",
     "data('validation')": "validation_data",
+    "data('evaluate')": "evaluate()'s data",
+    "data('predict')": "predict()'s data",
     "trainer.globalBatchSize": "batch_size",
     "trainer.classWeights": "class_weight",
     "model()": "the script",

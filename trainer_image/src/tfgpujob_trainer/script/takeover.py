@@ -21,6 +21,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import Evaluate, Output, TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Indexed
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.loss import give_back_losses
 from tfgpujob_trainer.model.optimizer_takeover import (
@@ -33,7 +34,7 @@ from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.script.call import FitCall, FitData, fit_data, rows_of
+from tfgpujob_trainer.script.call import DEFAULT_BATCH, FitCall, FitData, fit_data, rows_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.assemble import assemble
@@ -71,7 +72,7 @@ class Takeover:
         _refuse_own_steps(model, "test_step")
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
-        data = fit_data(call)
+        data = fit_data(call, self._settings.data)
         settings = self._settings_of(call, data)
         module = _module(self._path, model, data)
         trainer = SynchronousTrainer(settings, self._env, self._strategy, self._heartbeat)
@@ -106,7 +107,7 @@ class Takeover:
         """Loss and metrics over all rows once, each worker's share of them summed."""
         self.calls += 1
         _refuse_own_steps(model, "test_step")
-        data = rows_of(x, y, weight, "the data of evaluate()")
+        data, size = rows_of(x, y, weight, "evaluate", self._settings.data)
         name, replicas = name_in_support(self._strategy), self._strategy.num_replicas_in_sync
         takeover = take_over_optimizer(model, name, self._settings.accumulate)
         with self._holding(model, takeover):
@@ -120,7 +121,7 @@ class Takeover:
                 steps=steps,
                 schedule=Schedule(
                     rows=data.rows,
-                    global_batch_size=max(replicas, batch_size or FitCall().global_batch_size),
+                    global_batch_size=max(replicas, size or batch_size or DEFAULT_BATCH),
                     replicas=replicas,
                 ),
                 first_replica=first_replica(self._strategy, self._env),
@@ -132,12 +133,10 @@ class Takeover:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
         _refuse_own_steps(model, "predict_step")
-        data = rows_of(x, None, None, "the data of predict()")
         function = tf.function(lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True)
-        size, parts = batch_size or FitCall().global_batch_size, []
-        for start in range(0, data.rows, size):
-            rows = data.tensors(np.arange(start, min(start + size, data.rows)))  # type: ignore[attr-defined]
-            parts.append(tf.nest.map_structure(np.asarray, function(rows[0])))
+        parts = []
+        for batch in _batches(x, batch_size or DEFAULT_BATCH, self._settings):
+            parts.append(tf.nest.map_structure(np.asarray, function(batch)))
             self._heartbeat.beat(phases.PREDICTING)
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
 
@@ -172,13 +171,24 @@ class Takeover:
         every = None if data.validation is None else int(call.validation_freq)
         return dataclasses.replace(
             self._settings,
-            global_batch_size=call.global_batch_size,
+            global_batch_size=data.batch_size,
             epochs=call.epochs,
             class_weights=weights,
             evaluate=Evaluate(every_epochs=every),
             output=output,
             seed=_seed(self._settings.seed, self._epochs - call.initial_epoch),
         )
+
+
+def _batches(x: Any, size: int, settings: TrainerConfig) -> Iterator[Any]:
+    """What predict() computes at a time: a dataset's own batches, or that many rows of arrays."""
+    if isinstance(x, tf.data.Dataset):
+        yield from (batch[0] if isinstance(batch, tuple) else batch for batch in x)
+        return
+    data, _ = rows_of(x, None, None, "predict", settings.data)
+    assert isinstance(data, Indexed)
+    for start in range(0, data.rows, size):
+        yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]
 
 
 def _seed(seed: int, shift: int) -> int:
