@@ -23,7 +23,7 @@ class Batched:
 
 
 def unbatched(dataset: Any, what: str) -> Batched:
-    """Look below prefetch(), batch() and shuffle(), in this order from the end. Raises ConfigError without a batch()."""
+    """Look below prefetch(), batch() and shuffle(), in this order from the end; ConfigError without a batch()."""
     size, window, drops = 0, 1, False
     while True:
         kind = type(dataset).__name__
