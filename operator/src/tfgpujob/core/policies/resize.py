@@ -1,7 +1,7 @@
 """Resize: an elastic job goes on with another number of workers, from a checkpoint that the old ones write.
 
 It is a new attempt, as a restart is: the stop request makes all workers save at the same step, and the trainer's resume
-is exact for any number of them (docs/adr/0024-elastic-by-checkpoint.md). It counts against no budget.
+is exact for any number of them (docs/adr/0025-elastic-by-checkpoint.md). It counts against no budget.
 """
 
 from __future__ import annotations
