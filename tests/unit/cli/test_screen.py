@@ -24,6 +24,15 @@ def test_the_lead_speaks_for_all_and_noise_stays_in_the_log(capsys: pytest.Captu
     assert capsys.readouterr().out == "chief-0   | epoch 1/20: loss 1\n"
 
 
+def test_what_a_script_prints_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(["worker-0", "worker-1"], "worker-0", everything=False, script=True)
+    for replica in ("worker-0", "worker-1"):
+        screen.said(replica, "[0.36, 0.89]")
+        screen.said(replica, "tfgpu-train: epoch 1/20: loss 1")
+        screen.said(replica, json.dumps(RECORD))
+    assert capsys.readouterr().out == "worker-0 | [0.36, 0.89]\nworker-0 | epoch 1/20: loss 1\n"
+
+
 def test_verbose_shows_everybodys_lines(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(["worker-0", "worker-1"], "worker-0", everything=True)
     screen.said("worker-1", "anything")

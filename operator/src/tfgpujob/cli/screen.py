@@ -22,10 +22,11 @@ class Screen:
     """`replicas` in the order of the plan; `lead` is whose words stand for all, as all train the same model.
 
     `everything` shows each line of each replica: always so for a user's own command, whose lines we can't tell apart.
+    `script` shows all lines of the leading replica: what a script prints is meant to be read.
     """
 
-    def __init__(self, replicas: Sequence[str], lead: str, *, everything: bool) -> None:
-        self._lead, self._everything = lead, everything
+    def __init__(self, replicas: Sequence[str], lead: str, *, everything: bool, script: bool = False) -> None:
+        self._lead, self._everything, self._script = lead, everything, script
         self._width = max(map(len, replicas))
         self._colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(replicas)}
         self._progress = StatusLine()
@@ -38,7 +39,7 @@ class Screen:
                 self._show_progress(line)
         elif self._everything:
             self._print(replica, line)
-        elif replica == self._lead and line.startswith(_TRAINER):
+        elif replica == self._lead and (self._script or line.startswith(_TRAINER)):
             self._print(replica, line.removeprefix(_TRAINER))
 
     def say(self, text: str, colour: str | None = None) -> None:

@@ -86,7 +86,7 @@ def command(
     )
     replicas = [f"{role}-{index}" for role, index in plan.pods()]
     lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
-    screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None)
+    screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None, script=file.endswith(".py"))
     stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
     _introduce(screen, job_file, plan, here, preflight.ignored(job_file, stands_for_code))
     session_job = new_job(job_file.job, before)
