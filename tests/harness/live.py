@@ -49,6 +49,8 @@ class Front:
         """What listens in every pod: its port there, and where on this machine it really is."""
         self.behind: dict[str, Object] = {}
         """What other servers answer, by the path on which the API server passes requests on to them."""
+        self.raw: dict[str, str] = {}
+        """JSON that Python can't write, by the text that stands for it in the objects: deep, or no UTF-8."""
         self.outage = 0
         """So many requests from now on are answered by a server that is going down."""
         self.token = ""
@@ -142,16 +144,24 @@ class Front:
             uid = (body.get("preconditions") or {}).get("uid", "")
             self.server.delete(row.kind, namespace, name, propagation=propagation, uid=uid, by="user")
             return web.json_response({"kind": "Status"})
-        return web.json_response(self.server.get(row.kind, namespace, name))
+        return self._json(self.server.get(row.kind, namespace, name))
 
     def _list(self, request: web.Request, row: Resource, namespace: str) -> web.StreamResponse:
         token = request.query.get("continue", "")
         selector, limit = request.query.get("labelSelector", ""), int(request.query.get("limit", 0))
         items, revision, following = self.server.list_page(row.kind, namespace or None, selector, limit, token)
         shown = [_listed(item) for item in items if _selected(request, item)]
-        return web.json_response(
-            {"items": shown, "metadata": {"resourceVersion": str(revision), "continue": following}}
-        )
+        return self._json({"items": shown, "metadata": {"resourceVersion": str(revision), "continue": following}})
+
+    def _json(self, value: Any) -> web.Response:
+        return web.Response(body=self._text(value), content_type="application/json")
+
+    def _text(self, value: Any) -> bytes:
+        text = json.dumps(value)
+        for placeholder, raw in self.raw.items():
+            text = text.replace(json.dumps(placeholder), raw)
+        # As latin-1, so that a byte which is no UTF-8 can be told too.
+        return text.encode("latin-1")
 
     async def _watch(self, request: web.Request, row: Resource, namespace: str) -> web.StreamResponse:
         stream = web.StreamResponse()
@@ -163,12 +173,12 @@ class Front:
                 changes: list[Change] = self.server.history.since(revision, row.kind, namespace or None)
             except ApiError as old:
                 gone = {"code": old.code, "reason": old.reason, "message": old.message}
-                await stream.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+                await stream.write(self._text({"type": "ERROR", "object": gone}) + b"\n")
                 break
             for change in changes:
                 revision = change.revision
                 if _selected(request, change.object):
-                    await stream.write(json.dumps({"type": change.type, "object": change.object}).encode() + b"\n")
+                    await stream.write(self._text({"type": change.type, "object": change.object}) + b"\n")
             async with self._changed:
                 if began == self._time_limits and not self._has_news(row.kind, namespace, revision):
                     await self._changed.wait()

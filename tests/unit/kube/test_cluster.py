@@ -15,7 +15,7 @@ from aiohttp import web
 from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.kube.cluster import KubeCluster
+from tfgpujob.kube.cluster import LIST_BYTES, KubeCluster
 from tfgpujob.kube.errors import ApiError, NoClusterError
 
 
@@ -279,3 +279,33 @@ async def test_another_client_gets_the_same_login(tmp_path: Path, monkeypatch: p
         found = await cluster.credentials()
         assert found.server.startswith("http://127.0.0.1:")
         assert (found.scheme, found.token) == ("Bearer", "secret")
+
+
+async def test_of_a_page_that_is_too_long_fewer_objects_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        item = {"metadata": {"name": "x" * LIST_BYTES}}
+        server.answer = {"items": [item], "metadata": {"resourceVersion": "7", "continue": "next"}}
+        page = await cluster.list(Kind.POD, "ns", limit=100, token="here")
+        assert (len(page.items), page.resource_version, page.token) == (1, "7", "next")
+        assert [url.partition("?")[2] for _, url, _ in server.requests] == [
+            f"limit={limit}&continue=here" for limit in (100, 10, 1)
+        ]
+
+
+async def test_a_watch_goes_on_after_an_event_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        deep = {"type": "MODIFIED", "object": {"metadata": {"name": "deep", "resourceVersion": "2"}, "spec": "?"}}
+        good = {"type": "ADDED", "object": {"metadata": {"name": "good", "resourceVersion": "3"}}}
+        lines = [
+            json.dumps(deep).replace('"?"', "[" * 5000 + "]" * 5000),
+            "no json",
+            "[]",
+            '{"type": "ADDED", "object": {"metadata": {}}}',
+            json.dumps(good),
+            '{"type": "ADD',
+        ]
+        server.answer = "\n".join(lines)
+        events = cluster.watch(Kind.POD, None, selector="", resource_version="1")
+        assert [event.object["metadata"]["name"] async for event in events] == ["deep", "good"]

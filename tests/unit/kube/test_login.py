@@ -206,6 +206,10 @@ async def test_a_pods_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert server.seen == ["first", "first", "second"]
 
 
+async def no_list(_: str | None) -> str:
+    return "1"
+
+
 async def test_a_good_login_that_is_refused_for_a_while_does_not_end_the_operator() -> None:
     """An API server that restarts can't look tokens up at first. kopf took its login for spent, and with it the process
     ended.
@@ -216,7 +220,7 @@ async def test_a_good_login_that_is_refused_for_a_while_does_not_end_the_operato
         async def credentials() -> Credentials:
             return Credentials(server=f"http://127.0.0.1:{port}", scheme="Bearer", token="first")
 
-        watch = Watch(lambda *_: None, credentials, namespaces=())
+        watch = Watch(lambda *_: None, credentials, no_list, namespaces=())
         tasks = {asyncio.create_task(watch.run(lambda: None)), asyncio.create_task(server.told.wait())}
         await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:

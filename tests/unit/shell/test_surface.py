@@ -23,6 +23,7 @@ def free_port() -> int:
 async def test_health_readiness_and_metrics_are_served() -> None:
     metrics, ready, port = Metrics(), [False], free_port()
     problems: list[str] = []
+    unreadable: list[str] = []
     metrics.reconciled("ok", 0.004)
     metrics.reconciled("error", 40.0)
     metrics.gauge("tfgpu_queue_depth", "Jobs that wait.", lambda: 3)
@@ -31,13 +32,15 @@ async def test_health_readiness_and_metrics_are_served() -> None:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, await answer.text()
 
-    async with serving(port, lambda: list(problems), lambda: ready[0], metrics):
+    async with serving(port, lambda: list(problems), lambda: ready[0], lambda: list(unreadable), metrics):
         assert await get("/healthz") == (200, "ok")
         assert (await get("/readyz"))[0] == 503
         problems.append("resync has ended")
         ready[0] = True
         assert await get("/healthz") == (500, "resync has ended")
         assert await get("/readyz") == (200, "ok")
+        unreadable.append("TFGPUJob a/b: spec: is too deep")
+        assert await get("/readyz") == (200, "ok\nunreadable: TFGPUJob a/b: spec: is too deep")
         _, text = await get("/metrics")
     lines = text.splitlines()
     assert 'tfgpu_reconciles_total{result="ok"} 1.0' in lines
@@ -84,6 +87,10 @@ def test_log_lines_carry_their_fields() -> None:
     assert log_format.TextFormatter().format(record).endswith("INFO reconciled job=ns/train wrote={'created': 5}")
 
 
+async def _no_list(_: str | None) -> str:
+    return "1"
+
+
 def test_kopf_is_asked_for_nothing_that_writes() -> None:
     settings = _settings()
     assert not settings.posting.enabled
@@ -94,7 +101,7 @@ def test_kopf_is_asked_for_nothing_that_writes() -> None:
     async def nobody() -> Credentials:
         return Credentials(server="https://example")
 
-    registry = Watch(lambda *_: None, nobody, namespaces=())._registry()
+    registry = Watch(lambda *_: None, nobody, _no_list, namespaces=())._registry()
     assert len(registry._watching.get_all_handlers()) == 1
     assert not list(registry._changing.get_all_handlers())
     assert not list(registry._spawning.get_all_handlers())

@@ -9,9 +9,12 @@ from typing import Any, Final
 from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube import paths
 from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.errors import TOO_LONG, ApiError
 from tfgpujob.kube.interface import ListPage, WatchEvent
 
 LIST_SECONDS: Final = 60.0
+LIST_BYTES: Final = 4 << 20
+"""Of one page; of a longer one fewer objects are asked for. Decoded, a byte of JSON may take 30 bytes of memory."""
 
 _STRICT_FROM: Final = (1, 27)
 """The first version that certainly validates fields strictly when asked to."""
@@ -33,7 +36,15 @@ class KubeCluster(Connection):
             query["labelSelector"] = selector
         if token:
             query["continue"] = token
-        page = await self.send("GET", paths.of_kind(kind, namespace), query=query, seconds=LIST_SECONDS)
+        path = paths.of_kind(kind, namespace)
+        try:
+            # A single object is as long as the API server lets it be.
+            most = LIST_BYTES if limit > 1 else None
+            page = await self.send("GET", path, query=query, seconds=LIST_SECONDS, most_bytes=most)
+        except ApiError as error:
+            if error.reason != TOO_LONG:
+                raise
+            return await self.list(kind, namespace, selector=selector, limit=max(1, limit // 10), token=token)
         return ListPage.of(page)
 
     async def watch(

@@ -6,6 +6,7 @@ eventTime) and cost more time than the request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -15,11 +16,14 @@ import orjson
 import yarl
 
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.decoding import decoded
+from tfgpujob.kube.errors import TOO_LONG, ApiError
 from tfgpujob.kube.http import read_at_most
 from tfgpujob.kube.interface import Credentials, WatchEvent
 from tfgpujob.kube.lines import Part, Splitter
 from tfgpujob.kube.login import Login
+
+logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 20.0
 """The timeout of a request. Also how long a write may still be under way after its task was cancelled."""
@@ -76,10 +80,10 @@ class Connection:
         try:
             async for parts in self.stream(path, following, silence_seconds=SILENCE_SECONDS):
                 for part in parts:
-                    yield _event(part.text)
-        except (aiohttp.SocketTimeoutError, ValueError):
-            # Old servers send no bookmarks while nothing changes, so silence alone is no error. And a stream that is
-            # cut in the middle of a line has ended.
+                    if (event := _event(part.text)) is not None:
+                        yield event
+        except aiohttp.SocketTimeoutError:
+            # Old servers send no bookmarks while nothing changes, so silence alone is no error.
             return
 
     async def stream(
@@ -153,7 +157,7 @@ class Connection:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
         if most_bytes is not None and len(payload) > most_bytes:
             response.close()
-            raise ApiError(0, "TooLong", f"{method} {path}: the answer is longer than {most_bytes} bytes")
+            raise ApiError(0, TOO_LONG, f"{method} {path}: the answer is longer than {most_bytes} bytes")
         return _decoded(response.status, response.headers, payload)
 
     async def _open(self, path: str, query: Mapping[str, str], protocol: str) -> Messages:
@@ -241,17 +245,23 @@ def _session(connections: int) -> aiohttp.ClientSession:
     )
 
 
-def _event(line: bytes) -> WatchEvent:
-    answer = orjson.loads(line)
-    if answer["type"] == "ERROR":
-        status = answer["object"]
-        raise ApiError(status.get("code", 0), status.get("reason", ""), status.get("message", ""))
-    return WatchEvent(answer["type"], answer["object"])
+def _event(line: bytes) -> WatchEvent | None:
+    """None for a line that is no event: the end of a stream that was cut, or what a later list has to find."""
+    try:
+        answer = decoded(line)
+        kind, found = answer["type"], answer["object"]
+        if kind != "ERROR":
+            found["metadata"]["resourceVersion"]
+            return WatchEvent(kind, found)
+    except (ValueError, LookupError, TypeError) as error:
+        logger.warning("no watch event", extra={"bytes": len(line), "error": str(error)[:200]})
+        return None
+    raise ApiError(found.get("code", 0), found.get("reason", ""), found.get("message", ""))
 
 
 def _decoded(status: int, headers: Mapping[str, str], payload: bytes) -> Object:
     try:
-        answer = orjson.loads(payload)
+        answer = decoded(payload)
     except ValueError:
         answer = None
     if status < 300 and isinstance(answer, dict):

@@ -9,6 +9,8 @@ NOT_STARTED: Final = 400
 FORBIDDEN: Final = 403
 MISSING: Final = 404
 CONFLICT: Final = 409
+TOO_LONG: Final = "TooLong"
+"""The reason when an answer is longer than what we read of it."""
 EXPIRED: Final = 410
 """The resourceVersion, or the page of a list, is older than what the server remembers: list again."""
 

@@ -7,9 +7,9 @@ import aiohttp
 
 async def read_at_most(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
     """All of a short body; of a long one enough to see that it is too long."""
-    payload = b""
+    payload = bytearray()
     async for chunk in content.iter_any():
         payload += chunk
         if len(payload) > max_bytes:
             break
-    return payload
+    return bytes(payload)

@@ -12,16 +12,25 @@ from tfgpujob.shell.metrics import CONTENT_TYPE, Metrics
 
 @asynccontextmanager
 async def serving(
-    port: int, problems: Callable[[], list[str]], ready: Callable[[], bool], metrics: Metrics
+    port: int,
+    problems: Callable[[], list[str]],
+    ready: Callable[[], bool],
+    unreadable: Callable[[], list[str]],
+    metrics: Metrics,
 ) -> AsyncIterator[None]:
-    """Serve while the context is open. `problems` are answered with 500, one a line."""
+    """Serve while the context is open. `problems` are answered with 500, one a line.
+
+    /readyz names the objects that are `unreadable`, and is 200 all the same: they concern their owners alone.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
         found = problems()
         return web.Response(text="\n".join(found) or "ok", status=500 if found else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok") if ready() else web.Response(text="listing objects", status=503)
+        if not ready():
+            return web.Response(text="listing objects", status=503)
+        return web.Response(text="\n".join(["ok", *(f"unreadable: {line}" for line in unreadable())]))
 
     async def text(_: web.Request) -> web.Response:
         return web.Response(text=metrics.text(), headers={"Content-Type": CONTENT_TYPE})

@@ -101,19 +101,14 @@ class Operator:
     def handle(self, kind: Kind, event: str | None, obj: Object) -> None:
         """One watch event."""
         self.metrics.watched(kind)
-        metadata = obj["metadata"]
-        try:
-            if kind is Kind.NODE:
-                self._handle_node(event, obj)
-                return
-            if event == "DELETED":
-                key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
-            else:
-                key = self.store.put(kind, obj)
-        except Exception:
-            # One object that cannot be read must not hide the others.
-            logger.exception("event ignored", extra={"kind": kind, "object": metadata.get("name")})
+        if kind is Kind.NODE:
+            self._handle_node(event, obj)
             return
+        if event == "DELETED":
+            metadata = obj["metadata"]
+            key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
+        else:
+            key = self.store.put(kind, obj)
         if key is not None:
             self.changed(key)
 
@@ -143,6 +138,10 @@ class Operator:
         gauge("tfgpu_queue_depth", "Jobs that wait for a worker.", lambda: len(self.queue))
         gauge("tfgpu_queue_active", "Jobs that workers have in hand.", lambda: self.queue.active)
         gauge("tfgpu_leader", "1 when this process leads.", lambda: float(self.elector.leading))
+        self.metrics.counter(
+            "tfgpu_unreadable", "Versions of objects that could not be read.", lambda: self.store.unreadable.total
+        )
+        gauge("tfgpu_objects_unreadable", "Objects that can't be read now.", lambda: len(self.store.unreadable))
         gauge("tfgpu_jobs_stalled", "Jobs with the condition Stalled.", partial(self._are, Condition.STALLED))
         gauge("tfgpu_jobs_degraded", "Jobs with the condition Degraded.", partial(self._are, Condition.DEGRADED))
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
@@ -162,7 +161,8 @@ async def operate(settings: Settings) -> None:
     async with await KubeCluster.connect() as cluster, HttpProgressClient() as fetch_progress:
         operator = Operator(cluster, settings, fetch_progress=fetch_progress)
         background = operator.background
-        async with serving(settings.health_port, background.problems, operator.resync.synced.is_set, operator.metrics):
+        ready, unreadable = operator.resync.synced.is_set, operator.store.unreadable.lines
+        async with serving(settings.health_port, background.problems, ready, unreadable, operator.metrics):
             background.start("watch jobs", _watch_jobs(operator, cluster, stop))
             background.start("leader", _lead(operator), silence=60)
             background.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)
@@ -189,7 +189,8 @@ async def _reflect(operator: Operator, reflector: Reflector, name: str) -> None:
 
 
 async def _watch_jobs(operator: Operator, cluster: KubeCluster, stop: asyncio.Event) -> None:
-    watch = Watch(operator.handle, cluster.credentials, namespaces=operator.settings.watch_namespaces)
+    list_jobs = partial(operator.resync.relisted, Kind.JOB)
+    watch = Watch(operator.handle, cluster.credentials, list_jobs, namespaces=operator.settings.watch_namespaces)
     await operator.resync.first(lambda: operator.background.beat("resync"))
     logger.info("store filled", extra={str(kind): count for kind, count in operator.store.count().items()})
     # kopf takes the signals for itself; the order in which we stop is ours.

@@ -53,12 +53,26 @@ class Metrics:
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         Gauge(name, meaning, registry=self._registry).set_function(read)
 
+    def counter(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """One that somebody else counts."""
+        self._registry.register(_Read(name, meaning, read))
+
     def text(self) -> str:
         """Prometheus' text format, version 0.0.4."""
         return generate_latest(self._registry).decode()
 
     def _counter(self, name: str, meaning: str, label: str) -> Counter:
         return Counter(name, meaning, (label,), registry=self._registry)
+
+
+class _Read:
+    """A counter that is read when Prometheus scrapes."""
+
+    def __init__(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        self._name, self._meaning, self._read = name, meaning, read
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(self._name, self._meaning, value=self._read())
 
 
 class _Process:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from tfgpujob import names
@@ -72,11 +73,16 @@ class Resync:
         if self._nodes:
             await self.list(Kind.NODE, None)
 
-    async def _until_done(self, beat: Callable[[], None]) -> None:
+    async def relisted(self, kind: Kind, namespace: str | None) -> str:
+        """List one kind in one namespace (None: all), until it succeeds. The list's resourceVersion."""
+        await self._until_done(lambda: None, partial(self.list, kind, namespace))
+        return self.versions[kind, namespace]
+
+    async def _until_done(self, beat: Callable[[], None], listing: Callable[[], Awaitable[None]] | None = None) -> None:
         while True:
             beat()
             try:
-                return await self.once()
+                return await (listing or self.once)()
             except ApiError as error:
                 hint = "install the CRD first" if error.code == 404 else ""
                 logger.warning("cannot list", extra={"error": str(error), "hint": hint})
@@ -92,26 +98,19 @@ class Resync:
 
         async for page in pages(fetch):
             for obj in page.items:
+                if not _has_identity(obj):
+                    self._store.unreadable.add(kind, "", "", "an item without a name and a uid")
+                    continue
                 before.pop(obj["metadata"]["uid"], None)
                 if kind is Kind.NODE:
                     nodes.append(obj)
-                else:
-                    self._put(kind, obj)
+                elif (key := self._store.put(kind, obj)) is not None:
+                    self._changed(key)
         self._drop(before)
         if kind is Kind.NODE:
             for key in self._store.jobs_on(self._store.nodes.sync(nodes, nodes_before, self._store.nodes_named())):
                 self._changed(key)
         self.versions[kind, namespace] = page.resource_version
-
-    def _put(self, kind: Kind, obj: Object) -> None:
-        try:
-            key = self._store.put(kind, obj)
-        except Exception:
-            # One object that cannot be read must not hide the others.
-            logger.exception("object ignored", extra={"kind": kind, "object": obj["metadata"].get("name")})
-            return
-        if key is not None:
-            self._changed(key)
 
     def _drop(self, unlisted: dict[str, Known]) -> None:
         """They were there before the list began and are not in it: their DELETED event was lost."""
@@ -123,3 +122,8 @@ class Resync:
                     extra={"kind": known.kind, "object": f"{known.namespace}/{known.name}"},
                 )
                 self._changed(key)
+
+
+def _has_identity(obj: object) -> bool:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return isinstance(metadata, dict) and all(isinstance(metadata.get(key), str) for key in ("name", "uid"))

@@ -7,6 +7,7 @@ was lost is found by resync, which compares `known` with a list.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,9 @@ from tfgpujob.core.observed.snapshot import Kind, Object, Pod, Service, Snapshot
 from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
 from tfgpujob.names import Condition
 from tfgpujob.shell.nodes import Nodes
+from tfgpujob.shell.unreadable import Unreadable, place
+
+logger = logging.getLogger(__name__)
 
 
 class Key(NamedTuple):
@@ -63,6 +67,7 @@ class Store:
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
         self.nodes = Nodes()
+        self.unreadable = Unreadable()
 
     def jobs(self) -> list[Key]:
         """Every job of which anything is known."""
@@ -103,11 +108,30 @@ class Store:
         return [key for key, e in self._entries.items() if nodes and any(p.node in nodes for p in e.pods.values())]
 
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
-        """Add or update an object as the API server gave it. None when it is not newer than what is cached.
+        """Add or update an object as the API server gave it. None when it is not newer than what is cached, or can't
+        be read: one object must not hide the others.
 
         `of` is the job that a pod is known to belong to although somebody has taken its label off, or given it
         another job's: a GET by name has just returned it, so that it can be neither deleted nor stale.
         """
+        try:
+            key = self._put(kind, obj, of)
+        except Exception as error:
+            logger.exception("object ignored", extra={"kind": kind, "object": "/".join(place(obj))})
+            self.unreadable.add(kind, *place(obj), f"{type(error).__name__}: {error!s:.100}")
+            return None
+        problem = self._problem(kind, key)
+        if problem:
+            self.unreadable.add(kind, *place(obj), problem)
+        elif key is not None:
+            self.unreadable.discard(kind, *place(obj))
+        return key
+
+    def _problem(self, kind: Kind, key: Key | None) -> str:
+        job = self._entries[key].job if kind is Kind.JOB and key is not None else None
+        return str(job.get("unreadable", "")) if job is not None else ""
+
+    def _put(self, kind: Kind, obj: Object, of: Key | None) -> Key | None:
         metadata = obj["metadata"]
         if of is None and metadata.get("uid", "") in self._tombstones:
             return None
@@ -122,6 +146,7 @@ class Store:
     def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
         """Forget this very object; another one of that name stays. None when it was not known."""
         self._add_tombstone(uid)
+        self.unreadable.discard(kind, namespace, name)
         job_name = self._pod_jobs.get((namespace, name)) if kind is Kind.POD else name
         if job_name is None:
             return None

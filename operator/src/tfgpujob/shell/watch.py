@@ -1,6 +1,8 @@
 """The watch of jobs. The only file that imports kopf.
 
-kopf list-watches the jobs (it reconnects and logs in again by itself) and calls one handler with every event. Its own
+kopf watches the jobs (it reconnects and logs in again by itself) and calls one handler with every event. Whenever it
+lists them, our own resync does that in its place, and its events are trimmed before it reads them: its decoder gives up
+at about 1,000 levels, and with it would the operator (`WatchAnswer`). Its own
 persistence is switched off in every place where it would cost a write or a copy: an event only updates the cache and
 enqueues the job's key, and the state of a job is in its status. Pods and services, of which there are many more events
 than kopf can take at the speed we promise, are watched by `reflector.py`.
@@ -13,13 +15,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.interface import Credentials
 from tfgpujob.shell.reflector import Handle
-from tfgpujob.shell.resync import PAGE
+from tfgpujob.shell.watch_answer import ListJobs, watch_answer
 
 LOGIN_SECONDS: Final = 1.0
 """Between two logins: whoever is refused again and again asks at his leisure."""
@@ -79,11 +82,13 @@ class Watch:
         self,
         handle: Handle,
         credentials: Callable[[], Awaitable[Credentials]],
+        list_jobs: ListJobs,
         *,
         namespaces: Sequence[str],
     ) -> None:
         """`namespaces`: empty for all."""
         self._handle = handle
+        self._answer = watch_answer(list_jobs)
         self._credentials = credentials
         self._namespaces = namespaces
         self._logged_in_at = float("-inf")
@@ -116,7 +121,7 @@ class Watch:
         kopf.on.event(*RESOURCE, registry=registry)(self._on_event)
         return registry
 
-    async def _login(self, **_: Any) -> kopf.ConnectionInfo:
+    async def _login(self, **_: Any) -> kopf.AiohttpSession:
         """Called at the start, when a login was refused, and when one has expired.
 
         kopf never takes a login again that was refused once, and gives up when it gets no other. But an API server that
@@ -127,7 +132,7 @@ class Watch:
         await asyncio.sleep(self._logged_in_at + LOGIN_SECONDS - clock())
         self._logged_in_at = clock()
         found = await self._credentials()
-        return kopf.ConnectionInfo(
+        login = kopf.ConnectionInfo(
             server=found.server,
             ca_path=found.ca_path,
             insecure=found.insecure,
@@ -135,7 +140,14 @@ class Watch:
             private_key_path=found.private_key_path,
             scheme=found.scheme,
             token=found.token,
-            expiration=datetime.now(UTC) + LOGIN_LASTS,
+        )
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=login.as_ssl_context()),
+            headers=login.as_http_headers(),
+            response_class=self._answer,
+        )
+        return kopf.AiohttpSession(
+            aiohttp_session=session, server=found.server, expiration=datetime.now(UTC) + LOGIN_LASTS
         )
 
     async def _on_event(self, event: Any, **_: Any) -> None:
@@ -147,7 +159,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     # The CRD is there: the store has listed it. Without this, kopf wants to watch CRDs and namespaces.
     settings.scanning.disabled = True
-    settings.watching.chunk_size = PAGE
+    # What it lists is not looked at.
+    settings.watching.chunk_size = 1
     settings.networking.error_backoffs = _EveryFewSeconds()
     settings.networking.connect_timeout = 5
     settings.networking.request_timeout = 60

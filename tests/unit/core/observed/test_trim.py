@@ -175,3 +175,12 @@ def test_a_job_without_what_nobody_decides_by() -> None:
 def test_a_service() -> None:
     found = trim_service(pod(metadata={"uid": "u", "deletionTimestamp": "t", "ownerReferences": [OWNER]}))
     assert (found.uid, found.owner_uid, found.owner_job, found.deleting) == ("u", "job-uid", "train", True)
+
+
+def test_texts_of_a_pods_status_are_kept_up_to_a_length() -> None:
+    long = "x" * (1 << 20)
+    state = {"terminated": {"exitCode": 1, "message": long, "reason": long}}
+    status = {"phase": "Failed", "reason": long, "containerStatuses": [{"name": "tensorflow", "state": state}]}
+    found = trim_pod(pod(status=status))
+    assert found.termination is not None
+    assert {len(found.status_reason), len(found.termination.message), len(found.termination.reason)} == {4096}

@@ -15,8 +15,10 @@ CACHED_JOBS: Final = 256
 
 def parsed_spec(job: Object, config: Config) -> JobSpec | str:
     """The spec, or what is wrong with it."""
+    if problem := job.get("unreadable"):
+        return str(problem)
     metadata, spec = job["metadata"], job.get("spec")
-    accepted = _is_accepted(job)
+    accepted = is_accepted(job)
     key = (metadata.get("uid"), metadata.get("generation"), metadata["namespace"], metadata["name"], config, accepted)
     known = _results.get(key)
     if known is not None and known[0] == spec:
@@ -33,7 +35,7 @@ _results: OrderedDict[object, tuple[Any, JobSpec | str]] = OrderedDict()
 """A cache of a pure function: equal arguments give equal results."""
 
 
-def _is_accepted(job: Object) -> bool:
+def is_accepted(job: Object) -> bool:
     """Whether this generation of the spec was accepted: an upgrade of the operator must not refuse what runs."""
     generation = job["metadata"].get("generation")
     return any(

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob import names
+from tfgpujob.core.observed.limits import too_large
 from tfgpujob.core.observed.snapshot import Object, Pod, Service, Termination
 
 _EMPTY: Mapping[str, Any] = {}
 
 
+_JOB_METADATA: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"}
+)
+MAX_TEXT: Final = 4096
+"""Characters of a message of a pod that are kept. The kubelet cuts a termination message at 4,096 bytes."""
+
+
 def trim_job(obj: Object) -> Object:
-    """The job without managedFields and the annotation kubectl keeps its last-applied copy in."""
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in {"managedFields", "annotations"}}
-    return {**obj, "metadata": metadata}
+    """The job with what decisions need of its metadata. Of a spec that is too large to be read only runPolicy is left,
+    and `unreadable` says what is wrong with it; trimmed again it stays so.
+    """
+    metadata = obj["metadata"]
+    trimmed = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
+    trimmed["metadata"] = {key: value for key, value in metadata.items() if key in _JOB_METADATA}
+    spec = obj.get("spec")
+    if problem := obj.get("unreadable") or too_large(spec):
+        policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+        trimmed["spec"] = {} if policy is None or too_large(policy) else {"runPolicy": policy}
+        trimmed["unreadable"] = problem
+    return trimmed
 
 
 def trim_pod(obj: Object) -> Pod:
@@ -38,12 +55,12 @@ def trim_pod(obj: Object) -> Pod:
         created_at=metadata.get("creationTimestamp") or "",
         deleting=bool(metadata.get("deletionTimestamp")),
         deletion_due=metadata.get("deletionTimestamp") or "",
-        phase=status.get("phase", "Pending"),
+        phase=str(status.get("phase", "Pending"))[:MAX_TEXT],
         ready=bool(container.get("ready")),
         node=spec.get("nodeName") or "",
-        status_reason=status.get("reason") or "",
-        waiting_reason=waiting_reason,
-        waiting_message=waiting_message,
+        status_reason=_text(status.get("reason")),
+        waiting_reason=_text(waiting_reason),
+        waiting_message=_text(waiting_message),
         disruption=_disruption(conditions.get("DisruptionTarget", _EMPTY)),
         termination=_termination(container),
         gave_up_at_gate=_gave_up_at_gate(status),
@@ -91,14 +108,14 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
     return Termination(
         exit_code=int(ended.get("exitCode", 0)),
         signal=ended.get("signal"),
-        reason=ended.get("reason") or "",
-        message=ended.get("message") or "",
+        reason=_text(ended.get("reason")),
+        message=_text(ended.get("message")),
         finished_at=ended.get("finishedAt") or "",
     )
 
 
 def _disruption(condition: Mapping[str, Any]) -> str:
-    return condition.get("reason") or "DisruptionTarget" if condition.get("status") == "True" else ""
+    return _text(condition.get("reason")) or "DisruptionTarget" if condition.get("status") == "True" else ""
 
 
 def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:
@@ -135,5 +152,9 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
     return "", ""
 
 
+def _text(value: object) -> str:
+    return str(value or "")[:MAX_TEXT]
+
+
 def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() else default
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else default

@@ -67,7 +67,8 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
 
 def _running(snapshot: Snapshot) -> ObservedPods | None:
     job = snapshot.job
-    if job is None or not is_ours(job) or not (job.get("spec") or {}).get("trainer"):
+    spec = job.get("spec") if job is not None else None
+    if job is None or not isinstance(spec, Mapping) or not spec.get("trainer") or not is_ours(job):
         return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):

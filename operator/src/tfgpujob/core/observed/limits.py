@@ -1,0 +1,40 @@
+"""How large the spec of a job may be to be read: what is beyond costs only its author.
+
+Far above what a job needs: 512 replicas of 4 roles have 4 templates. Far below what would fill the operator's memory,
+or end a recursion of Python, which does not go beyond 1,000 levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+MAX_LEVELS: Final = 48
+MAX_VALUES: Final = 20_000
+MAX_CHARACTERS: Final = 256 << 10
+"""Of all keys and texts together."""
+_MORE: Final = "keep such data in a ConfigMap or an image"
+
+
+def too_large(spec: object) -> str:
+    """What makes the spec unreadable, and the fix; empty if nothing does. Takes no recursion, and ends early."""
+    level: list[Any] = [spec] if isinstance(spec, Mapping | list) else []
+    values = characters = 0
+    for _ in range(MAX_LEVELS):
+        children: list[Any] = []
+        for container in level:
+            if isinstance(container, Mapping):
+                characters += sum(map(len, container))
+                children += container.values()
+            else:
+                children += container
+            if len(children) + values > MAX_VALUES:
+                return f"spec: has more than {MAX_VALUES:,} values; {_MORE}"
+        values += len(children)
+        characters += sum(len(child) for child in children if isinstance(child, str))
+        if characters > MAX_CHARACTERS:
+            return f"spec: has more than {MAX_CHARACTERS >> 10} KiB of text; {_MORE}"
+        level = [child for child in children if isinstance(child, Mapping | list)]
+        if not level:
+            return ""
+    return f"spec: is nested more than {MAX_LEVELS} levels deep; {_MORE}"

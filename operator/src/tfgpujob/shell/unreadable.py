@@ -1,0 +1,45 @@
+"""Objects that the operator can't read: each is skipped alone, and named here for /readyz and the metrics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tfgpujob.core.observed.snapshot import Kind, Object
+
+MAX_NAMED: Final = 1000
+"""Objects that are remembered by name; any number is counted."""
+SHOWN: Final = 20
+
+
+class Unreadable:
+    """What can't be read now, by kind, namespace and name, with the reason."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Kind, str, str], str] = {}
+        self.total = 0
+        """Versions of objects that could not be read, since the process began."""
+
+    def add(self, kind: Kind, namespace: str, name: str, why: str) -> None:
+        self.total += 1
+        if len(self._found) < MAX_NAMED:
+            self._found[kind, namespace, name] = why
+
+    def discard(self, kind: Kind, namespace: str, name: str) -> None:
+        """It can be read again, or is gone."""
+        self._found.pop((kind, namespace, name), None)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def lines(self) -> list[str]:
+        """One line for each, up to SHOWN, and how many there are besides."""
+        found = list(self._found.items())
+        lines = [f"{kind} {namespace}/{name}: {why}" for (kind, namespace, name), why in found[:SHOWN]]
+        return [*lines, f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else lines
+
+
+def place(obj: Object) -> tuple[str, str]:
+    """Namespace and name, of an object that may have any shape."""
+    metadata = obj.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return str(metadata.get("namespace", ""))[:253], str(metadata.get("name", ""))[:253]

@@ -1,0 +1,177 @@
+"""One stranger's object costs only its owner: the whole operator, over HTTP, among poisoned objects."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.harness.live import LiveCluster, live_cluster
+from tests.harness.poison import ODD, POISONS, spec
+from tests.harness.process import CONFIG, SYSTEM_NAMESPACE
+from tests.machine import scaled
+
+from tfgpujob import names
+from tfgpujob.shell.main import operate
+from tfgpujob.shell.settings import Settings
+
+STRANGERS = "strangers"
+
+
+def job(name: str, namespace: str, body: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": body}
+
+
+def poison(cluster: LiveCluster, name: str, text: str) -> None:
+    placeholder = f"stands for {name}"
+    cluster.front.raw[placeholder] = text
+    cluster.do(lambda: cluster.server.place(job(name, STRANGERS, spec(placeholder))))
+
+
+def make_good(cluster: LiveCluster, name: str) -> None:
+    cluster.do(lambda: cluster.server.place(job(name, "default", spec("nothing"))))
+
+
+class Running:
+    """An operator's health port."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self._url + path) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def operating(monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster) -> AsyncIterator[Running]:
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = Settings(
+        config=CONFIG, namespace=SYSTEM_NAMESPACE, identity="operator", resync_seconds=1, workers=4, health_port=port
+    )
+    task = asyncio.create_task(operate(settings))
+    try:
+        yield Running(port)
+        assert not task.done(), f"the operator has ended: {task}"
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def until(holds: Callable[[], Any], what: str) -> None:
+    """`holds` may look at the cluster from this thread: objects are never changed in place."""
+    deadline = asyncio.get_running_loop().time() + scaled(30)
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.02)
+
+
+def accepted(cluster: LiveCluster, name: str) -> tuple[str, str]:
+    status = cluster.server.objects["TFGPUJob", STRANGERS, name].get("status") or {}
+    found = {c["type"]: c for c in status.get("conditions") or ()}.get("Accepted", {})
+    return found.get("status", ""), found.get("message", "")
+
+
+def refused(cluster: LiveCluster, name: str) -> bool:
+    return accepted(cluster, name)[0] == "False"
+
+
+def runs(cluster: LiveCluster, name: str) -> bool:
+    status = cluster.server.objects["TFGPUJob", "default", name].get("status") or {}
+    return bool(status.get("phase") == "Running")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Any:
+    with live_cluster(tmp_path, operator=False) as made:
+        made.do(lambda: made.server.create("Namespace", "", {"metadata": {"name": STRANGERS}}, by="setup"))
+        yield made
+
+
+async def test_a_restarted_operator_lists_what_strangers_have_poisoned(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
+) -> None:
+    make_good(cluster, "good")
+    for name, text in (POISONS | ODD).items():
+        poison(cluster, name, text)
+    cluster.do(lambda: cluster.server.place(job("list", STRANGERS, [1])))
+    cluster.do(lambda: cluster.server.place(job("text", STRANGERS, "text")))
+    async with operating(monkeypatch, cluster) as operator:
+        await until(lambda: runs(cluster, "good"), "the good job runs")
+        for name in [*POISONS, "list", "text"]:
+            await until(partial(refused, cluster, name), f"{name} is refused")
+        for name in POISONS:
+            assert accepted(cluster, name)[1].startswith(("spec: is nested", "spec: has more than")), name
+        status, text = await operator.get("/readyz")
+        assert status == 200
+        assert all(f"unreadable: TFGPUJob {STRANGERS}/{name}: spec: " in text for name in POISONS), text
+        assert "good" not in text
+        metrics = (await operator.get("/metrics"))[1].splitlines()
+        assert f"tfgpu_objects_unreadable {len(POISONS):.1f}" in metrics
+
+
+async def test_a_leader_that_runs_goes_on_listing_and_watching(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
+) -> None:
+    lists: list[str] = []
+
+    def seen(method: str, path: str) -> None:
+        if method == "GET":
+            lists.append(path)
+
+    cluster.front.refuse = seen
+    make_good(cluster, "first")
+    async with operating(monkeypatch, cluster) as operator:
+        await until(lambda: runs(cluster, "first"), "the first job runs")
+        for name, text in (POISONS | ODD).items():
+            poison(cluster, name, text)
+        make_good(cluster, "second")
+        await until(lambda: runs(cluster, "second"), "the second job runs")
+        before = lists.count("/api/v1/pods")
+        await until(lambda: lists.count("/api/v1/pods") > before + 2, "pods, which come after jobs, are listed")
+        assert (await operator.get("/healthz")) == (200, "ok")
+        for name in POISONS:
+            await until(partial(refused, cluster, name), f"{name} is refused")
+        # Deleted, it is named no more.
+        for name in POISONS:
+            cluster.do(partial(cluster.server.delete, "TFGPUJob", STRANGERS, name, by="test"))
+
+        async def forgotten() -> bool:
+            return (await operator.get("/readyz"))[1] == "ok"
+
+        async with asyncio.timeout(scaled(30)):
+            while not await forgotten():
+                await asyncio.sleep(0.05)
+
+
+async def test_a_job_that_runs_and_is_edited_beyond_reading_goes_on(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
+) -> None:
+    make_good(cluster, "edited")
+    async with operating(monkeypatch, cluster):
+        await until(lambda: runs(cluster, "edited"), "the job runs")
+        pod = cluster.pod("edited-worker-0")["metadata"]["uid"]
+        cluster.front.raw["deep"] = POISONS["arrays-10000"]
+
+        def edit() -> None:
+            held = cluster.server.get("TFGPUJob", "default", "edited")
+            cluster.server.replace("TFGPUJob", "default", {**held, "spec": spec("deep")}, by="author")
+
+        def edit_refused() -> bool:
+            status = cluster.server.objects["TFGPUJob", "default", "edited"]["status"]
+            return any(c["type"] == "Accepted" and c["status"] == "False" for c in status["conditions"])
+
+        cluster.do(edit)
+        await until(edit_refused, "the edit is refused")
+        assert runs(cluster, "edited")
+        assert cluster.pod("edited-worker-0")["metadata"]["uid"] == pod
