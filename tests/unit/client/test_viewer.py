@@ -17,14 +17,26 @@ from tfgpujob.core.observed.snapshot import Config, Object
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1, "output": {"claim": "out"}}
 
 
+MOUNT = {"name": "root", "mountPath": "/output"}
+HOST = {
+    "spec": {
+        "securityContext": {"runAsUser": 0},
+        "containers": [{"name": "tensorflow", "volumeMounts": [MOUNT]}],
+        "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+    }
+}
+
+
 def started(name: str = "curves", *, trainer: Mapping[str, Any] | None = TRAINER, **spec: Any) -> Job:
     """A job whose first attempt has begun."""
     made = job(name, "OneDevice", worker=1, spec={**({"trainer": trainer} if trainer else {}), **spec})
     made["metadata"] |= {"namespace": "team", "uid": "u-1"}
-    parsed = parse_job(made)
+    parsed = parse_job(made, allow_host=True)
     assert not isinstance(parsed, tuple), parsed
     plan = resolve(parsed, Config(operator_image="o:1", trainer_image="t:1", operator_version="1"))
-    return Job({**made, "status": {"plan": plan.to_status(), "attempt": 1}})
+    made["metadata"]["generation"] = 1
+    accepted = {"type": "Accepted", "status": "True", "observedGeneration": 1}
+    return Job({**made, "status": {"plan": plan.to_status(), "attempt": 1, "conditions": [accepted]}})
 
 
 def test_the_pod_reads_the_claim_and_passes_pod_security_restricted() -> None:
@@ -40,6 +52,22 @@ def test_the_pod_reads_the_claim_and_passes_pod_security_restricted() -> None:
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert spec["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("said", ["False", "of an older spec", "nothing"])
+def test_what_the_operator_has_not_accepted_gets_no_pod(said: str) -> None:
+    """Its author may have written since what the operator refuses him, and this pod is made with another's rights."""
+    job = started(trainer={**TRAINER, "output": {}}, replicaSpecs={"worker": {"template": HOST}})
+    (condition,) = job.raw["status"]["conditions"]
+    match said:
+        case "False":
+            condition["status"] = "False"
+        case "nothing":
+            job.raw["status"]["conditions"] = []
+        case _:
+            job.raw["metadata"]["generation"] = 2
+    with pytest.raises(TensorBoardError, match=r"has not accepted the spec of curves as it is now; see tfgpu describe"):
+        viewer_pod(job)
 
 
 def test_the_pod_goes_with_the_job_and_is_none_of_the_operators() -> None:

@@ -15,6 +15,7 @@ from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.job import Job
 from tfgpujob.client.volume import main_container, volume_of
 from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.parsed import is_accepted
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Object
@@ -48,6 +49,10 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
     if not status.get("plan"):
         fix = f"wait for it: tfgpu wait {job.name} --for Running"
         raise TensorBoardError(f"{job.name} has not been started, so it has written nothing", fix)
+    if not is_accepted(job.raw):
+        # The operator may refuse what the author has written since, and this pod is made with the caller's rights.
+        problem = f"the operator has not accepted the spec of {job.name} as it is now"
+        raise TensorBoardError(problem, f"see tfgpu describe {job.name}")
     spec = _spec(job)
     directory = logdir or _directory(job)
     plan = Plan.from_status(status["plan"])
