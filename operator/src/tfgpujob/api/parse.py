@@ -25,7 +25,7 @@ def parse_job(
 ) -> JobSpec | tuple[Invalid, ...]:
     """The job's spec, or all problems that were found. `obj` is a TFGPUJob as read from YAML; it is not changed.
 
-    `allow_host` lets templates use host namespaces, hostPath and privileged containers.
+    `allow_host` lets templates have what gives a pod power over its node (`rules/host.py`).
     `allowed_service_accounts` are the ServiceAccounts that templates may name; None allows any.
     `accepted`: this very spec was accepted before. Then only what an administrator allows is checked again, so that
     a rule of a later release refuses no job that runs.

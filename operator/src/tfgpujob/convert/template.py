@@ -7,12 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from tfgpujob import names
-from tfgpujob.api.rules.access import host_access
+from tfgpujob.api.rules.host import host_access
 from tfgpujob.api.spec import MAX_GPUS
-from tfgpujob.api.template import read_template
 from tfgpujob.convert.notes import Effect, Note, Part
 
 _PORT_NAME = "tfjob-port"
@@ -128,11 +125,7 @@ def _take_gpus(container: dict[str, Any], resource: str | None) -> int | None:
 
 
 def _note_host_access(template: Mapping[str, Any], path: str, notes: list[Note]) -> None:
-    try:
-        found = list(host_access(read_template(template), path))
-    except ValidationError:
-        return  # The whole job is checked at the end, which says what is wrong here.
-    for invalid in found:
+    for invalid in host_access(template, path):
         text = f"{invalid.problem}: refused unless an administrator allows host access in this namespace"
         notes.append(Note(Effect.CHANGED, invalid.field, text))
 

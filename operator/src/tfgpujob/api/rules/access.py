@@ -2,69 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules import host
 from tfgpujob.api.rules.rule import Job, JobRule
-from tfgpujob.api.rules.template import each_template
 from tfgpujob.api.template import PodTemplate, items, part
 
 _DEFAULT: Final = "default"
 """The ServiceAccount of a pod that names none."""
-_ASK: Final = "remove it, or ask an administrator to allow host access in this namespace"
+_TOKEN_KEY: Final = "token"  # noqa: S105 - the key, not the token
+"""Under which a Secret of type kubernetes.io/service-account-token holds the token."""
 _BY_CONFIG: Final = "an administrator opens it by namespace in the operator's settings, which CEL can't see"
 
 
-def host_access(template: PodTemplate, path: str) -> Iterator[Invalid]:
-    """Host namespaces, host paths and privileged containers in the template; `path` is where it stands."""
-    spec = template.spec
-    switches = {"hostNetwork": spec.host_network, "hostPID": spec.host_pid, "hostIPC": spec.host_ipc}
-    for name, on in switches.items():
-        if on:
-            yield Invalid(f"{path}.spec.{name}", "gives the pod a namespace of its node", _ASK)
-    for index, volume in enumerate(spec.volumes):
-        if volume.host_path is not None:
-            yield Invalid(f"{path}.spec.volumes[{index}].hostPath", "gives the pod files of its node", _ASK)
-    for place, container in spec.each_container():
-        if container.security_context is not None and container.security_context.privileged:
-            field = f"{path}.spec.{place}.securityContext.privileged"
-            yield Invalid(field, "gives the container all rights on its node", _ASK)
-
-
 def _host(job: Job) -> Iterator[Invalid]:
-    if not job.allow_host:
-        yield from each_template(host_access)(job)
+    if job.allow_host:
+        return
+    for role, replica in job.spec.replica_specs.items():
+        yield from host.host_access(replica.template or {}, f"spec.replicaSpecs.{role}.template")
+    policy = job.spec.run_policy.scheduling_policy
+    if policy is not None:
+        yield from host.system_priority(policy.priority_class, "spec.runPolicy.schedulingPolicy.priorityClass")
 
 
 def _service_account(job: Job) -> Iterator[Invalid]:
     allowed = job.allowed_service_accounts
     if allowed is None:
         return
-    for role, template in job.templates.items():
+    use = f"use one of {', '.join(sorted(allowed))}" if allowed else "ask an administrator to allow one here"
+    for role in (role for role, _ in job.spec.replica_specs.items()):
+        template = job.templates.get(role) or PodTemplate()
+        path = f"spec.replicaSpecs.{role}.template.spec"
         names = {
             "serviceAccountName": template.spec.service_account_name,
             "serviceAccount": template.spec.service_account,
         }
         for key, account in names.items():
             if account and account not in allowed:
-                fix = f"use one of {', '.join(sorted(allowed))}" if allowed else "remove it: none is allowed here"
-                field = f"spec.replicaSpecs.{role}.template.spec.{key}"
-                yield Invalid(field, f"jobs may not use the ServiceAccount {account!r}", fix)
-        token = _token(template, f"spec.replicaSpecs.{role}.template")
-        if token and not any(names.values()) and _DEFAULT not in allowed:
-            problem = f"gives the pod a token of the ServiceAccount {_DEFAULT!r}, which jobs may not use"
-            yield Invalid(token, problem, f"remove it, or name one of {', '.join(sorted(allowed)) or 'those allowed'}")
+                yield Invalid(f"{path}.{key}", f"jobs may not use the ServiceAccount {account!r}", use)
+        if not any(names.values()) and _DEFAULT not in allowed:
+            # Even without its token: clouds give a pod the rights of its account by its name.
+            problem = f"is missing: the pods would run as {_DEFAULT!r}, which jobs may not use"
+            yield Invalid(f"{path}.serviceAccountName", problem, use)
+        for field in _token_secrets(template, path):
+            problem = f"may give the pod the {_TOKEN_KEY!r} of a Secret, which can be another ServiceAccount's"
+            yield Invalid(field, problem, f"name the keys that it needs, none of them {_TOKEN_KEY!r}")
 
 
-def _token(template: PodTemplate, path: str) -> str:
-    """Where the template asks for a token. Without one, the account that a pod runs as opens nothing to it."""
-    if part(template.spec, "automountServiceAccountToken"):
-        return f"{path}.spec.automountServiceAccountToken"
+def _token_secrets(template: PodTemplate, path: str) -> Iterator[str]:
+    """Where the template takes a Secret without saying that it leaves its token alone.
+
+    The operator may not read Secrets, and need not: only the API server makes token Secrets, always with this key.
+    """
     for index, volume in enumerate(template.spec.volumes):
-        if any("serviceAccountToken" in source for _, source in items(volume, "projected", "sources")):
-            return f"{path}.spec.volumes[{index}].projected"
-    return ""
+        if _has_token(part(volume, "secret")):
+            yield f"{path}.volumes[{index}].secret"
+        for number, source in items(volume, "projected", "sources"):
+            if _has_token(source.get("secret")):
+                yield f"{path}.volumes[{index}].projected.sources[{number}].secret"
+    for place, container in template.spec.each_container():
+        for index, source in items(container, "envFrom"):
+            if source.get("secretRef") is not None:
+                yield f"{path}.{place}.envFrom[{index}].secretRef"
+        for index, variable in enumerate(container.env):
+            if part(variable, "valueFrom", "secretKeyRef", "key") == _TOKEN_KEY:
+                yield f"{path}.{place}.env[{index}].valueFrom.secretKeyRef"
+
+
+def _has_token(source: Any) -> bool:
+    """Whether a Secret as a volume gives the file that holds its token: it does when no keys are named."""
+    if source is None:
+        return False
+    keys = source.get("items") if isinstance(source, Mapping) else None
+    named = [item.get("key") for item in keys if isinstance(item, Mapping)] if isinstance(keys, list) else []
+    return not named or _TOKEN_KEY in named
 
 
 RULES = (

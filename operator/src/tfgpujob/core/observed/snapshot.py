@@ -121,7 +121,7 @@ class Config:
     trainer_image: str
     operator_version: str
     allow_host_namespaces: frozenset[str] = frozenset()
-    """Namespaces in which hostNetwork, hostPID, hostIPC, hostPath and privileged are allowed; `*` allows all."""
+    """Namespaces in which what `api/rules/host.py` refuses is allowed; `*` allows all."""
     allowed_service_accounts: frozenset[str] = frozenset()
     """`namespace/name` of the ServiceAccounts that jobs may use; empty allows any of the job's namespace."""
 

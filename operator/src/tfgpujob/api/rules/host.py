@@ -1,0 +1,178 @@
+"""What gives a pod power over its node: the controls of Pod Security "baseline" (Kubernetes 1.34), one a row, and what
+keeps it out of the scheduler's and the system's hands.
+
+Checked by the operator because it makes the pods: in a namespace without Pod Security nobody else would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tfgpujob.api.invalid import Invalid
+
+_ASK: Final = "or ask an administrator to allow host access in this namespace"
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_SYSTEM_CLASS: Final = "system-"
+
+Allowed = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control: where it looks below the pod's spec, and which values it lets pass. What is absent passes."""
+
+    name: str
+    paths: tuple[str, ...]
+    """`*` is each item of a list. What begins with `container.` is looked for in every container of any kind."""
+    allowed: Allowed
+    problem: str
+    fix: str = "remove it"
+
+
+def _one_of(*values: Any) -> Allowed:
+    return lambda value: any(type(value) is type(known) and value == known for known in values)
+
+
+def _secured(path: str) -> tuple[str, ...]:
+    """A field that the pod's security context and each container's have."""
+    return f"securityContext.{path}", f"container.securityContext.{path}"
+
+
+_OFF: Final = _one_of(False)
+_PROFILES: Final = _one_of("", "RuntimeDefault", "Localhost")
+_CAPABILITIES: Final = (
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+)
+_SYSCTLS: Final = (
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+)
+_HANDLERS: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop")
+
+CONTROLS: Final = (
+    Control("host process", _secured("windowsOptions.hostProcess"), _OFF, "gives the container all rights on its node"),
+    Control("host namespaces", ("hostNetwork", "hostPID", "hostIPC"), _OFF, "gives the pod a namespace of its node"),
+    Control(
+        "privileged", ("container.securityContext.privileged",), _OFF, "gives the container all rights on its node"
+    ),
+    Control(
+        "capabilities",
+        ("container.securityContext.capabilities.add.*",),
+        _one_of(*_CAPABILITIES),
+        "gives the container a right over its node or other pods",
+    ),
+    Control("host path", ("volumes.*.hostPath",), lambda _: False, "gives the pod files of its node"),
+    Control("host ports", ("container.ports.*.hostPort",), _one_of(0), "takes a port of its node"),
+    Control(
+        "host probes",
+        tuple(f"container.{handler}.{action}.host" for handler in _HANDLERS for action in ("httpGet", "tcpSocket")),
+        _one_of(""),
+        "makes the kubelet connect to another host than the pod",
+    ),
+    Control("AppArmor", _secured("appArmorProfile.type"), _PROFILES, "takes the container out of AppArmor"),
+    Control(
+        "SELinux type",
+        _secured("seLinuxOptions.type"),
+        _one_of("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"),
+        "gives the container a type of SELinux that is none of a container",
+    ),
+    Control(
+        "SELinux user and role",
+        (*_secured("seLinuxOptions.user"), *_secured("seLinuxOptions.role")),
+        _one_of(""),
+        "gives the container a user or a role of SELinux",
+    ),
+    Control("proc mount", ("container.securityContext.procMount",), _one_of("Default"), "bares /proc to the container"),
+    Control("seccomp", _secured("seccompProfile.type"), _PROFILES, "takes the container out of seccomp"),
+    Control(
+        "sysctls", ("securityContext.sysctls.*.name",), _one_of(*_SYSCTLS), "changes the kernel's settings on its node"
+    ),
+    Control("node name", ("nodeName",), _one_of(""), "puts the pod on a node past the scheduler", "use nodeSelector"),
+    Control(
+        "system priority",
+        ("priorityClassName",),
+        lambda value: isinstance(value, str) and not value.startswith(_SYSTEM_CLASS),
+        "evicts other pods as only the cluster's own may",
+        "use another PriorityClass",
+    ),
+)
+"""The last two are none of the standard's."""
+
+_ANNOTATIONS: Final = {
+    "container.apparmor.security.beta.kubernetes.io/": ("AppArmor", ("", "runtime/default", "localhost/")),
+    "seccomp.security.alpha.kubernetes.io/": ("seccomp", ("", "runtime/default", "docker/default", "localhost/")),
+    "container.seccomp.security.alpha.kubernetes.io/": (
+        "seccomp",
+        ("", "runtime/default", "docker/default", "localhost/"),
+    ),
+}
+"""How it is said to API servers before 1.30 and 1.27, by prefix; which values pass, or how they begin."""
+
+
+def host_access(template: Mapping[str, Any], path: str) -> Iterator[Invalid]:
+    """What in the pod template, as it was written, gives the pod power over its node; `path` is where it stands."""
+    spec = template.get("spec")
+    for control in CONTROLS:
+        for pattern in control.paths:
+            for field, value in _found(spec, pattern, f"{path}.spec"):
+                if not control.allowed(value):
+                    yield Invalid(field, control.problem, f"{control.fix}, {_ASK}")
+    metadata = template.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    for key, value in annotations.items() if isinstance(annotations, Mapping) else ():
+        for prefix, (what, passing) in _ANNOTATIONS.items():
+            if str(key).startswith(prefix) and not _passes(value, passing):
+                yield Invalid(
+                    f"{path}.metadata.annotations[{key}]", f"takes a container out of {what}", f"remove it, {_ASK}"
+                )
+
+
+def system_priority(name: str | None, field: str) -> Iterator[Invalid]:
+    """The same of a PriorityClass that stands elsewhere than in a template."""
+    if name is not None and name.startswith(_SYSTEM_CLASS):
+        control = CONTROLS[-1]
+        yield Invalid(field, control.problem, f"{control.fix}, {_ASK}")
+
+
+def _passes(value: Any, passing: tuple[str, ...]) -> bool:
+    text = str(value)
+    return any(text.startswith(known) if known.endswith("/") else text == known for known in passing)
+
+
+def _found(spec: Any, pattern: str, path: str) -> Iterator[tuple[str, Any]]:
+    first, _, rest = pattern.partition(".")
+    patterns = [f"{kind}.*.{rest}" for kind in _CONTAINERS] if first == "container" else [pattern]
+    for each in patterns:
+        yield from _walk(spec, each.split("."), path)
+
+
+def _walk(value: Any, keys: list[str], path: str) -> Iterator[tuple[str, Any]]:
+    if not keys:
+        yield path, value
+    elif keys[0] == "*":
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _walk(item, keys[1:], f"{path}[{index}]")
+    elif isinstance(value, Mapping) and value.get(keys[0]) is not None:
+        yield from _walk(value[keys[0]], keys[1:], f"{path}.{keys[0]}")

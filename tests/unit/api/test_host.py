@@ -1,0 +1,218 @@
+"""The operator's host gate beside Pod Security "baseline", control by control, and what it refuses besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api.rules.host import CONTROLS, host_access
+
+KINDS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def secured(field: str, value: Any) -> dict[str, Any]:
+    return {"securityContext": {field: value}}
+
+
+# control: what each container may not say, each with the field below the container; and what it may.
+OF_CONTAINERS: dict[str, tuple[list[tuple[dict[str, Any], str]], list[dict[str, Any]]]] = {
+    "host process": (
+        [(secured("windowsOptions", {"hostProcess": True}), "securityContext.windowsOptions.hostProcess")],
+        [secured("windowsOptions", {"hostProcess": False}), secured("windowsOptions", {})],
+    ),
+    "privileged": (
+        [(secured("privileged", True), "securityContext.privileged")],
+        [secured("privileged", False)],
+    ),
+    "capabilities": (
+        [
+            (secured("capabilities", {"add": [name]}), "securityContext.capabilities.add[0]")
+            for name in ("ALL", "SYS_ADMIN", "CAP_CHOWN", "NET_RAW", "NET_ADMIN", "SYS_PTRACE", "IPC_LOCK", "BPF", "")
+        ],
+        [
+            secured("capabilities", {"add": ["CHOWN", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETUID", "SYS_CHROOT"]}),
+            secured("capabilities", {"add": ["AUDIT_WRITE", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP", "SETGID"]}),
+            secured("capabilities", {"add": ["SETPCAP"], "drop": ["ALL"]}),
+            secured("capabilities", {"add": None}),
+        ],
+    ),
+    "host ports": (
+        [({"ports": [{"containerPort": 80, "hostPort": 80}]}, "ports[0].hostPort")],
+        [{"ports": [{"containerPort": 80, "hostPort": 0}, {"containerPort": 81}]}],
+    ),
+    "host probes": (
+        [
+            ({"livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 80}}}, "livenessProbe.httpGet.host"),
+            ({"readinessProbe": {"tcpSocket": {"host": "10.0.0.1"}}}, "readinessProbe.tcpSocket.host"),
+            ({"startupProbe": {"httpGet": {"host": "metadata"}}}, "startupProbe.httpGet.host"),
+            ({"lifecycle": {"postStart": {"httpGet": {"host": "a"}}}}, "lifecycle.postStart.httpGet.host"),
+            ({"lifecycle": {"preStop": {"tcpSocket": {"host": "a"}}}}, "lifecycle.preStop.tcpSocket.host"),
+        ],
+        [{"livenessProbe": {"httpGet": {"port": 80}}}, {"lifecycle": {"preStop": {"httpGet": {"host": ""}}}}],
+    ),
+    "AppArmor": (
+        [(secured("appArmorProfile", {"type": "Unconfined"}), "securityContext.appArmorProfile.type")],
+        [secured("appArmorProfile", {"type": kind}) for kind in ("RuntimeDefault", "Localhost")],
+    ),
+    "SELinux type": (
+        [
+            (secured("seLinuxOptions", {"type": kind}), "securityContext.seLinuxOptions.type")
+            for kind in ("spc_t", "unconfined_t", "init_t")
+        ],
+        [
+            secured("seLinuxOptions", {"type": kind, "level": "s0:c1"})
+            for kind in ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+        ],
+    ),
+    "SELinux user and role": (
+        [
+            (secured("seLinuxOptions", {"user": "system_u"}), "securityContext.seLinuxOptions.user"),
+            (secured("seLinuxOptions", {"role": "system_r"}), "securityContext.seLinuxOptions.role"),
+        ],
+        [secured("seLinuxOptions", {"user": "", "role": ""})],
+    ),
+    "proc mount": (
+        [(secured("procMount", "Unmasked"), "securityContext.procMount")],
+        [secured("procMount", "Default")],
+    ),
+    "seccomp": (
+        [(secured("seccompProfile", {"type": "Unconfined"}), "securityContext.seccompProfile.type")],
+        [secured("seccompProfile", {"type": kind}) for kind in ("RuntimeDefault", "Localhost")],
+    ),
+}
+
+# The same of the pod itself.
+OF_PODS: dict[str, tuple[list[tuple[dict[str, Any], str]], list[dict[str, Any]]]] = {
+    "host process": (
+        [(secured("windowsOptions", {"hostProcess": True}), "securityContext.windowsOptions.hostProcess")],
+        [secured("windowsOptions", {"hostProcess": False})],
+    ),
+    "host namespaces": (
+        [({name: True}, name) for name in ("hostNetwork", "hostPID", "hostIPC")],
+        [{name: False} for name in ("hostNetwork", "hostPID", "hostIPC")],
+    ),
+    "host path": (
+        [
+            ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": path}]}, "volumes[1].hostPath")
+            for path in ({"path": "/"}, {})
+        ],
+        [{"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}]}],
+    ),
+    "AppArmor": (OF_CONTAINERS["AppArmor"][0], OF_CONTAINERS["AppArmor"][1]),
+    "SELinux type": OF_CONTAINERS["SELinux type"],
+    "SELinux user and role": OF_CONTAINERS["SELinux user and role"],
+    "seccomp": OF_CONTAINERS["seccomp"],
+    "sysctls": (
+        [
+            (secured("sysctls", [{"name": name, "value": "1"}]), "securityContext.sysctls[0].name")
+            for name in ("kernel.msgmax", "net.core.somaxconn", "vm.overcommit_memory", "kernel.shm_rmid_forced2")
+        ],
+        [
+            secured("sysctls", [{"name": f"net.ipv4.{name}", "value": "1"}])
+            for name in (
+                "ip_local_port_range",
+                "ip_unprivileged_port_start",
+                "tcp_syncookies",
+                "ping_group_range",
+                "ip_local_reserved_ports",
+                "tcp_keepalive_time",
+                "tcp_fin_timeout",
+                "tcp_keepalive_intvl",
+                "tcp_keepalive_probes",
+            )
+        ]
+        + [secured("sysctls", [{"name": "kernel.shm_rmid_forced", "value": "1"}])],
+    ),
+    "node name": ([({"nodeName": "node-1"}, "nodeName")], [{"nodeName": ""}, {"nodeSelector": {"a": "b"}}]),
+    "system priority": (
+        [
+            ({"priorityClassName": name}, "priorityClassName")
+            for name in ("system-node-critical", "system-cluster-critical", "system-other")
+        ],
+        [{"priorityClassName": "high"}],
+    ),
+}
+
+ANNOTATIONS = {
+    "container.apparmor.security.beta.kubernetes.io/tensorflow": ["", "runtime/default", "localhost/mine"],
+    "seccomp.security.alpha.kubernetes.io/pod": ["", "runtime/default", "docker/default", "localhost/mine.json"],
+    "container.seccomp.security.alpha.kubernetes.io/tensorflow": ["", "runtime/default", "localhost/mine.json"],
+}
+
+
+def job(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    template = {"metadata": metadata, "spec": spec}
+    replica_specs = {"worker": {"template": template}}
+    return {
+        "metadata": {"name": "train"},
+        "spec": {"strategy": "OneDevice", "image": "a:1", "replicaSpecs": replica_specs},
+    }
+
+
+def container(said: dict[str, Any], kind: str) -> dict[str, Any]:
+    """`said` by the second container of this kind."""
+    return {kind: [{"name": "first"}, {"name": "second", "image": "a:1", **said}]}
+
+
+REFUSED = [
+    *(
+        (container(said, kind), f"{kind}[1].{at}")
+        for refused, _ in OF_CONTAINERS.values()
+        for said, at in refused
+        for kind in KINDS
+    ),
+    *((said, at) for refused, _ in OF_PODS.values() for said, at in refused),
+]
+ALLOWED = [
+    *(container(said, kind) for row in OF_CONTAINERS.values() for said in row[1] for kind in KINDS),
+    *(said for row in OF_PODS.values() for said in row[1]),
+]
+
+
+def test_every_control_is_in_the_table() -> None:
+    assert {control.name for control in CONTROLS} == {*OF_CONTAINERS, *OF_PODS}
+
+
+@pytest.mark.parametrize(("spec", "field"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_baseline_refuses_is_refused_with_field_and_fix(spec: dict[str, Any], field: str) -> None:
+    found = parse_job(job(spec))
+    assert isinstance(found, tuple)
+    (invalid,) = found
+    assert invalid.field == f"spec.replicaSpecs.worker.template.spec.{field}"
+    assert invalid.problem
+    assert invalid.fix.endswith("or ask an administrator to allow host access in this namespace")
+    assert isinstance(parse_job(job(spec), allow_host=True), JobSpec), "an administrator may allow it"
+    assert isinstance(parse_job(job(spec), accepted=True), tuple), "and take it back"
+
+
+@pytest.mark.parametrize("spec", ALLOWED, ids=str)
+def test_what_baseline_lets_pass_passes(spec: dict[str, Any]) -> None:
+    assert isinstance(parse_job(job(spec)), JobSpec)
+
+
+@pytest.mark.parametrize(("key", "passing"), ANNOTATIONS.items())
+def test_what_older_servers_take_as_annotations(key: str, passing: list[str]) -> None:
+    for value in passing:
+        assert isinstance(parse_job(job({}, annotations={key: value})), JobSpec), value
+    for value in ("unconfined", "runtime/defaultish"):
+        found = parse_job(job({}, annotations={key: value}))
+        assert isinstance(found, tuple)
+        assert found[0].field == f"spec.replicaSpecs.worker.template.metadata.annotations[{key}]"
+
+
+def test_a_system_priority_by_way_of_run_policy() -> None:
+    made = job({})
+    made["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "system-node-critical"}}
+    found = parse_job(made)
+    assert isinstance(found, tuple)
+    assert found[0].field == "spec.runPolicy.schedulingPolicy.priorityClass"
+
+
+@pytest.mark.parametrize("odd", [1, "text", [], [1], ["text"], {"a": 1}, True])
+def test_wrong_shapes_are_no_crash(odd: Any) -> None:
+    keys = ("securityContext", "volumes", "containers", "initContainers", "ephemeralContainers", "nodeName")
+    for key in keys:
+        list(host_access({"spec": {key: odd}, "metadata": odd}, "template"))
+    list(host_access({"spec": odd, "metadata": {"annotations": odd}}, "template"))
