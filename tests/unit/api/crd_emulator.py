@@ -17,6 +17,8 @@ import celpy
 from tfgpujob.api.base import PRESERVE
 from tfgpujob.api.structural import Schema
 
+_OLD = "oldSelf"
+"""A rule that names it is asked on an update alone."""
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -119,16 +121,28 @@ def _bounds(schema: Schema, value: Any) -> Iterator[str]:
         yield "too many properties"
 
 
+def edit(root: Schema, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Refused]:
+    """Why the API server refuses to replace the one object by the other, both of which it would store."""
+    before, after = copy.deepcopy(dict(old)), copy.deepcopy(dict(new))
+    for obj in (before, after):
+        _complete(root, obj)
+    return [
+        Refused(f"spec.{validation['fieldPath'].lstrip('.')}", validation["message"], validation["rule"])
+        for validation in root["properties"]["spec"]["x-kubernetes-validations"]
+        if _OLD in validation["rule"] and not holds(validation["rule"], after["spec"], before["spec"])
+    ]
+
+
 def _cel(schema: Schema, value: Any, path: str) -> Iterator[Refused]:
     for validation in schema.get("x-kubernetes-validations", ()):
-        if not holds(validation["rule"], value):
+        if _OLD not in validation["rule"] and not holds(validation["rule"], value):
             yield Refused(path + validation.get("fieldPath", ""), validation["message"], validation["rule"])
     for below in _below(schema, value, path):
         yield from _cel(*below)
 
 
-def holds(rule: str, value: Any) -> bool:
-    return bool(_program(rule).evaluate({"self": celpy.json_to_cel(value)}))
+def holds(rule: str, value: Any, old: Any = None) -> bool:
+    return bool(_program(rule).evaluate({"self": celpy.json_to_cel(value), _OLD: celpy.json_to_cel(old)}))
 
 
 @cache

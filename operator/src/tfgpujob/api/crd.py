@@ -17,6 +17,7 @@ from tfgpujob import names
 from tfgpujob.api.reference import reference
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel
+from tfgpujob.api.rules.transition import TRANSITIONS
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.status import JobStatus
 from tfgpujob.api.structural import Schema, structural
@@ -105,6 +106,7 @@ def cel_entries() -> Iterator[Cel]:
     for entries in (*(rule.cel for rule in NAME_RULES), *(rule.cel for rule in JOB_RULES)):
         for entry in entries:
             yield from _for_roles(entry)
+    yield from TRANSITIONS
 
 
 def _for_roles(entry: Cel) -> Iterator[Cel]:

@@ -229,7 +229,7 @@ class RunPolicy(Model):
         | None
     ) = None
     """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. Anything else: this operator does
-    not touch it."""
+    not touch it. It can't be changed."""
     scheduling_policy: SchedulingPolicy | None = None
     """How the pods are scheduled: priorityClass and scheduleTimeoutSeconds. What starts, starts whole without it: see
     startDeadlineSeconds."""

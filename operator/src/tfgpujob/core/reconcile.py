@@ -1,6 +1,6 @@
 """Reconcile one job: from a Snapshot of it to an Outcome. Pure; the shell's worker applies the Outcome.
 
-deleted, terminating, or managed by another controller   nothing
+deleted, terminating, or managed by another controller   nothing, unless it has pods of ours
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
 suspended                                                delete the pods                     policies/suspend.py
@@ -19,8 +19,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tfgpujob.api import JobSpec
+from tfgpujob.api.rules.transition import MANAGED_BY
 from tfgpujob.core import attempt
-from tfgpujob.core.observed.ownership import is_ours
+from tfgpujob.core.observed.ownership import has_own_pods, is_ours
 from tfgpujob.core.observed.parsed import parsed_spec
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.snapshot import Config, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
@@ -42,9 +43,13 @@ NOTHING = Outcome()
 def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     """What is to be done for the job now. The docstring of `Outcome` says in which order."""
     job = snapshot.job
-    if job is None or job["metadata"].get("deletionTimestamp") or not is_ours(job):
+    if job is None or job["metadata"].get("deletionTimestamp"):
         return NOTHING
     builder = StatusBuilder(job, now)
+    if not is_ours(job):
+        # With pods of ours it was left to another controller after we had begun: somebody has to see to them.
+        changed = f"spec.runPolicy.managedBy: {MANAGED_BY}. Its pods go on as they were started."
+        return invalid_spec.reconcile(snapshot, builder, changed) if has_own_pods(snapshot) else NOTHING
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
         return invalid_spec.reconcile(snapshot, builder, spec)

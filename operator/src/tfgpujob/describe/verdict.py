@@ -75,7 +75,7 @@ def _deleted(facts: Facts) -> Verdict | None:
 
 
 def _unseen(facts: Facts) -> Verdict | None:
-    if not is_ours(facts.job):
+    if not is_ours(facts.job) and facts.condition(Condition.ACCEPTED).get("status") != "False":
         manager = facts.spec["runPolicy"]["managedBy"]
         text = f"spec.runPolicy.managedBy leaves it to {manager}: the tfgpu operator does not touch it."
         return Verdict(_phase(facts), text, (f"Look at what {manager} says, or remove managedBy.",))

@@ -80,6 +80,19 @@ def test_gpus_are_requested(strategy: str, parts: dict[str, Any], role: Role, gp
     assert env(pod)["TFGPU_GPUS"] == (gpus or "0")
 
 
+def test_devices_by_a_resource_claim_are_not_asked_for_twice() -> None:
+    """Under DRA the claim brings the GPUs; the trainer is told how many, and hides none of them."""
+    claims = [{"name": "gpus"}]
+    container: dict[str, Any] = {"name": "tensorflow", "resources": {"claims": claims}}
+    template = {"spec": {"resourceClaims": [{"name": "gpus"}], "containers": [container]}}
+    pod = built(make.job("OneDevice", worker={"gpus": 1, "template": template}))
+    assert main(pod)["resources"] == {"claims": claims}
+    assert env(pod)["TFGPU_GPUS"] == "1"
+    container["resources"]["limits"] = {"nvidia.com/gpu": 1}
+    pod = built(make.job("OneDevice", worker={"gpus": 1, "template": template}))
+    assert main(pod)["resources"]["limits"] == {"nvidia.com/gpu": 1}, "a network card by claim, GPUs as ever"
+
+
 def test_empty_keys_of_a_template_mean_nothing() -> None:
     empty = {"ports": None, "volumeMounts": None, "resources": {"limits": None}}
     spec = {"containers": [{"name": "tensorflow", "command": ["train"], **empty}], "securityContext": None}

@@ -18,6 +18,12 @@ def said(job: dict[str, Any]) -> str:
     return builder.message(Condition.ACCEPTED)
 
 
+CLAIMS = {
+    "spec": {
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "one-gpu"}],
+        "containers": [{"name": "tensorflow", "resources": {"claims": [{"name": "gpus"}]}}],
+    }
+}
 SAVED = {**make.TRAINER, "output": {"claim": "results"}}
 
 
@@ -37,6 +43,10 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
         ),
         (make.job("Custom", run={"stallSeconds": 9}), "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer"),
         (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy need spec.trainer"),
+        (
+            make.job("OneDevice", worker={"gpus": 0, "template": CLAIMS}),
+            "spec.replicaSpecs.worker: its container gets devices by resource claims, and gpus is 0",
+        ),
         (
             make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}),
             "spec.runPolicy.schedulingPolicy.queue has no effect: tell the scheduler in each role's template",

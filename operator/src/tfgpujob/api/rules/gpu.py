@@ -10,7 +10,7 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.api.spec import MAX_REPLICAS, JobSpec, ReplicaSpec
 from tfgpujob.api.strategies import Work
-from tfgpujob.api.template import part
+from tfgpujob.api.template import PodTemplate, part
 from tfgpujob.names import Role
 
 _PLAIN: Final = re.compile(r"[0-9]{1,18}")
@@ -33,6 +33,13 @@ def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
 
 def _is_unknown_program(spec: JobSpec) -> bool:
     return spec.traits.work is Work.OWN_PROGRAM and spec.trainer is None
+
+
+def takes_claims(template: PodTemplate) -> bool:
+    """Whether the training container gets devices by resource claims (DRA), which may be its GPUs."""
+    _, container = template.spec.training_container() or ("", None)
+    claims = part(container, "resources", "claims") if container else None
+    return isinstance(claims, list) and bool(claims)
 
 
 def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
@@ -66,6 +73,16 @@ def _memory(job: Job) -> Iterator[Invalid]:
     if memory.growth and memory.limit_mib is not None:
         fix = "keep one of them: TensorFlow refuses a limit on memory that grows"
         yield Invalid("spec.gpu.memory", "growth and limitMiB are both set", fix)
+
+
+def _claims(job: Job) -> Iterator[Invalid]:
+    for role, template in job.templates.items():
+        replica = getattr(job.spec.replica_specs, role)
+        said = replica.gpus is not None or job.spec.gpu.per_replica is not None
+        if takes_claims(template) and not said and gpus(job.spec, role, replica):
+            problem = "is not set, and the container gets devices by resource claims, which may be its GPUs"
+            fix = "set it to the number of GPUs that the claims give to a pod, 0 if they are none"
+            yield Invalid(f"spec.replicaSpecs.{role}.gpus", problem, fix)
 
 
 def _template_limit(job: Job) -> Iterator[Invalid]:
@@ -145,6 +162,7 @@ RULES = (
         _template_limit,
         only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
     ),
+    JobRule("gpu.claims", _claims, only_python=_PODS_GPUS),
     JobRule(
         "gpu.processes-need-trainer",
         _processes_need_trainer,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Object, Pod, Service
+from tfgpujob.core.observed.snapshot import Object, Pod, Service, Snapshot
 
 
 class Ownership(StrEnum):
@@ -47,3 +47,9 @@ def is_ours(job: Object) -> bool:
     manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
     # A value that is no name at all is no other controller, but a mistake that we report.
     return not isinstance(manager, str) or manager in {"", names.CONTROLLER}
+
+
+def has_own_pods(snapshot: Snapshot) -> bool:
+    """Whether pods of this very job are there: this operator has made them, whoever is to manage the job now."""
+    assert snapshot.job is not None
+    return any(pod.owner_uid == snapshot.job["metadata"]["uid"] for pod in snapshot.pods)

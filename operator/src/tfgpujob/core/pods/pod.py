@@ -139,7 +139,8 @@ def _ports(container: dict[str, Any], tasks: tuple[int, ...]) -> None:
 
 def _gpu_request(container: dict[str, Any], resource: str, count: int) -> None:
     resources: dict[str, Any] = container.setdefault("resources", {})
-    if count and resource not in (resources.get("limits") or {}):
+    # Devices that come by resource claims (DRA) would be asked for twice. Who wants both writes the limit himself.
+    if count and not resources.get("claims") and resource not in (resources.get("limits") or {}):
         resources["limits"] = {**(resources.get("limits") or {}), resource: str(count)}
 
 

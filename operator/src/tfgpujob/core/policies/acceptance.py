@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy
+from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy, gpus
+from tfgpujob.api.rules.gpu import takes_claims
+from tfgpujob.api.template import read_template
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Condition, Reason, Role
@@ -32,6 +34,12 @@ def advice(spec: JobSpec) -> Iterator[str]:
             f"spec.runPolicy.schedulingPolicy.{field} has no effect: tell the scheduler in each role's template, by "
             "schedulerName and its own labels and annotations."
         )
+    for role, replica in spec.replica_specs.items():
+        if not gpus(spec, role, replica) and takes_claims(read_template(replica.template or {})):
+            yield (
+                f"spec.replicaSpecs.{role}: its container gets devices by resource claims, and gpus is 0: TensorFlow "
+                "sees none of them. If they are GPUs, set gpus to their number."
+            )
     timeout, deadline = schedule_timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
     if timeout is not None and timeout >= deadline:
         yield (
