@@ -218,8 +218,11 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
     assert spec["strategy"] == "MultiWorkerMirrored"
     assert spec["trainer"]["params"] == {"units": 32}
     assert spec["trainer"]["output"] == {"claim": "results", "subPath": "my-net"}
-    assert spec["trainer"]["code"] == {"configMap": {"name": "my-net-code"}}
-    assert live.do(lambda: live.server.get("ConfigMap", "default", "my-net-code"))["data"].keys() == {"my_net.py"}
+    name = code["metadata"]["name"]
+    assert re.fullmatch(r"my-net-code-[0-9a-f]{12}", name)
+    assert spec["trainer"]["code"] == {"configMap": {"name": name}}
+    held = live.do(lambda: live.server.get("ConfigMap", "default", name))
+    assert (held["data"].keys(), held["immutable"]) == ({"my_net.py"}, True)
 
 
 def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:

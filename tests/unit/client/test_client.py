@@ -9,9 +9,10 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from tests.harness.history import Change
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
@@ -104,22 +105,27 @@ def test_a_python_file_becomes_a_job_that_owns_its_code(live: LiveCluster, tmp_p
     script = tmp_path / "train.py"
     script.write_text("def model(): ...\ndef data(split): ...\n")
     made, code = job_of_file(script, name="scripted", workers=2, trainer={"globalBatchSize": 64, "epochs": 1})
+    name = code["metadata"]["name"]
     with Client() as client:
         submitted = client.submit(made, [code])
-        held = live.do(lambda: live.server.get("ConfigMap", "default", "scripted-code"))
+        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
         assert held["data"] == {"train.py": script.read_text()}
         assert held["metadata"]["ownerReferences"][0]["uid"] == submitted.uid
         assert submitted.spec.strategy is Strategy.MULTI_WORKER_MIRRORED
         with pytest.raises(ApiError) as taken:
             client.submit(made, [code])
         assert taken.value.code == 409
+        assert live.do(lambda: live.server.get("ConfigMap", "default", name)) == held, "it stays the first job's"
         client.delete("scripted")
-        live.until(lambda: ("ConfigMap", "default", "scripted-code") not in live.server.objects, "its code goes too")
+        live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
 
 
-def test_a_job_whose_code_is_refused_does_not_stay(live: LiveCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("planted", [{"data": {"a.py": "steal()"}}, {"immutable": False}, {"binaryData": {"a": "b"}}])
+def test_planted_code_never_runs(live: LiveCluster, planted: dict[str, Any]) -> None:
+    """It was there before the job, under its very name, and was what the job ran."""
     code = code_map("refused", [])
-    live.do(lambda: live.server.create("ConfigMap", "default", code, by="somebody"))
+    name = code["metadata"]["name"]
+    live.do(lambda: live.server.create("ConfigMap", "default", {**code, **planted}, by="somebody"))
     with Client() as client:
         with pytest.raises(ApiError) as refused:
             client.submit(job("refused", worker=1), [code])
@@ -127,6 +133,49 @@ def test_a_job_whose_code_is_refused_does_not_stay(live: LiveCluster, tmp_path: 
         with pytest.raises(ApiError) as gone:
             client.get("refused")
         assert gone.value.code == 404
+    live.do(lambda: live.server.delete("ConfigMap", "default", name, by="somebody"))
+
+
+def test_a_job_is_there_only_after_its_code(live: LiveCluster) -> None:
+    code = code_map("ordered", [])
+    name, seen = code["metadata"]["name"], list[bool]()
+
+    def look(change: Change) -> None:
+        if change.kind == "TFGPUJob" and change.type == "ADDED":
+            seen.append(("ConfigMap", "default", name) in live.server.objects)
+
+    live.do(lambda: live.server.observers.append(look))
+    with Client() as client:
+        client.submit(job("ordered", worker=1), [code])
+    assert seen == [True]
+
+
+def test_a_job_that_is_refused_leaves_no_code_behind(live: LiveCluster) -> None:
+    code = code_map("taken", [])
+    with Client() as client:
+        client.submit(job("taken", worker=1))
+        with pytest.raises(ApiError) as taken:
+            client.submit(job("taken", worker=1), [code])
+        assert taken.value.code == 409
+    assert ("ConfigMap", "default", code["metadata"]["name"]) not in live.server.objects
+
+
+def test_a_job_that_cannot_own_its_code_does_not_stay(live: LiveCluster) -> None:
+    code = code_map("poor", [])
+    name = code["metadata"]["name"]
+
+    def refuse(method: str, path: str) -> ApiError | None:
+        return ApiError(403, "Forbidden", "no") if method == "PATCH" and path.endswith(name) else None
+
+    with Client() as client:
+        live.front.refuse = refuse
+        with pytest.raises(ApiError) as refused:
+            client.submit(job("poor", worker=1), [code])
+        live.front.refuse = lambda _method, _path: None
+        assert refused.value.code == 403
+        with pytest.raises(ApiError):
+            client.get("poor")
+    assert ("ConfigMap", "default", name) not in live.server.objects
 
 
 def test_a_job_whose_code_has_no_name_does_not_stay(live: LiveCluster) -> None:
@@ -144,25 +193,24 @@ async def test_an_interrupted_submission_leaves_no_job() -> None:
             self.reached = asyncio.Event()
             self.deleted: list[str] = []
 
-        async def send(self, method: str, path: str, *, body: Object | None = None) -> Object:
+        async def send(self, method: str, path: str, *, body: Object | None = None, **_: object) -> Object:
             if method == "GET":
                 return {"resources": [{"kind": "ConfigMap", "name": "configmaps", "namespaced": True}]}
             if method == "DELETE":
                 self.deleted.append(path.rpartition("/")[2])
-            elif path.endswith("configmaps"):
+            elif method == "PATCH":
                 self.reached.set()
                 await asyncio.Event().wait()
             return {**job("cut", worker=1), "metadata": {"name": "cut", "namespace": "default", "uid": "u"}}
 
     server = Hanging()
-    submitting = asyncio.create_task(
-        AsyncClient(cast("Connection", server)).submit(job("cut", worker=1), [code_map("cut", [])])
-    )
+    code = code_map("cut", [])
+    submitting = asyncio.create_task(AsyncClient(cast("Connection", server)).submit(job("cut", worker=1), [code]))
     await server.reached.wait()
     submitting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await submitting
-    assert server.deleted == ["cut"]
+    assert server.deleted == ["cut", code["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("thread", [threading.main_thread, threading.current_thread])
@@ -221,11 +269,12 @@ def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: 
         live.finish("rerun-worker-0", 1)
         client.wait("rerun", timeout_seconds=PATIENCE)
         anew = client.restart("rerun", timeout_seconds=PATIENCE)
-        held = live.do(lambda: live.server.get("ConfigMap", "default", "rerun-code"))
+        name = code["metadata"]["name"]
+        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
         assert held["data"] == code["data"]
         assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [anew.uid]
         client.delete("rerun")
-        live.until(lambda: ("ConfigMap", "default", "rerun-code") not in live.server.objects, "its code goes too")
+        live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
 
 
 def test_a_job_is_not_lost_while_the_pods_of_the_one_before_it_linger(live: LiveCluster) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tfgpujob import names
 from tfgpujob.api.status import ProgressStatus
+from tfgpujob.client.config_maps import submit_with
 from tfgpujob.client.job import Job, check
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs, replicas_of
 from tfgpujob.client.server import Server, missing
@@ -50,8 +51,9 @@ class AsyncClient:
     async def submit(self, job: Mapping[str, Any], others: Sequence[Object] = ()) -> Job:
         """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
 
-        `others` are objects that it needs. A ConfigMap belongs to the job from then on and goes with it; what is there
-        already otherwise stays as it is. If one of them can't be made, there is no job.
+        `others` are objects that it needs, made before it. A ConfigMap belongs to the job from then on and goes with
+        it; one that is there already is refused, unless it is immutable and holds the same. What else is there already
+        stays as it is. If one of them can't be made, there is no job.
         """
         check(job)
         namespace = job["metadata"].get("namespace") or self.namespace
@@ -60,19 +62,11 @@ class AsyncClient:
         for obj in others:
             path = await self._server.collection(str(obj.get("apiVersion")), str(obj.get("kind")), namespace)
             if obj.get("kind") == "ConfigMap":
-                maps.append((path, obj))
+                metadata = {**(obj.get("metadata") or {}), "namespace": namespace}
+                maps.append((path, {**obj, "metadata": metadata}))
             else:
                 await self._server.create_unless_there(path, obj)
-        made = Job(await self._server.send("POST", paths.jobs(namespace), body=body))
-        try:
-            for path, obj in maps:
-                await self._server.send("POST", path, body=_owned(obj, made))
-        except BaseException:
-            # Also when it is interrupted: without its ConfigMap the job would stay Pending for ever.
-            with contextlib.suppress(ApiError):
-                await self._server.delete(paths.job(namespace, made.name), uid=made.uid)
-            raise
-        return made
+        return await submit_with(self._server, paths.jobs(namespace), body, maps)
 
     async def ask(self, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None) -> Object:
         """What the server answers to a GET of any path, or to a POST if there is a body."""
@@ -275,8 +269,3 @@ class AsyncClient:
 def _whole(item: Object) -> Object:
     """Items of a list carry no kind of their own."""
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, **item}
-
-
-def _owned(obj: Object, job: Job) -> Object:
-    metadata = obj.get("metadata") or {}
-    return {**obj, "metadata": {**metadata, "namespace": job.namespace, "ownerReferences": [job.owner_reference]}}

@@ -26,8 +26,9 @@ class Client(BlockingClient):
     def submit(self, job: Mapping[str, Any], others: Sequence[Object] = ()) -> Job:
         """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
 
-        `others` are objects that it needs. A ConfigMap belongs to the job from then on and goes with it; what is there
-        already otherwise stays as it is. If one of them can't be made, there is no job.
+        `others` are objects that it needs, made before it. A ConfigMap belongs to the job from then on and goes with
+        it; one that is there already is refused, unless it is immutable and holds the same. What else is there already
+        stays as it is. If one of them can't be made, there is no job.
         """
         return self._run(self._client.submit(job, others))
 

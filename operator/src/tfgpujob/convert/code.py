@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +16,10 @@ CODE_LIMIT: Final = 1_000_000
 
 
 def code_map(job_name: str, files: Sequence[Path]) -> dict[str, Any]:
-    """The ConfigMap `<job>-code`, with one key a file.
+    """The immutable ConfigMap `<job>-code-<digest>`, with one key a file.
 
-    Raises ValueError when the files are too large, are no text, or two of them have the same name.
+    Code that changes gets another name, so what runs after a restart is what ran before it. Raises
+    ValueError when the files are too large, are no text, or two of them have the same name.
     """
     data: dict[str, str] = {}
     for file in files:
@@ -30,7 +33,9 @@ def code_map(job_name: str, files: Sequence[Path]) -> dict[str, Any]:
     if size > CODE_LIMIT:
         fix = "put the code into a volume or an image, and name that in spec.trainer.code"
         raise ValueError(f"the code has {size} bytes, and a ConfigMap holds {CODE_LIMIT}: {fix}")
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{job_name}-code"}, "data": data}
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+    metadata = {"name": f"{job_name}-code-{digest}"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": data}
 
 
 def job_of_file(

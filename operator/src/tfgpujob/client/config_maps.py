@@ -1,0 +1,78 @@
+"""The ConfigMaps that a job is submitted with: there before the job, and the job's from then on.
+
+The other way round, the job's pods could run what somebody else has put under that name meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from tfgpujob.client.job import Job
+from tfgpujob.client.server import Server
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.kube.errors import CONFLICT, ApiError, is_transient
+
+_CONTENT: Final = ("data", "binaryData")
+
+
+class _Held(NamedTuple):
+    path: str
+    obj: Object
+    is_new: bool
+
+
+async def submit_with(server: Server, jobs_path: str, body: Object, maps: Sequence[tuple[str, Object]]) -> Job:
+    """Create the ConfigMaps, each with the path of its collection, then the job, and give them to it.
+
+    Raises ApiError. Whatever was refused, there is no job then, and none of them that was not there before.
+    """
+    held: list[_Held] = []
+    made: Job | None = None
+    try:
+        for path, obj in maps:
+            held.append(await _created(server, path, obj))
+        made = Job(await server.send("POST", jobs_path, body=body))
+        for config_map in held:
+            owners = config_map.obj["metadata"].get("ownerReferences") or []
+            await server.patch(config_map.path, {"metadata": {"ownerReferences": [*owners, made.owner_reference]}})
+    except BaseException as error:
+        # Also when it is interrupted: a job whose ConfigMaps are not its own would leave them behind.
+        with contextlib.suppress(ApiError):
+            if made is not None:
+                await server.delete(f"{jobs_path}/{made.name}", uid=made.uid)
+            if made is not None or _is_refusal(error):
+                await _deleted(server, held)
+        raise
+    return made
+
+
+async def _created(server: Server, collection: str, obj: Object) -> _Held:
+    """One that is there already is taken only if it holds the same and can't change any more."""
+    metadata = obj.get("metadata") or {}
+    path = f"{collection}/{metadata.get('name')}"
+    try:
+        return _Held(path, await server.send("POST", collection, body=obj), is_new=True)
+    except ApiError as error:
+        if error.code != CONFLICT:
+            raise
+        found = await server.send("GET", path)
+        if not (found.get("immutable") and obj.get("immutable") and _content(found) == _content(obj)):
+            raise
+        return _Held(path, found, is_new=False)
+
+
+async def _deleted(server: Server, held: Sequence[_Held]) -> None:
+    for config_map in held:
+        if config_map.is_new:
+            await server.delete(config_map.path, uid=config_map.obj["metadata"]["uid"])
+
+
+def _content(obj: Object) -> Any:
+    return [obj.get(key) or {} for key in _CONTENT]
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """For certain: without an answer the job may be there all the same, and needs its code."""
+    return isinstance(error, ApiError) and not is_transient(error)
