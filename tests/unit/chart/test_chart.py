@@ -174,6 +174,17 @@ def test_the_operator_understands_the_environment_it_is_given() -> None:
     assert (read.log_format, read.log_level) == ("text", "DEBUG")
 
 
+def test_the_systems_namespaces_are_left_out_unless_namespaces_are_named() -> None:
+    def excluded(**values: object) -> frozenset[str]:
+        return settings.from_environment(environment(render(values))).exclude_namespaces
+
+    own = {"ops"}
+    assert excluded() == {"kube-system"} | own
+    assert excluded(excludeNamespaces=["a", "b"]) == {"a", "b"} | own
+    assert excluded(excludeReleaseNamespace=False) == {"kube-system"}
+    assert excluded(watchNamespaces=["team-a"]) == frozenset()
+
+
 def test_the_pod_settings_arrive() -> None:
     template = of(render(ALL_VALUES), "Deployment")["spec"]["template"]
     pod = template["spec"]

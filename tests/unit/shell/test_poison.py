@@ -51,13 +51,21 @@ class Running:
 
 
 @asynccontextmanager
-async def operating(monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster) -> AsyncIterator[Running]:
+async def operating(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster, excluded: frozenset[str] = frozenset()
+) -> AsyncIterator[Running]:
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = Settings(
-        config=CONFIG, namespace=SYSTEM_NAMESPACE, identity="operator", resync_seconds=1, workers=4, health_port=port
+        config=CONFIG,
+        namespace=SYSTEM_NAMESPACE,
+        identity="operator",
+        exclude_namespaces=excluded,
+        resync_seconds=1,
+        workers=4,
+        health_port=port,
     )
     task = asyncio.create_task(operate(settings))
     try:
@@ -175,3 +183,21 @@ async def test_a_job_that_runs_and_is_edited_beyond_reading_goes_on(
         await until(edit_refused, "the edit is refused")
         assert runs(cluster, "edited")
         assert cluster.pod("edited-worker-0")["metadata"]["uid"] == pod
+
+
+async def test_a_job_in_a_namespace_that_is_left_out_is_as_if_it_were_not_there(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
+) -> None:
+    """Who may make jobs in kube-system must not get pods there by way of the operator."""
+    cluster.do(lambda: cluster.server.place(job("before", STRANGERS, spec("nothing"))))
+    poison(cluster, "deep", POISONS["arrays-10000"])
+    make_good(cluster, "good")
+    async with operating(monkeypatch, cluster, excluded=frozenset({STRANGERS})) as operator:
+        await until(lambda: runs(cluster, "good"), "the good job runs")
+        cluster.do(lambda: cluster.server.place(job("after", STRANGERS, spec("nothing"))))
+        make_good(cluster, "last")
+        await until(lambda: runs(cluster, "last"), "a job that came after it runs")
+        assert await operator.get("/readyz") == (200, "ok")
+    for name in ("before", "after", "deep"):
+        assert "status" not in cluster.server.objects["TFGPUJob", STRANGERS, name]
+    assert {key[1] for key in cluster.server.objects if key[0] == "Pod"} == {"default"}

@@ -21,6 +21,7 @@ def test_everything_can_be_set() -> None:
             "OPERATOR_NAMESPACE": "tfgpu-system",
             "POD_NAME": "tfgpu-operator-0",
             "WATCH_NAMESPACES": "team-a, team-b,",
+            "EXCLUDE_NAMESPACES": "kube-system,tfgpu-system",
             "ALLOW_HOST_NAMESPACES": "team-a",
             "ALLOWED_SERVICE_ACCOUNTS": "team-a/trainer",
             "WORKERS": "4",
@@ -32,6 +33,7 @@ def test_everything_can_be_set() -> None:
     assert settings.identity == "tfgpu-operator-0"
     assert settings.watch_namespaces == ("team-a", "team-b")
     assert not settings.watch_nodes, "a Role gives no right to see them"
+    assert settings.exclude_namespaces == {"kube-system", "tfgpu-system"}
     assert settings.config.allow_host_namespaces == {"team-a"}
     assert settings.config.allowed_service_accounts == {"team-a/trainer"}
     assert settings.workers == 4

@@ -59,7 +59,7 @@ class Operator:
         """`chance` gives numbers in [0, 1)."""
         self.settings = settings
         self.metrics = Metrics()
-        self.store = Store()
+        self.store = Store(settings.exclude_namespaces)
         self.queue = WorkQueue(chance)
         self.recorder = EventRecorder(cluster, now)
         self.background = BackgroundTasks()

@@ -42,6 +42,8 @@ class Settings:
     """Who holds the Lease. POD_NAME, so that a restarted container goes on at once; else unique to the process."""
     watch_namespaces: tuple[str, ...] = ()
     """WATCH_NAMESPACES, comma-separated. Empty: all, which needs cluster-wide rights."""
+    exclude_namespaces: frozenset[str] = frozenset()
+    """EXCLUDE_NAMESPACES, comma-separated: objects there are as if they were not."""
     watch_nodes: bool = True
     """Whether the operator sees nodes, to know which pods are on a lost one. Off with WATCH_NAMESPACES."""
     lease_name: str = "tfgpu-operator"
@@ -96,6 +98,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
         identity=text("POD_NAME", f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"),
         watch_namespaces=_items(environment, "WATCH_NAMESPACES"),
+        exclude_namespaces=frozenset(_items(environment, "EXCLUDE_NAMESPACES")),
         watch_nodes=not _items(environment, "WATCH_NAMESPACES"),
         lease_name=text("LEASE_NAME", "tfgpu-operator"),
         workers=number("WORKERS", 16),

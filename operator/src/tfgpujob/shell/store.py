@@ -62,7 +62,9 @@ class Known(NamedTuple):
 class Store:
     """Jobs with their pods and services, by job. Every change returns the key of the job it concerns, or None."""
 
-    def __init__(self) -> None:
+    def __init__(self, excluded: frozenset[str] = frozenset()) -> None:
+        """`excluded`: namespaces of which nothing is kept."""
+        self._excluded = excluded
         self._entries: dict[Key, _Entry] = {}
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
@@ -108,12 +110,14 @@ class Store:
         return [key for key, e in self._entries.items() if nodes and any(p.node in nodes for p in e.pods.values())]
 
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
-        """Add or update an object as the API server gave it. None when it is not newer than what is cached, or can't
-        be read: one object must not hide the others.
+        """Add or update an object as the API server gave it. None when it is not newer than what is cached,
+        is in an excluded namespace, or can't be read: one object must not hide the others.
 
         `of` is the job that a pod is known to belong to although somebody has taken its label off, or given it
         another job's: a GET by name has just returned it, so that it can be neither deleted nor stale.
         """
+        if self._excluded and place(obj)[0] in self._excluded:
+            return None
         try:
             key = self._put(kind, obj, of)
         except Exception as error:
