@@ -106,7 +106,7 @@ bench-operator: venv ## the operator's speed beside a direct client and kube's J
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
 	@$(TRAINER_PY) -m tests.trainer.bench
 
-.PHONY: crashpoints sequences specwalk
+.PHONY: crashpoints sequences specwalk fuzz
 crashpoints: venv ## planted bugs, then every crash point and every misleading view
 	@$(PY) -m tests.harness.mutations
 	@$(PY) -m tests.harness.crashpoints
@@ -114,6 +114,8 @@ sequences: venv ## 10,000 random stories of people, clusters and operators
 	@$(PY) -m tests.harness.sequences
 specwalk: venv ## every field of the CRD through its edge values
 	@$(PY) -m tests.harness.specwalk
+fuzz: venv ## what strangers may write, by chance along the structure of good objects, for ten minutes
+	@$(PY) -m tests.harness.fuzz --seconds 600
 
 MINUTES ?= 60
 .PHONY: endurance

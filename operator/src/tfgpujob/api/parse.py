@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.limits import too_large
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES, access
 from tfgpujob.api.rules.rule import Job, JobRule
 from tfgpujob.api.spec import JobSpec, RunPolicy
@@ -77,6 +78,8 @@ def read_spec(
         return [Invalid("spec", "is missing", "add it, with strategy and replicaSpecs")]
     if not isinstance(spec, Mapping):
         return [Invalid("spec", f"{shown(spec)} is no mapping", "give a mapping of keys to values")]
+    if (problem := too_large(spec)) is not None:
+        return [problem]
     templates, problems = _templates(spec)
     try:
         parsed = JobSpec.model_validate(dict(spec), by_alias=True, by_name=False)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api.limits import too_large
 from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
 from tfgpujob.convert.roles import convert_roles, replicas
@@ -33,6 +34,8 @@ def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Con
 
     Host access is noted, not refused: an administrator may allow it.
     """
+    if (problem := too_large(obj)) is not None:
+        return Conversion("", None, (Note(Effect.REFUSED, problem.field, f"{problem.problem}; {problem.fix}"),))
     notes: list[Note] = []
     source = Part(obj, "", notes)
     source.take("apiVersion")

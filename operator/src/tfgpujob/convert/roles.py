@@ -63,7 +63,7 @@ def convert_roles(found: dict[Role, Replica], strategy: Strategy) -> tuple[dict[
 
 def _restart_policy(source: Part) -> Any:
     policy = source.take("restartPolicy")
-    if policy in _RESTARTS:
+    if isinstance(policy, str) and policy in _RESTARTS:
         source.note(Effect.CHANGED, "restartPolicy", _RESTARTS[policy])
     return "Never" if policy is None else policy
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 MAX_LEVELS: Final = 80
-"""Of a text that orjson refuses, so many are read. More than a readable object has (`core/observed/limits.py`) and the
+"""Of a text that orjson refuses, so many are read. More than a readable object has (`api/limits.py`) and the
 list around it: what was cut here is still too deep, so nothing acts on it as if it were whole."""
 
 # Possessive: a string of a mebibyte of escapes costs no memory for ways back.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.limits import too_large
+from tfgpujob.api.limits import too_large
 from tfgpujob.core.observed.snapshot import Object, Pod, Service, Termination
 
 _EMPTY: Mapping[str, Any] = {}
@@ -30,7 +31,7 @@ def trim_job(obj: Object) -> Object:
     if problem := obj.get("unreadable") or too_large(spec):
         policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
         trimmed["spec"] = {} if policy is None or too_large(policy) else {"runPolicy": policy}
-        trimmed["unreadable"] = problem
+        trimmed["unreadable"] = str(problem)
     return trimmed
 
 
@@ -46,15 +47,15 @@ def trim_pod(obj: Object) -> Pod:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),
-        job_name=labels.get(names.LABEL_JOB_NAME, ""),
+        job_name=_text(labels.get(names.LABEL_JOB_NAME)),
         owner_uid=controller(metadata).get("uid", ""),
-        role=labels.get(names.LABEL_REPLICA_TYPE, ""),
+        role=_text(labels.get(names.LABEL_REPLICA_TYPE)),
         index=_number(labels.get(names.LABEL_REPLICA_INDEX), default=-1),
         attempt=_number(labels.get(names.LABEL_ATTEMPT), default=0),
         replica_restart=_number(labels.get(names.LABEL_REPLICA_RESTART), default=0),
-        created_at=metadata.get("creationTimestamp") or "",
+        created_at=_time(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
-        deletion_due=metadata.get("deletionTimestamp") or "",
+        deletion_due=_time(metadata.get("deletionTimestamp")),
         phase=str(status.get("phase", "Pending"))[:MAX_TEXT],
         ready=bool(container.get("ready")),
         node=spec.get("nodeName") or "",
@@ -65,8 +66,8 @@ def trim_pod(obj: Object) -> Pod:
         termination=_termination(container),
         gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
-        started_at=status.get("startTime") or "",
-        ended_at=_ended_at(metadata, status, conditions),
+        started_at=_time(status.get("startTime")),
+        ended_at=_time(_ended_at(metadata, status, conditions)),
     )
 
 
@@ -110,7 +111,7 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
         signal=ended.get("signal"),
         reason=_text(ended.get("reason")),
         message=_text(ended.get("message")),
-        finished_at=ended.get("finishedAt") or "",
+        finished_at=_time(ended.get("finishedAt")),
     )
 
 
@@ -150,6 +151,14 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
             if waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
                 return waiting["reason"], waiting.get("message") or ""
     return "", ""
+
+
+def _time(value: object) -> str:
+    """The time, as the API server writes it; empty for what is none."""
+    try:
+        return str(value) if value and datetime.fromisoformat(str(value)).tzinfo is not None else ""
+    except ValueError:
+        return ""
 
 
 def _text(value: object) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tfgpujob.api.invalid import Invalid
+
 MAX_LEVELS: Final = 48
 MAX_VALUES: Final = 20_000
 MAX_CHARACTERS: Final = 256 << 10
@@ -16,10 +18,10 @@ MAX_CHARACTERS: Final = 256 << 10
 _MORE: Final = "keep such data in a ConfigMap or an image"
 
 
-def too_large(spec: object) -> str:
-    """What makes the spec unreadable, and the fix; empty if nothing does. Takes no recursion, and ends early."""
+def too_large(spec: object) -> Invalid | None:
+    """What makes the spec unreadable; None if nothing does. Takes no recursion, and ends early."""
     level: list[Any] = [spec] if isinstance(spec, Mapping | list) else []
-    values = characters = 0
+    values, characters = 0, len(spec) if isinstance(spec, str) else 0
     for _ in range(MAX_LEVELS):
         children: list[Any] = []
         for container in level:
@@ -29,12 +31,12 @@ def too_large(spec: object) -> str:
             else:
                 children += container
             if len(children) + values > MAX_VALUES:
-                return f"spec: has more than {MAX_VALUES:,} values; {_MORE}"
+                return Invalid("spec", f"has more than {MAX_VALUES:,} values", _MORE)
         values += len(children)
         characters += sum(len(child) for child in children if isinstance(child, str))
         if characters > MAX_CHARACTERS:
-            return f"spec: has more than {MAX_CHARACTERS >> 10} KiB of text; {_MORE}"
+            return Invalid("spec", f"has more than {MAX_CHARACTERS >> 10} KiB of text", _MORE)
         level = [child for child in children if isinstance(child, Mapping | list)]
         if not level:
-            return ""
-    return f"spec: is nested more than {MAX_LEVELS} levels deep; {_MORE}"
+            return None
+    return Invalid("spec", f"is nested more than {MAX_LEVELS} levels deep", _MORE)
