@@ -37,5 +37,8 @@ def arm(moment: str, number: int, namespace: str) -> None:
 
 
 if __name__ == "__main__":
-    arm(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    moment, number, namespace = sys.argv[1:]
+    # The operator has arguments of its own.
+    del sys.argv[1:]
+    arm(moment, int(number), namespace)
     main()

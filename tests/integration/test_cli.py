@@ -85,6 +85,10 @@ def test_the_readme_and_the_tutorial_as_they_are_typed(tool: Tool) -> None:
         assert "Succeeded, 2/2" in printed[f"tfgpu describe {name}"]
     [dry] = [printed[command] for command in printed if command.endswith("--dry-run")]
     code, job = yaml.safe_load_all(dry)
-    assert code["kind"] == "ConfigMap"
-    assert job == yaml.safe_load(files(TUTORIAL)["train.yaml"])
+    assert (code["kind"], code["immutable"]) == ("ConfigMap", True)
+    shown = yaml.safe_load(files(TUTORIAL)["train.yaml"])
+    plain, digest = shown["spec"]["trainer"]["code"]["configMap"], code["metadata"]["name"]
+    assert digest.startswith(f"{plain['name']}-")
+    plain["name"] = digest
+    assert job == shown
     assert "not found" in tool.run("get", "train", code=Exit.NOT_FOUND)
