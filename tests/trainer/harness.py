@@ -155,9 +155,12 @@ class Launcher:
         count: int = 2,
         env: Mapping[int, Mapping[str, str]] | None = None,
         started: Sequence[int] | None = None,
+        apart: bool = False,
     ) -> list[Task]:
-        """Start the workers of a MultiWorkerMirrored job; `started` leaves some of them out."""
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        """Start the workers of a MultiWorkerMirrored job; `started` leaves some of them out, and `apart` gives each a
+        host of its own, as pods have one.
+        """
+        addresses = [f"127.0.0.{1 + apart * i}:{port}" for i, port in enumerate(free_ports(count))]
         tasks = []
         for index in range(count) if started is None else started:
             tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}

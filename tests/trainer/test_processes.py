@@ -280,7 +280,7 @@ def test_a_slow_worker_is_told_from_a_slow_network(launch):
     # A busy machine makes the other one slow, too.
     seconds = 0.06 * slowness()
     own = {"TEST_AT": "0", "TEST_DO": "slow", "TEST_SECONDS": str(seconds)}
-    fast, slow = launch.start_workers(config, env={1: own})
+    fast, slow = launch.start_workers(config, env={1: own}, apart=True)
     assert [t.wait() for t in (fast, slow)] == [0, 0], fast.log
     mine, theirs = fast.progress()[-1], slow.progress()[-1]
     assert mine["allReduce"] > 0.5 > theirs["allReduce"]
