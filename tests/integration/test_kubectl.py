@@ -56,7 +56,7 @@ def test_tfj_is_short_for_tfgpujobs(workspace: Workspace) -> None:
     served = workspace.kube.call("GET", "/apis/tfgpu.dev/v1alpha1")["resources"]
     job = next(resource for resource in served if resource["name"] == "tfgpujobs")
     assert job["shortNames"] == ["tfj"]
-    assert {resource["name"] for resource in served} == {"tfgpujobs", "tfgpujobs/status"}
+    assert {resource["name"] for resource in served} == {"tfgpujobs", "tfgpujobs/status", "tfgpujobs/scale"}
 
 
 def test_wait_for_finished_covers_success_and_failure(workspace: Workspace) -> None:
