@@ -12,8 +12,7 @@ from tfgpujob.core.policies import start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
-from tfgpujob.core.status import progress
-from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.names import Condition, Reason, Role
 from tfgpujob.units import counted
 
 
@@ -29,11 +28,7 @@ def resized(ctx: ReconcileContext) -> Outcome | None:
     start.next_attempt(builder, resolve(ctx.spec, ctx.config))
     builder.put("resizes", builder.fields.get("resizes", 0) + 1)
     accept(builder, ctx.spec)
-    builder.set(Condition.CREATED, False, Reason.RESIZED, text)
-    builder.set(Condition.RUNNING, False, Reason.RESIZED, text)
-    builder.set(Condition.RESTARTING, True, Reason.RESIZED, text)
-    progress.clear_stalled(builder, Reason.RESIZED, text)
-    builder.set_phase(Phase.RESTARTING)
+    start.report_restarting(builder, Reason.RESIZED, text)
     status = builder.build()
     return Outcome(
         status=status,

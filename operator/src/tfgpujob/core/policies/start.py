@@ -43,6 +43,15 @@ def next_attempt(
     builder.put("ready", f"0/{len(plan.required())}")
 
 
+def report_restarting(builder: StatusBuilder, reason: Reason, message: str) -> None:
+    """Sets the conditions and the phase of an attempt that takes the place of one which had begun."""
+    builder.set(Condition.CREATED, False, reason, message)
+    builder.set(Condition.RUNNING, False, reason, message)
+    builder.set(Condition.RESTARTING, True, reason, message)
+    progress.clear_stalled(builder, reason, message)
+    builder.set_phase(Phase.RESTARTING)
+
+
 def _retry(not_before: datetime | None, refusals: int, first: str, others: Iterable[str] = ()) -> dict[str, Any] | None:
     fields = {
         "notBefore": timestamp(not_before) if not_before else None,

@@ -8,8 +8,7 @@ from tfgpujob.core.policies import finished, start
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import Cause, Failure
-from tfgpujob.core.status import progress
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import Reason
 
 
 def restart_gang(ctx: ReconcileContext, failure: Failure) -> Outcome | None:
@@ -26,11 +25,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure) -> Outcome | None:
     plan = ctx.plan if ctx.edited else resolve(ctx.spec, ctx.config)
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
-    builder.set(Condition.CREATED, False, reason, message)
-    builder.set(Condition.RUNNING, False, reason, message)
-    builder.set(Condition.RESTARTING, True, reason, message)
-    progress.clear_stalled(builder, reason, message)
-    builder.set_phase(Phase.RESTARTING)
+    start.report_restarting(builder, reason, message)
     status = builder.build()
     return Outcome(
         status=status,
