@@ -33,7 +33,7 @@ _SCALE = {
     "statusReplicasPath": ".status.replicaStatuses.worker.active",
     "labelSelectorPath": ".status.selector",
 }
-"""For `kubectl scale` and a HorizontalPodAutoscaler."""
+"""For `kubectl scale`."""
 
 
 def build(*, cel: bool) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_bounds_may_be_changed_while_it_runs() -> None:
     assert len(world.pods) == 16
 
 
-def test_an_evaluator_stays_through_nothing_but_its_own_restart() -> None:
+def test_an_evaluator_starts_again_with_the_others() -> None:
     world = elastic(evaluator=1)
     scale(world, 3)
     assert world.pods == ["train-evaluator-0", "train-worker-0", "train-worker-1", "train-worker-2"]
