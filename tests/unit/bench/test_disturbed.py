@@ -14,6 +14,8 @@ from tests.unit.bench.rig import LEASE, NAMESPACES, SIZE, Run, connected, report
 
 from tfgpujob.kube.errors import ApiError
 
+pytestmark = pytest.mark.slow
+
 OURS = NAMESPACES[OPERATOR]
 ROUNDS = ("warm-up", "throughput", "apply to 4 pods", "apply to 32 pods", "new job alone", "memory among many",
           "restart among many", "idle among many", "new job among many", "settling")  # fmt: skip

@@ -276,6 +276,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", PAIRS)
 def test_every_two_choices_go_together(values: Object) -> None:
     objects = render(values)

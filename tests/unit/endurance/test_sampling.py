@@ -13,6 +13,8 @@ import pytest
 from tests.endurance.bounds import Flat
 from tests.endurance.sampling import ProcessTree, Recorder, command, descendants, folder, measure, shared_memory
 
+pytestmark = pytest.mark.slow
+
 LEAKY = """
 import os, socket, subprocess, sys, tempfile, threading, time
 kept = []

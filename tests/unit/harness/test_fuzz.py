@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.harness.fuzz import BUGS, TARGETS, Planted, Target, found_after, run
 
+pytestmark = pytest.mark.slow
+
 INPUTS = 60
 """Of each target."""
 MOST = 400

@@ -24,6 +24,8 @@ from tfgpujob.describe import describe
 from tfgpujob.shell import leader_election
 from tfgpujob.shell.store import Key
 
+pytestmark = pytest.mark.slow
+
 RESTARTS = 500
 RETRYABLE = 143
 DAY = 86_400.0

@@ -106,6 +106,7 @@ def cluster(tmp_path: Path) -> Any:
         yield made
 
 
+@pytest.mark.slow
 async def test_a_restarted_operator_lists_what_strangers_have_poisoned(
     monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_restarted_operator_lists_what_strangers_have_poisoned(
         assert f"tfgpu_objects_unreadable {len(POISONS):.1f}" in metrics
 
 
+@pytest.mark.slow
 async def test_a_leader_that_runs_goes_on_listing_and_watching(
     monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
 ) -> None:
