@@ -9,7 +9,7 @@ import pytest
 from tests.contract.sides import CONFIG, job, trainer
 
 from tfgpujob.core.observed.snapshot import Kind, Pod, Snapshot
-from tfgpujob.core.observed.trim import trim_pod, trim_service
+from tfgpujob.core.observed.trim import trim_dependent, trim_pod
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.core.status import limits
 
@@ -38,7 +38,7 @@ def phase_after(code: int, waited: timedelta = LATER) -> str:
     (service,) = [create.body for create in begun.creates if create.kind is Kind.SERVICE]
     ended = {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": "2026-01-01T00:00:00Z"}
     pods = (_pod(bodies[0], "Running", {"running": {}}), _pod(bodies[1], "Failed", {"terminated": ended}))
-    seen = Snapshot({**a_job, "status": begun.status}, pods, trim_service({**service, "metadata": _known(service)}))
+    seen = Snapshot({**a_job, "status": begun.status}, pods, trim_dependent({**service, "metadata": _known(service)}))
     status = reconcile(seen, NOW + waited, CONFIG).status
     assert status is not None
     return str(status["phase"])

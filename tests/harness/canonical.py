@@ -41,8 +41,8 @@ _NUMBERS = re.compile(r"([Aa]ttempt) \d+")
 
 
 def state(server: ApiServer) -> dict[str, Any]:
-    """Jobs, pods and services by kind, namespace and name."""
-    told = {"TFGPUJob": _job, "Pod": _pod, "Service": _service}
+    """Jobs, pods, services and NetworkPolicies by kind, namespace and name."""
+    told = {"TFGPUJob": _job, "Pod": _pod, "Service": _dependent, "NetworkPolicy": _dependent}
     return {
         f"{kind} {namespace}/{name}": told[kind](obj)
         for (kind, namespace, name), obj in sorted(server.objects.items())
@@ -94,7 +94,7 @@ def _pod(obj: Object) -> Any:
     }
 
 
-def _service(obj: Object) -> Any:
+def _dependent(obj: Object) -> Any:
     return {"owner": _owner(obj), "going": "deletionTimestamp" in obj["metadata"], "spec": obj.get("spec")}
 
 

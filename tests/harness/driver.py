@@ -71,6 +71,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     world.behind_after_crash = strike.behind
     world.lags = scenario.lags
     world.stuck = scenario.stuck
+    if scenario.isolated:
+        world.isolate_jobs()
     world.promises.truth.strict_lists = not strike.behind
     complaints = Complaints(world).attach()
     try:

@@ -22,7 +22,13 @@ DELAY = 0.003
 LATE = 20.0
 BLIND = 8.0
 LAG = 4.0
-WATCHED = {Kind.JOB: "", Kind.POD: names.LABEL_JOB_NAME, Kind.SERVICE: names.LABEL_JOB_NAME, Kind.NODE: ""}
+WATCHED = {
+    Kind.JOB: "",
+    Kind.POD: names.LABEL_JOB_NAME,
+    Kind.SERVICE: names.LABEL_JOB_NAME,
+    Kind.NETWORK_POLICY: names.LABEL_JOB_NAME,
+    Kind.NODE: "",
+}
 Handle = Callable[[Kind, str | None, Object], None]
 
 

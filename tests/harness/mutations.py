@@ -233,8 +233,13 @@ def _this_attempt_too(real: Any) -> Any:
     return broken
 
 
+def _all_at_once(real: Any) -> Any:
+    return property(lambda self: (self.creates,))
+
+
 MUTATIONS: Sequence[Mutation] = (
     Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
+    Mutation("create the NetworkPolicy beside the pods", (Outcome, "stages"), _all_at_once, ("isolated",)),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
     Mutation(
         "create during deletion",

@@ -142,6 +142,17 @@ def _no_beat() -> None:
     """Nobody watches the health of a process here: it is killed when a task of its dies."""
 
 
+def isolating(config: Config) -> Config:
+    """As the chart sets it with networkPolicy.jobNamespaces."""
+    labels = (("app.kubernetes.io/component", "operator"),)
+    return replace(
+        config,
+        network_policy_namespaces=frozenset({"*"}),
+        operator_namespace=SYSTEM_NAMESPACE,
+        operator_labels=labels,
+    )
+
+
 def upgraded(config: Config = CONFIG) -> Config:
     """The next release: other images, other version."""
     return replace(

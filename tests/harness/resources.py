@@ -49,6 +49,7 @@ RESOURCES = {
         Resource(names.KIND, names.API_VERSION, names.PLURAL, status=True, generation=True),
         Resource("Pod", "v1", "pods", status=True, graceful=True),
         Resource("Service", "v1", "services", status=True),
+        Resource("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", generation=True),
         Resource("Event", "v1", "events"),
         Resource("ConfigMap", "v1", "configmaps"),
         Resource("PersistentVolumeClaim", "v1", "persistentvolumeclaims", status=True),

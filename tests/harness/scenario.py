@@ -46,6 +46,8 @@ class Scenario:
     """Nodes that the cluster tells of; without any, there is one of which nothing is told."""
     stuck: frozenset[str] = frozenset()
     """Replicas that wait for their data for ever, in runs that don't end (`ends`)."""
+    isolated: bool = False
+    """Each job gets a NetworkPolicy."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Operators whose watches are that many seconds late."""
 
@@ -79,6 +81,15 @@ def foreign_pod(name: str, **labels: str) -> Object:
 def foreign_service(name: str) -> Object:
     spec = {"clusterIP": "None", "ports": [{"port": 80}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def foreign_policy(name: str) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    }
 
 
 def quota(**hard: str) -> Object:

@@ -12,7 +12,7 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold
 from tests.harness.history import Change
-from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess
+from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating
 from tests.harness.promises import Promises
 from tests.harness.resources import Object, controller
 from tests.harness.vtime import VirtualLoop
@@ -78,6 +78,11 @@ class World:
         self._gangs: set[frozenset[str]] = set()
         self._run_count: dict[str, int] = {}
         self.server.observers.append(self._notice)
+
+    def isolate_jobs(self) -> None:
+        """Every job gets a NetworkPolicy."""
+        self.config = isolating(self.config)
+        self.promises.truth.isolated = True
 
     def spawn(self, identity: str, behind: int = 0) -> OperatorProcess:
         """Start an operator process; when it dies, the kubelet starts it again."""

@@ -55,6 +55,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create]
+{{- if .Values.networkPolicy.jobNamespaces }}
+# So does a NetworkPolicy.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -28,7 +28,11 @@ OF_STATUS: tuple[Promise, ...] = (
     status.progress_is_seldom,
 )
 OF_LEASES: tuple[Promise, ...] = (leader.one_leader,)
-OF_WRITES: tuple[Promise, ...] = (writes.touches_only_its_own, writes.deletes_carry_the_uid)
+OF_WRITES: tuple[Promise, ...] = (
+    writes.touches_only_its_own,
+    writes.deletes_carry_the_uid,
+    writes.isolation_comes_before_pods,
+)
 """Of operators. They hold for a write that arrives late too."""
 OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     writes.nothing_for_a_job_that_goes,
@@ -55,11 +59,11 @@ class Promises:
                 self.broken.append(line)
 
     def orphans(self) -> list[str]:
-        """Pods and services whose job is gone, or whose job of that name is another one. Asked for at the end."""
+        """What belongs to a job that is gone, or of whose name there is another one now. Asked for at the end."""
         server = self.truth.server
         alive = {job["metadata"]["uid"] for job in server.select(names.KIND)}
         found = []
-        for kind in ("Pod", "Service"):
+        for kind in ("Pod", "Service", "NetworkPolicy"):
             for obj in server.select(kind):
                 owner = controller(obj)
                 if owner and owner["kind"] == names.KIND and owner["uid"] not in alive:
@@ -75,7 +79,7 @@ def _concerned(change: Change) -> Iterator[Promise]:
         yield from OF_STATUS
     if change.kind == "Lease" and change.type == "MODIFIED" and not late:
         yield from OF_LEASES
-    if change.by.startswith(OPERATOR) and change.kind in ("Pod", "Service", names.KIND):
+    if change.by.startswith(OPERATOR) and change.kind in ("Pod", "Service", "NetworkPolicy", names.KIND):
         yield from OF_WRITES
         if not late:
             yield from OF_WRITES_IN_TIME

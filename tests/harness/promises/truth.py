@@ -22,6 +22,10 @@ class Truth:
         self.server = server
         self.strict_lists = True
         """Lists are quorum reads, as they are on a real server. Where they are not, generations may meet."""
+        self.isolated = False
+        """Whether jobs get a NetworkPolicy each."""
+        self.with_policy: set[str] = set()
+        """uids of jobs for which there has been one."""
         self.gone: dict[str, float] = {}
         """Jobs that are gone or going, by uid, and since when."""
         self.made: dict[str, float] = {}
@@ -65,6 +69,8 @@ class Truth:
             self.gone.setdefault(meta["uid"], self.now)
         if change.verb == "create" and change.by.startswith(OPERATOR):
             self.made[meta["uid"]] = self.now
+        if change.kind == "NetworkPolicy" and (owner := controller(change.object)):
+            self.with_policy.add(owner["uid"])
         if change.kind == "Node" and not _is_ready(change.object):
             self._note_lost_node(meta["name"])
         if change.kind == "Pod":

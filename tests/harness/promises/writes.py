@@ -16,7 +16,7 @@ FLIGHT = 1.0
 
 
 def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
-    """Pods and services are created and deleted, never changed; only those that a job controls."""
+    """Pods, services and NetworkPolicies are created and deleted, never changed; only those that a job controls."""
     del truth
     if change.verb in DELETES:
         owner = controller(change.object)
@@ -33,6 +33,15 @@ def deletes_carry_the_uid(change: Change, truth: Truth) -> Iterator[str]:
     del truth
     if change.verb == "delete by name":
         yield title(change)
+
+
+def isolation_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
+    """Where jobs get a NetworkPolicy, no pod is made for one that has had none yet."""
+    if not truth.isolated or change.verb != "create" or change.kind != "Pod":
+        return
+    owner = controller(change.object)
+    if owner and owner["uid"] not in truth.with_policy:
+        yield f"{title(change)} before the NetworkPolicy of its job"
 
 
 def nothing_for_a_job_that_goes(change: Change, truth: Truth) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.harness.scenarios.isolation import ISOLATION
 from tests.harness.scenarios.losses import LOSSES, REPLICAS
 from tests.harness.scenarios.nodes import NODES
 from tests.harness.scenarios.operators import OPERATORS
@@ -12,5 +13,16 @@ from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
 
 SCENARIOS = {
     scenario.name: scenario
-    for scenario in (*STRATEGIES, *ENDINGS, *LOSSES, *REPLICAS, *NODES, *REFUSALS, *PEOPLE, *OPERATORS, *PROGRESS)
+    for scenario in (
+        *STRATEGIES,
+        *ENDINGS,
+        *LOSSES,
+        *REPLICAS,
+        *NODES,
+        *REFUSALS,
+        *PEOPLE,
+        *OPERATORS,
+        *PROGRESS,
+        *ISOLATION,
+    )
 }

@@ -92,6 +92,18 @@ def test_namespaced_mode_has_a_role_in_each_namespace_and_no_cluster_right() -> 
     assert environment(objects)["WATCH_NAMESPACES"] == "team-a,team-b"
 
 
+@pytest.mark.parametrize(
+    ("values", "role"), [({}, "ClusterRole"), ({"watchNamespaces": ["team-a"]}, "Role")], ids=["cluster", "namespaced"]
+)
+def test_the_right_to_network_policies_is_asked_for_only_where_jobs_get_one(values: Object, role: str) -> None:
+    objects = render({**values, "networkPolicy": {"jobNamespaces": ["*"]}})
+    found = of(objects, role, "tfgpu-tfgpujob")
+    nodes = NODE_RIGHTS if role == "ClusterRole" else set()
+    assert rights(found["rules"]) - JOB_RIGHTS - nodes == {
+        ("networking.k8s.io", "networkpolicies", verb, "") for verb in ("get", "list", "watch", "create")
+    }
+
+
 def test_users_get_jobs_by_the_roles_that_they_have() -> None:
     objects = render()
     read, write = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}

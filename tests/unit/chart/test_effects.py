@@ -128,6 +128,15 @@ def test_a_network_policy_can_be_narrowed() -> None:
     assert [p["port"] for p in policy["egress"][1]["ports"]] == [8443]
 
 
+def test_the_operator_is_told_where_jobs_get_a_network_policy_and_how_its_own_pods_are_known() -> None:
+    assert "NETWORK_POLICY_NAMESPACES" not in environment(render())
+    objects = render({"networkPolicy": {"jobNamespaces": ["team-a", "team-b"]}})
+    config = from_environment({**environment(objects), "OPERATOR_NAMESPACE": "ops"}).config
+    assert config.network_policy_namespaces == {"team-a", "team-b"}
+    assert dict(config.operator_labels) == of(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert "NetworkPolicy" not in kinds(objects), "each job's is the operator's to make"
+
+
 LABELS = {"labels": {"release": "prom"}}
 ALL_MONITORING = metrics(
     serviceMonitor={**LABELS, "interval": "7s"}, podMonitor={**LABELS, "interval": "9s"}, prometheusRule=LABELS,

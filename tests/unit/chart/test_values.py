@@ -25,6 +25,7 @@ from tests.unit.chart.rendered import Object, render
         ({"watchNamespaces": ["Team_A"]}, ["/watchNamespaces/0", "Team_A"]),
         ({"allowedServiceAccounts": ["trainer"]}, ["/allowedServiceAccounts/0", "trainer"]),
         ({"progress": {"intervalSeconds": -1}}, ["/progress/intervalSeconds", "-1"]),
+        ({"networkPolicy": {"jobNamespaces": ["Team_A"]}}, ["/networkPolicy/jobNamespaces/0", "Team_A"]),
         ({"log": {"format": "xml"}}, ["/log/format", "json"]),
     ],
 )

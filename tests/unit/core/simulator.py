@@ -24,15 +24,15 @@ from tfgpujob.core.observed.snapshot import (
     Config,
     Create,
     Delete,
+    Dependent,
     Event,
     Kind,
     Outcome,
     Pod,
     Refusal,
-    Service,
     Snapshot,
 )
-from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
+from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
 
@@ -230,15 +230,16 @@ class World:
         return outcome
 
     def snapshot(self) -> Snapshot:
-        """What the store would hold: pods by their label, the service by its name."""
+        """What the store would hold: pods by their label, the service and the NetworkPolicy by its name."""
         assert self.job is not None
         name = self.job["metadata"]["name"]
         pods = [trim_pod(body) for (kind, _), body in self.objects.items() if kind is Kind.POD]
-        service = self.objects.get((Kind.SERVICE, name))
+        service, policy = (self.objects.get((kind, name)) for kind in (Kind.SERVICE, Kind.NETWORK_POLICY))
         return Snapshot(
             job=trim_job(self.job),
             pods=tuple(pod for pod in pods if pod.job_name == name),
-            service=trim_service(service) if service else None,
+            service=trim_dependent(service) if service else None,
+            network_policy=trim_dependent(policy) if policy else None,
             reports=dict(self.reports),
             deferred_since=self._deferred_since,
         )
@@ -274,11 +275,10 @@ class World:
         return {c["type"] for c in status.get("conditions") or () if c["status"] == "True"} & kinds
 
     def _create(self, outcome: Outcome) -> tuple[Refusal, ...]:
-        alone = [create for create in outcome.creates if create.name == outcome.first]
-        rest = [create for create in outcome.creates if create.name != outcome.first]
-        refusals = [refusal for create in alone if (refusal := self._try(create))]
-        if not refusals:
-            refusals = [refusal for create in rest if (refusal := self._try(create))]
+        refusals: list[Refusal] = []
+        for stage in outcome.stages:
+            if not refusals:
+                refusals = [refusal for create in stage if (refusal := self._try(create))]
         return tuple(refusals)
 
     def _try(self, create: Create) -> Refusal | None:
@@ -290,7 +290,7 @@ class World:
             assert labels[names.LABEL_REPLICA_RESTART] == self._restarts(*replica), "no persisted intent to restart"
         held = self.objects.get((create.kind, create.name))
         if held is not None:
-            holder: Pod | Service = trim_pod(held) if create.kind is Kind.POD else trim_service(held)
+            holder: Pod | Dependent = trim_pod(held) if create.kind is Kind.POD else trim_dependent(held)
             return Refusal(create.kind, create.name, 409, "AlreadyExists", "already exists", holder)
         answer = self.refuse(create)
         if answer is not None:

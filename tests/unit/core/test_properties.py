@@ -15,7 +15,7 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.api import JobStatus
-from tfgpujob.core.observed.snapshot import Kind, Pod, Service, Snapshot
+from tfgpujob.core.observed.snapshot import Dependent, Kind, Pod, Snapshot
 from tfgpujob.core.pods.tf_config import Address, tf_config
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
@@ -81,7 +81,7 @@ def pods() -> st.SearchStrategy[Pod]:
 SERVICES = st.one_of(
     st.none(),
     st.builds(
-        lambda owner, deleting: Service("train", "uid", "1", owner, "train" if owner else "", deleting),
+        lambda owner, deleting: Dependent("train", "uid", "1", owner, "train" if owner else "", deleting),
         st.sampled_from([make.JOB_UID, "an-earlier-job", ""]),
         st.booleans(),
     ),
@@ -133,7 +133,7 @@ def test_no_set_of_pods_in_no_order_makes_it_raise_and_what_it_decides_is_safe(
     run: dict[str, Any],
     status: dict[str, Any],
     found: list[Pod],
-    service: Service | None,
+    service: Dependent | None,
     seconds: int,
     data: st.DataObject,
 ) -> None:

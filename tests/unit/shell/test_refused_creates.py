@@ -10,6 +10,7 @@ from tests.unit.shell.make import job
 from tests.unit.shell.rig import INTENT, KEY, STATUS, Brain, Rig, create_pod
 
 from tfgpujob.core.observed.snapshot import (
+    Create,
     Kind,
     Object,
     Outcome,
@@ -37,6 +38,24 @@ def test_a_create_that_hangs_does_not_hide_the_refusal_of_another(hangs: float, 
     assert brain.refusals is not None
     assert [refusal.name for refusal in brain.refusals] == ["train-worker-1"], "finalized when all is answered"
     assert rig.cluster.held(Kind.JOB, "train")["status"] == STATUS
+
+
+@pytest.mark.parametrize("error", [ApiError(403, "Forbidden", "no"), ApiError(0, "Timeout", "no answer")])
+def test_no_pod_is_asked_for_before_the_network_policy_is_there(error: ApiError) -> None:
+    policy = Create(Kind.NETWORK_POLICY, {"metadata": {"name": "train", "namespace": "ns"}, "spec": {}})
+    brain = Brain(Outcome(intent=INTENT, creates=(create_pod("train-worker-0"), policy)))
+
+    async def main() -> Rig:
+        rig = Rig(brain, job())
+        rig.refuse("create NetworkPolicy", error)
+        await rig.worker.reconcile_once(KEY)
+        assert "create Pod train-worker-0" not in rig.cluster.calls
+        rig.refuse("nothing", error)
+        await rig.worker.reconcile_once(KEY)
+        return rig
+
+    calls = run(main()).cluster.calls
+    assert calls.index("create Pod train-worker-0") > calls.index("create NetworkPolicy train")
 
 
 def test_a_later_refusal_is_shown_too_while_another_create_hangs() -> None:

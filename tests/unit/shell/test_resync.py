@@ -38,6 +38,16 @@ def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for()
     run(main())
 
 
+def test_network_policies_are_listed_where_jobs_get_one() -> None:
+    async def main() -> None:
+        cluster = ScriptedCluster(job())
+        syncing = Resync(cluster, Store(), lambda _: None, namespaces=["ns"], random=lambda: 0.5, network_policies=True)
+        await syncing.once()
+        assert cluster.calls[1] == "list NetworkPolicy ns tfgpu.dev/job-name"
+
+    run(main())
+
+
 def test_what_vanished_unseen_is_found() -> None:
     async def main() -> None:
         cluster, store = ScriptedCluster(job()), Store()

@@ -24,6 +24,8 @@ def test_everything_can_be_set() -> None:
             "EXCLUDE_NAMESPACES": "kube-system,tfgpu-system",
             "ALLOW_HOST_NAMESPACES": "team-a",
             "ALLOWED_SERVICE_ACCOUNTS": "team-a/trainer",
+            "NETWORK_POLICY_NAMESPACES": "team-a",
+            "OPERATOR_LABELS": "app=tfgpu,component=operator",
             "WORKERS": "4",
             "PROGRESS_SECONDS": "0",
             "LOG_FORMAT": "text",
@@ -36,6 +38,9 @@ def test_everything_can_be_set() -> None:
     assert settings.exclude_namespaces == {"kube-system", "tfgpu-system"}
     assert settings.config.allow_host_namespaces == {"team-a"}
     assert settings.config.allowed_service_accounts == {"team-a/trainer"}
+    assert settings.config.network_policy_namespaces == {"team-a"}
+    assert settings.config.operator_namespace == "tfgpu-system"
+    assert dict(settings.config.operator_labels) == {"app": "tfgpu", "component": "operator"}
     assert settings.workers == 4
     assert settings.progress_seconds == 0
     assert settings.log_format == "text"
@@ -49,6 +54,7 @@ def test_everything_can_be_set() -> None:
         ({**IMAGES, "WORKERS": "many"}, "WORKERS is 'many': set it to a whole number"),
         ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
         ({**IMAGES, "PROGRESS_SECONDS": "5"}, "PROGRESS_SECONDS is 5: set it to 15 or more, or to 0"),
+        ({**IMAGES, "OPERATOR_LABELS": "app"}, "OPERATOR_LABELS is 'app': set it to KEY=VALUE"),
         ({**IMAGES, "LOG_FORMAT": "xml"}, "LOG_FORMAT is 'xml': set it to json or text"),
     ],
 )

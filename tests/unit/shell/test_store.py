@@ -1,3 +1,5 @@
+from typing import Any
+
 from tests.unit.shell.make import job, pod
 
 from tfgpujob import names
@@ -7,7 +9,7 @@ from tfgpujob.shell.store import Key, Store
 KEY = Key("ns", "train")
 
 
-def service(name: str = "train", version: int = 1) -> dict[str, object]:
+def service(name: str = "train", version: int = 1) -> dict[str, Any]:
     return {
         "kind": "Service",
         "metadata": {
@@ -37,6 +39,20 @@ def test_a_snapshot_has_the_job_its_pods_by_name_and_its_service() -> None:
     assert snapshot.service is not None
     assert snapshot.service.name == "train"
     assert store.count() == {Kind.JOB: 1, Kind.POD: 3, Kind.SERVICE: 1}
+
+
+def test_a_network_policy_is_kept_beside_the_service_of_its_name() -> None:
+    store = Store()
+    policy = {**service(), "kind": "NetworkPolicy"}
+    policy["metadata"] = {**service()["metadata"], "uid": "policy-uid"}
+    store.put(Kind.SERVICE, service())
+    store.put(Kind.NETWORK_POLICY, policy)
+    held = store.snapshot(KEY).network_policy
+    assert held is not None
+    assert [known.uid for known in store.known(Kind.NETWORK_POLICY, "ns")] == [held.uid] == ["policy-uid"]
+    assert store.remove(Kind.NETWORK_POLICY, "ns", "train", "policy-uid") == KEY
+    assert store.snapshot(KEY).network_policy is None
+    assert store.snapshot(KEY).service is not None
 
 
 def test_an_older_version_never_replaces_a_newer_one() -> None:

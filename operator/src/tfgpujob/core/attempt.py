@@ -37,7 +37,7 @@ _CHAIN: tuple[Policy, ...] = (
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
     """The Outcome for a job with a valid spec whose current attempt is recorded in the status."""
     ctx = new_context(snapshot, builder, spec, config)
-    if not ctx.observed.missing() and ensure_pods.has_service(ctx):
+    if not ctx.observed.missing() and ensure_pods.has_dependents(ctx):
         ensure_pods.report_all_created(ctx)
     events = stall.update_conditions(ctx)
     outcome = next(outcome for policy in _CHAIN if (outcome := policy(ctx)) is not None)

@@ -15,6 +15,7 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.JOB: (f"/apis/{names.API_VERSION}", names.PLURAL),
     Kind.POD: (_CORE, "pods"),
     Kind.SERVICE: (_CORE, "services"),
+    Kind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     Kind.NODE: (_CORE, "nodes"),
 }
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")

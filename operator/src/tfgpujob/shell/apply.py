@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.ownership import Ownership, pod_ownership, service_ownership
-from tfgpujob.core.observed.snapshot import Create, Delete, Kind, Object, Outcome, Pod, Refusal, Service
-from tfgpujob.core.observed.trim import trim_pod, trim_service
+from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
+from tfgpujob.core.observed.snapshot import Create, Delete, Dependent, Kind, Object, Outcome, Pod, Refusal
+from tfgpujob.core.observed.trim import trim_dependent, trim_pod
 from tfgpujob.core.pods.dropped_fields import dropped_fields
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.errors import ApiError
@@ -57,12 +57,11 @@ class ObjectWriter:
         `failures`: how often in a row this job's reconciliation has failed before. `report` is called with the refusals
         that have to be written into the status while other creates are still under way; what it raises is raised.
         """
-        alone = [create for create in outcome.creates if create.name == outcome.first]
-        rest = [create for create in outcome.creates if create.name != outcome.first]
-        results = await self._create_all(key, job, alone, report)
-        if not any(isinstance(result, Refusal | ApiError) for result in results):
-            results += await self._create_all(key, job, rest, report)
-        return _summed(results, [*alone, *rest], failures)
+        results: list[_Result] = []
+        for stage in outcome.stages:
+            if stage and not any(isinstance(result, Refusal | ApiError) for result in results):
+                results += await self._create_all(key, job, stage, report)
+        return _summed(results, [create for stage in outcome.stages for create in stage], failures)
 
     async def _create_all(
         self, key: Key, job: Object, creates: Sequence[Create], report: ReportRefusals
@@ -177,13 +176,13 @@ class ObjectWriter:
         except ApiError as lookup:
             return lookup if lookup.code != 404 else ApiError(0, "Gone", f"{create.name} has just been deleted")
         uid: str = job["metadata"]["uid"]
-        holder: Pod | Service
+        holder: Pod | Dependent
         if create.kind is Kind.POD:
             holder = trim_pod(found)
             whose = pod_ownership(holder, uid, *_start(create.body))
         else:
-            holder = trim_service(found)
-            whose = service_ownership(holder, uid)
+            holder = trim_dependent(found)
+            whose = dependent_ownership(holder, uid)
         if whose is Ownership.OURS:
             self._store.put(create.kind, found, of=key)
             return whose
@@ -213,7 +212,7 @@ def _summed(results: Sequence[_Result], creates: Sequence[Create], failures: int
     )
 
 
-def _refusal(create: Create, error: ApiError, holder: Pod | Service | None = None) -> Refusal:
+def _refusal(create: Create, error: ApiError, holder: Pod | Dependent | None = None) -> Refusal:
     return Refusal(create.kind, create.name, error.code, error.reason, error.message, holder)
 
 

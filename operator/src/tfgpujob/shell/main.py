@@ -70,6 +70,7 @@ class Operator:
             namespaces=settings.watch_namespaces,
             random=chance,
             nodes=settings.watch_nodes,
+            network_policies=bool(settings.config.network_policy_namespaces),
         )
         self.elector = LeaderElector(
             cluster,
@@ -179,7 +180,7 @@ async def operate(settings: Settings) -> None:
 
 
 def _reflected(operator: Operator) -> list[tuple[Kind, str | None]]:
-    in_jobs = [(kind, namespace) for kind in (Kind.POD, Kind.SERVICE) for namespace in operator.resync.scopes]
+    in_jobs = [(kind, namespace) for kind in operator.resync.dependents for namespace in operator.resync.scopes]
     return [*in_jobs, (Kind.NODE, None)] if operator.settings.watch_nodes else in_jobs
 
 

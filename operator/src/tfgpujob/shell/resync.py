@@ -20,7 +20,13 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 2.0
 PAGE: Final = 100
 """Objects a request. Pages of 500 pods make the process 18 MB larger for good."""
-SELECTORS: Final = {Kind.JOB: "", Kind.SERVICE: names.LABEL_JOB_NAME, Kind.POD: names.LABEL_JOB_NAME, Kind.NODE: ""}
+SELECTORS: Final = {
+    Kind.JOB: "",
+    Kind.NETWORK_POLICY: names.LABEL_JOB_NAME,
+    Kind.SERVICE: names.LABEL_JOB_NAME,
+    Kind.POD: names.LABEL_JOB_NAME,
+    Kind.NODE: "",
+}
 
 
 class Resync:
@@ -35,9 +41,15 @@ class Resync:
         namespaces: Sequence[str],
         random: Callable[[], float],
         nodes: bool = False,
+        network_policies: bool = False,
     ) -> None:
-        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`: whether they are listed too."""
+        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies`: whether they are
+        listed too.
+        """
         self._nodes = nodes
+        policies = (Kind.NETWORK_POLICY,) if network_policies else ()
+        self.dependents: Sequence[Kind] = (*policies, Kind.SERVICE, Kind.POD)
+        """Kinds of what belongs to jobs."""
         self._cluster = cluster
         self._store = store
         self._changed = changed
@@ -67,7 +79,7 @@ class Resync:
 
     async def once(self) -> None:
         """Raises ApiError."""
-        for kind in (Kind.JOB, Kind.SERVICE, Kind.POD):
+        for kind in (Kind.JOB, *self.dependents):
             for namespace in self.scopes:
                 await self.list(kind, namespace)
         if self._nodes:

@@ -92,10 +92,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         operator_version=__version__,
         allow_host_namespaces=frozenset(_items(environment, "ALLOW_HOST_NAMESPACES")),
         allowed_service_accounts=frozenset(_items(environment, "ALLOWED_SERVICE_ACCOUNTS")),
+        network_policy_namespaces=frozenset(_items(environment, "NETWORK_POLICY_NAMESPACES")),
+        operator_namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
+        operator_labels=_labels(environment, "OPERATOR_LABELS"),
     )
     return Settings(
         config=config,
-        namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
+        namespace=config.operator_namespace,
         identity=text("POD_NAME", f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"),
         watch_namespaces=_items(environment, "WATCH_NAMESPACES"),
         exclude_namespaces=frozenset(_items(environment, "EXCLUDE_NAMESPACES")),
@@ -119,6 +122,14 @@ def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
 
 def _items(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in environment.get(name, "").split(",") if item.strip())
+
+
+def _labels(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    """KEY=VALUE, comma-separated. Raises SettingsError."""
+    pairs = [item.partition("=") for item in _items(environment, name)]
+    if any(not key or not equals for key, equals, _ in pairs):
+        raise SettingsError(f"{name} is {environment[name]!r}: set it to KEY=VALUE, with a comma between two")
+    return tuple((key, value) for key, _, value in pairs)
 
 
 def _own_namespace() -> str:

@@ -1,4 +1,5 @@
-"""The cache of jobs, pods and services, indexed by job, as an informer's: watches, lists and our own writes feed it.
+"""The cache of jobs, their pods, services and NetworkPolicies, indexed by job, as an informer's: watches, lists and our
+own writes feed it.
 
 An older resourceVersion never replaces a newer one, and what was deleted stays deleted, so the three sources may arrive
 in any order. It may be stale, so the core has what it would act on read again (`Outcome.lookups`). A DELETED event that
@@ -16,8 +17,8 @@ from typing import Final, NamedTuple
 from tfgpujob import names
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_report import Report
-from tfgpujob.core.observed.snapshot import Kind, Object, Pod, Service, Snapshot
-from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
+from tfgpujob.core.observed.snapshot import Dependent, Kind, Object, Pod, Snapshot
+from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 from tfgpujob.names import Condition
 from tfgpujob.shell.nodes import Nodes
 from tfgpujob.shell.unreadable import Unreadable, place
@@ -40,13 +41,14 @@ MAX_TOMBSTONES: Final = 8192
 class _Entry:
     job: Object | None = None
     pods: dict[str, Pod] = field(default_factory=dict)
-    service: Service | None = None
+    dependents: dict[Kind, Dependent] = field(default_factory=dict)
+    """The service and the NetworkPolicy."""
     reports: dict[str, Report] = field(default_factory=dict)
     """By pod uid; only of pods that are there."""
 
     @property
     def empty(self) -> bool:
-        return self.job is None and self.service is None and not self.pods
+        return self.job is None and not self.dependents and not self.pods
 
 
 class Known(NamedTuple):
@@ -60,7 +62,7 @@ class Known(NamedTuple):
 
 
 class Store:
-    """Jobs with their pods and services, by job. Every change returns the key of the job it concerns, or None."""
+    """Jobs and what is theirs, by job. Every change returns the key of the job it concerns, or None."""
 
     def __init__(self, excluded: frozenset[str] = frozenset()) -> None:
         """`excluded`: namespaces of which nothing is kept."""
@@ -80,7 +82,7 @@ class Store:
         return {
             Kind.JOB: sum(entry.job is not None for entry in entries),
             Kind.POD: len(self._pod_jobs),
-            Kind.SERVICE: sum(entry.service is not None for entry in entries),
+            Kind.SERVICE: sum(Kind.SERVICE in entry.dependents for entry in entries),
         }
 
     def count_with(self, condition: Condition) -> int:
@@ -93,7 +95,14 @@ class Store:
             return Snapshot(job=None)
         pods = tuple(entry.pods[name] for name in sorted(entry.pods))
         lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
-        return Snapshot(job=entry.job, pods=pods, service=entry.service, lost_nodes=lost, reports=dict(entry.reports))
+        return Snapshot(
+            job=entry.job,
+            pods=pods,
+            service=entry.dependents.get(Kind.SERVICE),
+            network_policy=entry.dependents.get(Kind.NETWORK_POLICY),
+            lost_nodes=lost,
+            reports=dict(entry.reports),
+        )
 
     def store_report(self, key: Key, pod_uid: str, report: Report) -> None:
         """Keep the progress report of this very pod, while it is there."""
@@ -145,7 +154,7 @@ class Store:
         if kind is Kind.POD:
             pod = trim_pod(obj)
             return self._put_pod(namespace, replace(pod, job_name=of.name) if of else pod, certain=of is not None)
-        return self._put_service(namespace, trim_service(obj), _job_label(obj))
+        return self._put_dependent(kind, namespace, trim_dependent(obj), _job_label(obj))
 
     def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
         """Forget this very object; another one of that name stays. None when it was not known."""
@@ -164,7 +173,7 @@ class Store:
         if kind is Kind.JOB:
             entry.job = None
         else:
-            entry.service = None
+            del entry.dependents[kind]
         if entry.empty:
             del self._entries[key]
         return key
@@ -189,9 +198,8 @@ class Store:
             elif kind is Kind.POD:
                 for pod in entry.pods.values():
                     yield Known(kind, key.namespace, pod.name, pod.uid, pod.resource_version)
-            elif kind is Kind.SERVICE and entry.service is not None:
-                service = entry.service
-                yield Known(kind, key.namespace, service.name, service.uid, service.resource_version)
+            elif held := entry.dependents.get(kind):
+                yield Known(kind, key.namespace, held.name, held.uid, held.resource_version)
 
     def _put_job(self, key: Key, obj: Object) -> Key | None:
         entry = self._entries.get(key)
@@ -222,14 +230,15 @@ class Store:
         self._pod_jobs[namespace, pod.name] = pod.job_name
         return key
 
-    def _put_service(self, namespace: str, service: Service, job_name: str) -> Key | None:
-        if service.name not in {job_name, service.owner_job}:
+    def _put_dependent(self, kind: Kind, namespace: str, dependent: Dependent, job_name: str) -> Key | None:
+        if dependent.name not in {job_name, dependent.owner_job}:
             return None
-        key = Key(namespace, service.name)
+        key = Key(namespace, dependent.name)
         entry = self._entry(key)
-        if entry.service is not None and not _newer(entry.service.resource_version, service.resource_version):
+        held = entry.dependents.get(kind)
+        if held is not None and not _newer(held.resource_version, dependent.resource_version):
             return None
-        entry.service = service
+        entry.dependents[kind] = dependent
         return key
 
     def _forget_pod(self, namespace: str, name: str) -> None:
@@ -254,7 +263,7 @@ class Store:
 def _uid_of(entry: _Entry, kind: Kind, name: str) -> str | None:
     if kind is Kind.JOB:
         return entry.job["metadata"]["uid"] if entry.job is not None else None
-    held = entry.pods.get(name) if kind is Kind.POD else entry.service
+    held = entry.pods.get(name) if kind is Kind.POD else entry.dependents.get(kind)
     return held.uid if held is not None else None
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.core import make
 
-from tfgpujob.core.observed.ownership import Ownership, pod_ownership, service_ownership
-from tfgpujob.core.observed.snapshot import Service
+from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
+from tfgpujob.core.observed.snapshot import Dependent
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_a_pod(pod: dict[str, Any], ownership: str) -> None:
     ],
 )
 def test_a_service(owner: str, deleting: bool, ownership: str) -> None:
-    service = Service("train", "uid", "1", owner, "train" if owner else "", deleting)
-    assert service_ownership(service, make.JOB_UID) is Ownership(ownership)
+    service = Dependent("train", "uid", "1", owner, "train" if owner else "", deleting)
+    assert dependent_ownership(service, make.JOB_UID) is Ownership(ownership)
 
 
 @pytest.mark.parametrize(

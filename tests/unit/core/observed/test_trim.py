@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tfgpujob import names
-from tfgpujob.core.observed.trim import trim_job, trim_pod, trim_service
+from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 
 OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "train", "uid": "job-uid", "controller": True}
 
@@ -76,7 +76,7 @@ def test_who_gave_up_at_the_peer_gate(container: str, state: dict[str, Any], gav
 )
 def test_what_something_else_controls_is_not_ours(owner: dict[str, Any]) -> None:
     assert trim_pod(pod(metadata={"ownerReferences": [owner]})).owner_uid == ""
-    assert trim_service(pod(metadata={"ownerReferences": [owner]})).owner_uid == ""
+    assert trim_dependent(pod(metadata={"ownerReferences": [owner]})).owner_uid == ""
 
 
 def test_another_version_of_our_api_controls_it_all_the_same() -> None:
@@ -173,7 +173,7 @@ def test_a_job_without_what_nobody_decides_by() -> None:
 
 
 def test_a_service() -> None:
-    found = trim_service(pod(metadata={"uid": "u", "deletionTimestamp": "t", "ownerReferences": [OWNER]}))
+    found = trim_dependent(pod(metadata={"uid": "u", "deletionTimestamp": "t", "ownerReferences": [OWNER]}))
     assert (found.uid, found.owner_uid, found.owner_job, found.deleting) == ("u", "job-uid", "train", True)
 
 

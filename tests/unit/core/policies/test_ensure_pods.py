@@ -14,6 +14,8 @@ from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition
 
+ISOLATING = replace(make.CONFIG, network_policy_namespaces=frozenset({"*"}), operator_namespace="ops")
+
 
 def test_the_first_look_asks_for_the_service_and_every_pod_after_its_intent() -> None:
     outcome = reconcile(Snapshot(make.job(worker=2, evaluator=1)), make.START, make.CONFIG)
@@ -290,3 +292,54 @@ def test_a_start_never_waits_for_the_evaluator_that_was_refused_with_a_worker() 
     world.ready()
     assert (world.phase, world.pods) == ("Running", ["train-worker-0", "train-worker-1"])
     assert "disruptions" not in world.status
+
+
+def test_the_network_policy_comes_before_what_it_isolates() -> None:
+    outcome = reconcile(Snapshot(make.job(worker=1)), make.START, ISOLATING)
+    policy, first, rest = outcome.stages
+    assert [create.kind for create in policy] == [Kind.NETWORK_POLICY]
+    assert first == ()
+    assert [create.kind for create in rest] == [Kind.SERVICE, Kind.POD]
+    assert outcome.events[0].message == "Attempt 1: created 1 pod, the NetworkPolicy and the service."
+
+
+def test_without_its_network_policy_no_pod_of_a_job_is_created() -> None:
+    world = World(make.job(worker=2), ISOLATING)
+    world.refuse = lambda create: (403, "no right") if create.kind is Kind.NETWORK_POLICY else None
+    world.settle()
+    assert world.condition("Created") == "False/Forbidden"
+    assert world.message("Created").startswith("NetworkPolicy train was refused: no right.")
+    assert world.objects == {}
+    world.refuse = lambda _: None
+    world.advance(minutes=6)
+    assert world.creates == ["train", "train", "train-worker-0", "train-worker-1"]
+
+
+def test_a_network_policy_that_is_deleted_comes_back() -> None:
+    world = World(make.job(worker=1), ISOLATING)
+    world.settle()
+    world.ready()
+    world.remove(Kind.NETWORK_POLICY, "train")
+    assert (Kind.NETWORK_POLICY, "train") in world.objects
+    assert world.events[-1].message == "Attempt 1: created the NetworkPolicy."
+
+
+def test_jobs_that_run_get_one_when_it_is_turned_on_and_keep_their_pods() -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready()
+    world.stop()
+    world.start(ISOLATING)
+    assert world.creates[3:] == ["train"]
+    assert (Kind.NETWORK_POLICY, "train") in world.objects
+    assert world.deletes == []
+
+
+def test_somebody_elses_network_policy_of_that_name_is_told() -> None:
+    world = World(make.job(worker=1), ISOLATING)
+    world.put(Kind.NETWORK_POLICY, {"metadata": {"name": "train"}})
+    assert world.condition("Accepted") == "False/NameTaken"
+    assert "the networkpolicy train belongs to somebody else" in world.message("Accepted")
+    world.remove(Kind.NETWORK_POLICY, "train")
+    world.advance(minutes=1)
+    assert world.pods == ["train-worker-0"]

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.observed.snapshot import Create, Kind, Pod, Refusal, Service
+from tfgpujob.core.observed.snapshot import Create, Dependent, Kind, Pod, Refusal
 from tfgpujob.core.policies.refusals import problem
 from tfgpujob.core.status.builder import moment
 
@@ -17,7 +17,7 @@ QUOTA = 'pods "x" is forbidden: exceeded quota: gpus, requested: 1, used: 2, lim
 
 
 def refusal(
-    code: int, message: str = "no", name: str = "train-worker-0", holder: Pod | Service | None = None
+    code: int, message: str = "no", name: str = "train-worker-0", holder: Pod | Dependent | None = None
 ) -> Refusal:
     return Refusal(Kind.POD, name, code, "", message, holder)
 
@@ -26,7 +26,7 @@ POLICY = "pods \"train-worker-0\" is forbidden: ValidatingAdmissionPolicy 'p' wi
 WEBHOOK = 'admission webhook "policy.example.com" denied the request: no'
 FOREIGN = refusal(409, holder=make.pod(owner_uid=""))
 OLD = refusal(409, holder=make.pod(attempt=1))
-FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Service("train", "u", "1", "", "", False))
+FOREIGN_SERVICE = Refusal(Kind.SERVICE, "train", 409, "", "", Dependent("train", "u", "1", "", "", False))
 
 
 @pytest.mark.parametrize(

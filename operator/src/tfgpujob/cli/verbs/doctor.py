@@ -39,6 +39,8 @@ _NEEDS: Final = (
     ("list", names.GROUP, names.PLURAL, ""),
     ("update", names.GROUP, names.PLURAL, "status"),
 )
+_POLICIES: Final = tuple((verb, "networking.k8s.io", "networkpolicies", "") for verb in ("list", "create"))
+"""Needed too where jobs get a NetworkPolicy each."""
 
 
 @click.command()
@@ -127,9 +129,11 @@ def _denied(client: Client, deployment: Object) -> Iterator[str]:
     """What the operator needs in the namespaces that it watches, and may not do."""
     account = deployment["spec"]["template"]["spec"].get("serviceAccountName") or "default"
     user = f"system:serviceaccount:{deployment['metadata']['namespace']}:{account}"
-    namespaces = [n for n in _environment(deployment).get("WATCH_NAMESPACES", "").split(",") if n] or [""]
+    settings = _environment(deployment)
+    namespaces = [n for n in settings.get("WATCH_NAMESPACES", "").split(",") if n] or [""]
+    needs = _NEEDS + (_POLICIES if settings.get("NETWORK_POLICY_NAMESPACES") else ())
     for namespace in namespaces:
-        for verb, group, resource, part in _NEEDS:
+        for verb, group, resource, part in needs:
             attributes = {"verb": verb, "group": group, "resource": resource, "subresource": part}
             given = {key: value for key, value in (attributes | {"namespace": namespace}).items() if value}
             review = {

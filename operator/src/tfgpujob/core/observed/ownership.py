@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Object, Pod, Service, Snapshot
+from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Snapshot
 
 
 class Ownership(StrEnum):
@@ -32,10 +32,10 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
     return Ownership.OURS
 
 
-def service_ownership(service: Service, job_uid: str) -> Ownership:
-    if not service.owner_uid:
+def dependent_ownership(dependent: Dependent, job_uid: str) -> Ownership:
+    if not dependent.owner_uid:
         return Ownership.FOREIGN
-    if service.owner_uid != job_uid or service.deleting:
+    if dependent.owner_uid != job_uid or dependent.deleting:
         return Ownership.OLD
     return Ownership.OURS
 

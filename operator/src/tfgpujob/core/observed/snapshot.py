@@ -20,6 +20,7 @@ class Kind(StrEnum):
     JOB = "TFGPUJob"
     POD = "Pod"
     SERVICE = "Service"
+    NETWORK_POLICY = "NetworkPolicy"
     NODE = "Node"
 
 
@@ -79,15 +80,15 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """The service with the job's name: the job's headless service, or a foreign one."""
+class Dependent:
+    """The service or the NetworkPolicy with the job's name: the job's own, or a foreign one."""
 
     name: str
     uid: str
     resource_version: str
     owner_uid: str
     owner_job: str
-    """The name of the controlling TFGPUJob; empty when something else, or nothing, controls the service."""
+    """The name of the controlling TFGPUJob; empty when something else, or nothing, controls the object."""
     deleting: bool
 
 
@@ -99,7 +100,7 @@ class Snapshot:
     """The TFGPUJob; None when it is gone."""
     pods: tuple[Pod, ...] = ()
     """Every pod whose job-name label is this job's, whoever owns it."""
-    service: Service | None = None
+    service: Dependent | None = None
     """The service with the job's name, if the store knows one."""
     absent: frozenset[str] = frozenset()
     """Names of pods that a live GET has just shown not to exist: the answer to `Outcome.lookups`."""
@@ -111,6 +112,8 @@ class Snapshot:
     """The last progress report of each pod, by uid. May be stale: nothing but the status depends on it."""
     deferred_since: datetime | None = None
     """Since when `finalize_status` has deferred a status write (`StatusUpdate.deferred`); None when it has not."""
+    network_policy: Dependent | None = None
+    """The NetworkPolicy with the job's name, if the store knows one. Only where jobs get one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,11 @@ class Config:
     """Namespaces in which what `api/rules/host.py` refuses is allowed; `*` allows all."""
     allowed_service_accounts: frozenset[str] = frozenset()
     """`namespace/name` of the ServiceAccounts that jobs may use; empty allows any of the job's namespace."""
+    network_policy_namespaces: frozenset[str] = frozenset()
+    """Namespaces in which each job gets a NetworkPolicy; `*` means all."""
+    operator_namespace: str = ""
+    operator_labels: tuple[tuple[str, str], ...] = ()
+    """Where the operator's own pods are and which labels they have: these NetworkPolicies let them in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +181,7 @@ class Refusal:
     reason: str
     """metav1.Status reason: Forbidden, AlreadyExists, Invalid, …"""
     message: str
-    holder: Pod | Service | None = None
+    holder: Pod | Dependent | None = None
     """On 409: what holds the name, fetched by name, because an unlabelled pod never arrives by watch."""
 
 
@@ -188,8 +196,9 @@ class Outcome:
     2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
        same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
     3. `deletes`;
-    4. `creates`: the one called `first` alone, and the rest only if it was not refused. What was refused while others
-       have no answer is shown meanwhile, as `report_refusals` says;
+    4. `creates`, stage by stage (`stages`): the NetworkPolicy, the one called `first`, and the rest; each stage only
+       if nothing of the one before was refused. What was refused while others have no answer is shown meanwhile, as
+       `report_refusals` says;
     5. `finalize_status(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
     6. events; 7. the job is requeued at `requeue_at`.
     """
@@ -204,6 +213,14 @@ class Outcome:
     """Name of the create that was refused last time: a retry must not start what it would have to release."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
+
+    @property
+    def stages(self) -> tuple[tuple[Create, ...], ...]:
+        """`creates` in the order in which they are sent. A pod that its policy came after could be reached before."""
+        policy = tuple(create for create in self.creates if create.kind is Kind.NETWORK_POLICY)
+        others = [create for create in self.creates if create.kind is not Kind.NETWORK_POLICY]
+        alone = tuple(create for create in others if create.name == self.first)
+        return policy, alone, tuple(create for create in others if create.name != self.first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api.limits import too_large
-from tfgpujob.core.observed.snapshot import Object, Pod, Service, Termination
+from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination
 
 _EMPTY: Mapping[str, Any] = {}
 
@@ -71,10 +71,10 @@ def trim_pod(obj: Object) -> Pod:
     )
 
 
-def trim_service(obj: Object) -> Service:
+def trim_dependent(obj: Object) -> Dependent:
     metadata = obj["metadata"]
     owner = controller(metadata)
-    return Service(
+    return Dependent(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         resource_version=metadata.get("resourceVersion", ""),

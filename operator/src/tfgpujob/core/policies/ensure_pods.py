@@ -1,15 +1,17 @@
-"""Ensure that an attempt has its pods and its service: create what is missing once no stale object holds its name."""
+"""Ensure that an attempt has its pods, service and NetworkPolicy: what is missing is created once its name is free."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from tfgpujob import names
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.ownership import Ownership, service_ownership
+from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
 from tfgpujob.core.observed.plan import Plan, ReplicaId
-from tfgpujob.core.observed.snapshot import Create, Event, Kind, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Create, Dependent, Event, Kind, Outcome, Snapshot
+from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies import backoff, start
@@ -20,6 +22,8 @@ from tfgpujob.core.policies.refusals import Problem, name_taken
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
+
+_WORDS: Final = {Kind.SERVICE: "service", Kind.NETWORK_POLICY: "NetworkPolicy"}
 
 
 def ensure_pods(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
@@ -42,8 +46,8 @@ def ensure_pods(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
 
 
 def incomplete(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: pods or the service are missing."""
-    if not ctx.observed.missing() and has_service(ctx):
+    """Policy: pods, the service or the NetworkPolicy are missing."""
+    if not ctx.observed.missing() and has_dependents(ctx):
         return None
     if not ctx.observed.required_missing():
         _report_running(ctx)
@@ -100,16 +104,25 @@ def _all_created(attempt: int) -> str:
     return f"All pods of attempt {attempt} are created."
 
 
-def has_service(ctx: ReconcileContext) -> bool:
-    service = ctx.snapshot.service
-    return service is not None and service_ownership(service, ctx.job["metadata"]["uid"]) is Ownership.OURS
+def has_dependents(ctx: ReconcileContext) -> bool:
+    """Whether the job has its service, and its NetworkPolicy where it gets one."""
+    return all(whose is Ownership.OURS for _, _, whose in _dependents(ctx))
+
+
+def _dependents(ctx: ReconcileContext) -> list[tuple[Kind, Dependent | None, Ownership | None]]:
+    """What the job needs beside pods, by kind: the object that has the name, and whose it is; None for none."""
+    found: list[tuple[Kind, Dependent | None]] = [(Kind.SERVICE, ctx.snapshot.service)]
+    if isolated(ctx.job, ctx.config):
+        found.insert(0, (Kind.NETWORK_POLICY, ctx.snapshot.network_policy))
+    uid: str = ctx.job["metadata"]["uid"]
+    return [(kind, held, dependent_ownership(held, uid) if held is not None else None) for kind, held in found]
 
 
 def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
-    """A foreign object with a name of ours. In a created attempt only the service counts: a pod is refused alone."""
-    service = ctx.snapshot.service
-    if service and service_ownership(service, ctx.job["metadata"]["uid"]) is Ownership.FOREIGN:
-        return name_taken(Kind.SERVICE, service.name)
+    """A foreign object with a name of ours. In a created attempt a pod's does not count: it is refused alone."""
+    for kind, held, whose in _dependents(ctx):
+        if held is not None and whose is Ownership.FOREIGN:
+            return name_taken(kind, held.name)
     required = {ctx.observed.name(replica) for replica in ctx.plan.required()}
     taken = [pod.name for pod in ctx.observed.foreign if pod.name in required]
     return name_taken(Kind.POD, taken[0]) if taken and not ctx.builder.is_true(Condition.CREATED) else None
@@ -117,8 +130,9 @@ def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
 
 def _stale_object(ctx: ReconcileContext) -> str:
     """A stale object that must be gone before anything is created; empty when there is none."""
-    if ctx.snapshot.service is not None and not has_service(ctx):
-        return f"Service {ctx.snapshot.service.name}"
+    for kind, held, whose in _dependents(ctx):
+        if held is not None and whose is not Ownership.OURS:
+            return f"{kind} {held.name}"
     return f"Pod {ctx.observed.stale_pods[0].name}" if ctx.observed.stale_pods else ""
 
 
@@ -195,7 +209,11 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
         for replica in ctx.observed.missing()
         if replica not in waiting
     )
-    return pods if has_service(ctx) else (Create(Kind.SERVICE, build_service(ctx.job)), *pods)
+    return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
+
+
+def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
+    return Create(kind, build_service(ctx.job) if kind is Kind.SERVICE else build_network_policy(ctx.job, ctx.config))
 
 
 def is_evaluator(create: Create) -> bool:
@@ -205,5 +223,6 @@ def is_evaluator(create: Create) -> bool:
 
 def _in_words(creates: tuple[Create, ...]) -> str:
     pods = sum(create.kind is Kind.POD for create in creates)
-    service = " and the service" if pods != len(creates) else ""
-    return f"{counted(pods, 'pod')}{service}"
+    words = [counted(pods, "pod")] if pods else []
+    words += [f"the {_WORDS[create.kind]}" for create in creates if create.kind in _WORDS]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

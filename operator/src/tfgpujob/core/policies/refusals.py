@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfgpujob.core.observed.ownership import Ownership, pod_ownership, service_ownership
+from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
 from tfgpujob.core.observed.snapshot import Kind, Pod, Refusal
 from tfgpujob.names import Condition, Reason
 
@@ -79,4 +79,4 @@ def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
         return False
     if isinstance(holder, Pod):
         return pod_ownership(holder, job_uid, attempt) is Ownership.FOREIGN
-    return service_ownership(holder, job_uid) is Ownership.FOREIGN
+    return dependent_ownership(holder, job_uid) is Ownership.FOREIGN
