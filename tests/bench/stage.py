@@ -44,12 +44,13 @@ class Stage:
     lease: tuple[str, str] = (NAMESPACE, NAME)
     """Namespace and name of the Lease that all operators of this release want."""
 
-    def operator(self, namespace: str, *, name: str = "") -> OperatorProcess:
+    def operator(self, namespace: str, *, name: str = "", source: Path | None = None) -> OperatorProcess:
         """An operator for this namespace, with the rights of the chart's ServiceAccount. Only one leads."""
         name = name or self.identity
         kubeconfig = self.kube.as_service_account(NAMESPACE, NAME, self.folder / "operator.kubeconfig")
         log = self.folder / f"operator-{name}.log"
-        return OperatorProcess(kubeconfig, log, namespace=NAMESPACE, lease=NAME, namespaces=namespace, name=name)
+        where = {"namespace": NAMESPACE, "lease": NAME, "namespaces": namespace}
+        return OperatorProcess(kubeconfig, log, **where, name=name, source=source)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def in_memory(folder: Path) -> Iterator[Scene]:
         )
         lives: dict[str, Life] = {}
         over = threading.Event()
-        living = threading.Thread(target=_live, args=(live, lives, over), daemon=True)
+        living = threading.Thread(target=live_out, args=(live, lives, over), daemon=True)
         living.start()
 
         def writes(position: int) -> list[str]:
@@ -143,7 +143,7 @@ def in_memory(folder: Path) -> Iterator[Scene]:
             operator.stop()
 
 
-def _live(live: LiveCluster, lives: Mapping[str, Life], over: threading.Event) -> None:
+def live_out(live: LiveCluster, lives: Mapping[str, Life], over: threading.Event) -> None:
     """Ends the pods of each gang when their time has come."""
     began: dict[tuple[str, str], float] = {}
 

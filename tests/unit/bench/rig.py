@@ -60,7 +60,7 @@ class FakeStage(Stage):
         self.started: list[InProcess] = []
         self._live = live
 
-    def operator(self, namespace: str, *, name: str = "") -> OperatorProcess:
+    def operator(self, namespace: str, *, name: str = "", source: Path | None = None) -> OperatorProcess:
         self.started.append(InProcess(self._live))
         return self.started[-1]
 

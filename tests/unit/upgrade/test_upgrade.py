@@ -1,0 +1,58 @@
+"""The short form of `make upgrade`: two releases as processes, and the harness's server over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.upgrade import previous
+from tests.upgrade.ground import in_memory
+from tests.upgrade.run import Run, lost
+
+needs_history = pytest.mark.skipif(not previous.is_there(), reason="a shallow clone: it has no last release")
+
+
+@needs_history
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_upgrade_and_a_rollback_restart_no_pod_and_lose_no_status(tmp_path: Path) -> None:
+    with in_memory(tmp_path) as ground:
+        found = Run(ground, previous.checkout(tmp_path), 12, print).result()
+    assert found.problems == []
+    assert found.figures == {"operators": 3, "jobs": 12, "pods_restarted": 0, "statuses_lost": 0}
+
+
+def test_what_a_status_does_not_keep_is_named() -> None:
+    before = {"phase": "Running", "conditions": [{"type": "Created", "status": "True"}], "attempt": 2}
+    after = {"phase": "Running", "conditions": [{"type": "New", "status": "True"}], "attempt": 1, "goodput": {"x": 1}}
+    assert lost(before, before) == []
+    assert lost(before, after) == [
+        "status.conditions[Created].type: 'Created' became None",
+        "status.conditions[Created].status: 'True' became None",
+        "status.attempt: 2 became 1",
+    ]
+
+
+@needs_history
+@pytest.mark.parametrize("name", previous.DEFINITIONS)
+def test_fields_of_the_definition_are_only_added(name: str) -> None:
+    """docs/releases.md promises it: a definition that is upgraded drops nothing from a job that is there."""
+    current = yaml.load((previous.ROOT / "crds" / name).read_text(), Loader=yaml.CSafeLoader)
+    before, after = dict(fields(previous.definition(name))), dict(fields(current))
+    assert before.items() <= after.items()
+    assert "spec.runPolicy.suspend" in before
+
+
+def fields(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Path and type of every field."""
+    [version] = definition["spec"]["versions"]
+    waiting = [("", version["schema"]["openAPIV3Schema"])]
+    while waiting:
+        path, schema = waiting.pop()
+        yield path, str(schema.get("type"))
+        waiting += [(f"{path}.{key}".lstrip("."), part) for key, part in schema.get("properties", {}).items()]
+        items = (schema.get(key) for key in ("items", "additionalProperties"))
+        waiting += [(f"{path}[]", part) for part in items if isinstance(part, dict)]
