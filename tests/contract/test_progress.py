@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.contract.sides import trainer
+from tests.contract.sides import CONFIG, environment, job, parsed, read_by_trainer, trainer
 
+from tfgpujob import names
+from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.progress_report import Report, parse
+from tfgpujob.core.observed.trim import trim_pod
+from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.pods.progress_token import progress_token
 
 KNOWN: dict[str, Any] = {
     "phase": "training",
@@ -41,3 +46,13 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
 
 def test_a_loss_that_is_not_finite_is_none() -> None:
     assert json.loads(json.dumps(trainer("run_status", {"loss": float("nan")})["known"]))["loss"] is None
+
+
+def test_the_trainer_wants_the_token_that_the_operator_shows() -> None:
+    a_job = job({"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1})
+    token = progress_token(b"key", "uid/job-worker-0/1/0")
+    spec = parsed(a_job)
+    pod = build_pod(a_job, spec, resolve(spec, CONFIG), Replica(names.Role.WORKER, 0, 1, 0, token))
+    assert environment(pod)[names.PROGRESS_TOKEN] == token
+    assert read_by_trainer(pod)["env"]["progress_token"] == trim_pod(pod).progress_token == token
+    assert trainer("facts")["tokenHeader"] == names.PROGRESS_TOKEN_HEADER.lower()

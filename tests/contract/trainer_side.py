@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, script, spec, strategies
+from tfgpujob_trainer.report import progress_endpoint
 from tfgpujob_trainer.report.run_status import RunStatus
 
 
@@ -52,6 +53,7 @@ def facts() -> dict[str, Any]:
         "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "limits": limits.TEXTS,
+        "tokenHeader": progress_endpoint.TOKEN_HEADER,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 

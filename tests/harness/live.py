@@ -191,9 +191,9 @@ async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
         feed.stop()
 
 
-async def _unanswered(ip: str) -> bytes | None:
+async def _unanswered(ip: str, token: str) -> bytes | None:
     """No pod here has a trainer that could be asked how far it is."""
-    del ip
+    del ip, token
     return None
 
 

@@ -116,9 +116,9 @@ class OperatorProcess:
         assert isinstance(self._loop, VirtualLoop)
         return self._loop.wall() + self.skew
 
-    async def _fetched(self, ip: str) -> bytes | None:
+    async def _fetched(self, ip: str, token: str) -> bytes | None:
         """A process that was killed gets no answer any more."""
-        return await self._fetch_progress(ip) if self.alive else None
+        return await self._fetch_progress(ip, token) if self.alive else None
 
     def _hold(self, until: float) -> None:
         self.feed.held_until = until

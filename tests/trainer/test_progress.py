@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
@@ -169,9 +172,79 @@ def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
     assert progress_endpoint.serve(RunStatus(), port, in_pod=True, say=said.append) is None
     fix = "set TFGPU_PROGRESS_PORT to a free one, or to 0"
     assert said == [f"no /progress: port {port}: Address already in use; {fix}"]
-    with socket.create_connection(("127.0.0.1", port)):  # says nothing, and keeps others waiting for a second only
-        until(lambda: bool(ask(port)), 10)
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> int:
+    """Where a run of its own answers, to whoever shows `secret`."""
+    port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, say=pytest.fail, token="secret")
+    assert port is not None
+    return port
+
+
+def answered(port: int, token: str = "secret", name: str = "X-Tfgpu-Token") -> tuple[int, float]:
+    """The status of an answer, and the seconds that it took."""
+    began = time.monotonic()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/progress", headers={name: token} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            assert json.loads(answer.read())["phase"] == "starting"
+            return answer.status, time.monotonic() - began
+    except urllib.error.HTTPError as refused:
+        return refused.code, time.monotonic() - began
+
+
+def test_progress_is_told_to_who_shows_the_token_of_the_pod(endpoint: int):
+    assert [answered(endpoint, name=name)[0] for name in ("X-Tfgpu-Token", "x-tfgpu-token")] == [200, 200]
+    assert [answered(endpoint, token)[0] for token in ("", "Secret", "secre", "secrets", "se\u00e7ret")] == [403] * 5
+
+
+@contextlib.contextmanager
+def slow_clients(port: int, count: int, begun: bytes):
+    """So many that have begun a request, and go on with a byte every 50 ms; what came of each of them."""
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.wait(0.05):
+            for client in sockets:
+                with contextlib.suppress(OSError):
+                    client.send(b"x")
+
+    for client in sockets:
+        client.send(begun)
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield sockets
+    finally:
+        over.set()
+        thread.join()
+        for client in sockets:
+            client.close()
+
+
+@pytest.mark.parametrize("begun", [b"G", b"GET /progress HTTP/1.1\r\nX-Tfgpu-Token: "])
+def test_slow_clients_hold_up_nobody_and_are_left_after_a_second(endpoint: int, begun: bytes):
+    many = 3 * progress_endpoint.MAX_CONNECTIONS
+    with slow_clients(endpoint, many, begun) as clients:
+        code, seconds = answered(endpoint)
+        assert (code, seconds < 0.5) == (200, True), seconds
+        for client in clients:
+            client.settimeout(PATIENCE)
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b"", "no answer, and the end of it"
+
+
+def test_a_request_without_an_end_is_not_kept(endpoint: int):
+    with socket.create_connection(("127.0.0.1", endpoint)) as client:
+        client.settimeout(PATIENCE)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                client.sendall(b"x" * (1 << 16))
+            assert client.recv(1) == b""
+    assert answered(endpoint)[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
 PROGRESS_PORT: Final = 8080
 """Where the chief, and every other replica of the bundled trainer, answers GET /progress."""
+PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
+"""The environment variable that tells a trainer whom to answer: who sends the same in this header."""
+PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
 MAX_NAME_LENGTH: Final = 48
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 CONFIG_VOLUME: Final = "tfgpu-config"

@@ -46,9 +46,17 @@ def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
 
 async def test_one_plain_request() -> None:
     async with pod(http(TOLD)) as (ask, asked):
-        assert await ask("127.0.0.1") == TOLD
+        assert await ask("127.0.0.1", "") == TOLD
     assert asked[0].startswith(b"GET /progress HTTP/1.1")
     assert b"Accept-Encoding: identity" in asked[0]
+
+
+async def test_the_pod_is_shown_its_token() -> None:
+    async with pod(http(TOLD)) as (ask, asked):
+        assert await ask("127.0.0.1", "0af3") == TOLD
+        assert await ask("127.0.0.1", "x\r\nX-More: y") is None, "what a template says is not to be believed"
+    (head,) = asked
+    assert b"\r\nX-Tfgpu-Token: 0af3\r\n" in head
 
 
 @pytest.mark.parametrize(
@@ -62,25 +70,25 @@ async def test_one_plain_request() -> None:
 )
 async def test_other_answers_are_none(answer: bytes) -> None:
     async with pod(answer) as (ask, asked):
-        assert await ask("127.0.0.1") is None
+        assert await ask("127.0.0.1", "") is None
     assert len(asked) == 1, "no redirect is followed"
 
 
 async def test_who_does_not_answer_in_time_is_left() -> None:
     async with pod(b"HTTP/1.1 200 OK\r\n", hang=True) as (ask, _), asyncio.timeout(PATIENCE):
-        assert await ask("127.0.0.1") is None
+        assert await ask("127.0.0.1", "") is None
 
 
 async def test_of_an_endless_answer_only_the_start_is_read() -> None:
     endless = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (1 << 20)
     async with pod(endless, hang=True) as (ask, _):
-        assert MAX_BYTES < len(await ask("127.0.0.1") or b"") < 1 << 20
+        assert MAX_BYTES < len(await ask("127.0.0.1", "") or b"") < 1 << 20
 
 
 @pytest.mark.parametrize("ip", ["", "evil.example.com", "127.0.0.1/x?", "127.0.0.1:1"])
 async def test_only_an_address_is_asked(ip: str) -> None:
     async with pod(http(TOLD)) as (ask, asked):
-        assert await ask(ip) is None
+        assert await ask(ip, "") is None
     assert asked == []
 
 
@@ -91,6 +99,7 @@ class Jobs:
         self.store, self.metrics = Store(), Metrics()
         self.asked: list[float] = []
         self.changed: list[Key] = []
+        self.tokens: list[str] = []
         self.under_way = self.most = 0
         self._answer, self._seconds = answer, seconds
         world = running(1)
@@ -100,8 +109,9 @@ class Jobs:
             for kind, obj in ((Kind.JOB, world.job), *((kind, obj) for (kind, _), obj in world.objects.items())):
                 self.store.put(kind, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
 
-    async def ask(self, ip: str) -> bytes | None:
+    async def ask(self, ip: str, token: str) -> bytes | None:
         assert ip == "10.0.0.1"
+        self.tokens.append(token)
         self.asked.append(asyncio.get_running_loop().time())
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -136,6 +146,19 @@ def test_no_answer_changes_nothing(answer: bytes | None, result: str) -> None:
     assert jobs.changed == []
     assert not jobs.store.snapshot(Key("ns-0", "train")).reports
     assert f'tfgpu_progress_asked_total{{result="{result}"}} 1' in jobs.metrics.text()
+
+
+def test_the_token_is_that_of_the_pods_own_environment() -> None:
+    jobs = Jobs(1)
+    world = running(1)
+    (asked,) = (body for (kind, _), body in world.objects.items() if kind is Kind.POD)
+    env = [{"name": "TFGPU_PROGRESS_TOKEN", "value": "0af3"}]
+    containers = [{"name": "sidecar"}, {"name": "tensorflow", "env": [{"name": "A", "value": "b"}, *env]}]
+    meta = {**asked["metadata"], "namespace": "ns-0", "resourceVersion": "99"}
+    jobs.run(31)
+    jobs.store.put(Kind.POD, {**asked, "metadata": meta, "spec": {"containers": containers}})
+    jobs.run(31)
+    assert jobs.tokens == ["", "0af3"], "a pod from before there were tokens is asked without one"
 
 
 def test_without_jobs_nobody_is_asked() -> None:

@@ -86,7 +86,8 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     path = script.find(settings, env)
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
-        serve_progress(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
+        port, token = env.progress_port, env.progress_token
+        serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
     strategy = build_strategy(env, devices)
     stop = StopFlag()

@@ -109,8 +109,12 @@ async def _reports(connection: Connection, job: Job, pods: Sequence[Pod]) -> tup
 async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
     """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
+    # Not in `Authorization`, which the API server takes for itself.
+    token = {names.PROGRESS_TOKEN_HEADER: pod.progress_token} if pod.progress_token else None
     try:
-        answer = await connection.send("GET", path, seconds=_TIMEOUT_SECONDS, most_bytes=progress_report.MAX_BYTES)
+        answer = await connection.send(
+            "GET", path, headers=token, seconds=_TIMEOUT_SECONDS, most_bytes=progress_report.MAX_BYTES
+        )
     except ApiError as error:
         return error.code
     return progress_report.parse(json.dumps(answer).encode())

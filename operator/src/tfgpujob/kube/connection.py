@@ -139,6 +139,7 @@ class Connection:
         body: Object | None = None,
         seconds: float = REQUEST_SECONDS,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
         most_bytes: int | None = None,
     ) -> Object:
         """One request, and the object that answers it. `content_type` is JSON if None. Raises ApiError.
@@ -148,7 +149,14 @@ class Connection:
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
             response = await self._request(
-                self._session, method, path, query=query, body=body, timeout=limits, content_type=content_type
+                self._session,
+                method,
+                path,
+                query=query,
+                body=body,
+                timeout=limits,
+                content_type=content_type,
+                headers=headers,
             )
             payload = await (read_at_most(response.content, most_bytes) if most_bytes else response.read())
         except TimeoutError as error:
@@ -211,17 +219,18 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: Object | None = None,
         content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> aiohttp.ClientResponse:
         authorization, login = await self._login.authorization(), self._login
         url = yarl.URL(login.server + path, encoded=True)
-        headers = {"authorization": authorization} if authorization else {}
+        sent = {**(headers or {}), **({"authorization": authorization} if authorization else {})}
         if content_type is not None:
-            headers["content-type"] = content_type
+            sent["content-type"] = content_type
         return await session.request(
             method,
             url.with_query(query) if query else url,
-            headers=headers,
+            headers=sent,
             data=None if body is None else orjson.dumps(body),
             # Through its proxy a pod answers, and must not send us elsewhere with our rights.
             allow_redirects=False,

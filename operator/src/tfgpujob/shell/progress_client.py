@@ -9,16 +9,19 @@ import aiohttp
 
 from tfgpujob.core.observed.progress_report import MAX_BYTES
 from tfgpujob.kube.http import read_at_most
-from tfgpujob.names import PROGRESS_PORT
+from tfgpujob.names import PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
 TIMEOUT_SECONDS: Final = 1.0
 """For the whole of an answer."""
 
 
 class FetchProgress(Protocol):
-    """GET /progress of the pod at this address. None: it cannot be reached, or gives no such answer."""
+    """GET /progress of the pod at this address, which is shown this token, if not empty.
 
-    async def __call__(self, ip: str) -> bytes | None: ...
+    None: it cannot be reached, or gives no such answer.
+    """
+
+    async def __call__(self, ip: str, token: str) -> bytes | None: ...
 
 
 class HttpProgressClient:
@@ -42,11 +45,12 @@ class HttpProgressClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def __call__(self, ip: str) -> bytes | None:
+    async def __call__(self, ip: str, token: str) -> bytes | None:
+        headers = {PROGRESS_TOKEN_HEADER: token} if token else None
         try:
             host = f"[{ip}]" if isinstance(ip_address(ip), IPv6Address) else ip
             url = f"http://{host}:{self._port}/progress"
-            async with self._session.get(url, allow_redirects=False) as answer:
+            async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
                 return await read_at_most(answer.content, MAX_BYTES) if answer.status == 200 else None
         except (aiohttp.ClientError, OSError, ValueError):
             return None

@@ -78,7 +78,7 @@ class ProgressPoller:
             return None
 
     async def _fetch_and_store(self, key: Key, pod: Pod) -> bool:
-        payload = await self._fetch(pod.ip)
+        payload = await self._fetch(pod.ip, pod.progress_token)
         found = progress_report.parse(payload) if payload is not None else None
         self._metrics.polled("unreachable" if payload is None else "refused" if found is None else "ok")
         if found is not None:

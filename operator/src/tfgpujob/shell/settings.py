@@ -93,6 +93,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         allow_host_namespaces=frozenset(_items(environment, "ALLOW_HOST_NAMESPACES")),
         allowed_service_accounts=frozenset(_items(environment, "ALLOWED_SERVICE_ACCOUNTS")),
         network_policy_namespaces=frozenset(_items(environment, "NETWORK_POLICY_NAMESPACES")),
+        # New in each process: a pod's token is read from the pod.
+        progress_key=os.urandom(32),
         operator_namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
         operator_labels=_labels(environment, "OPERATOR_LABELS"),
     )

@@ -84,6 +84,17 @@ def test_another_version_of_our_api_controls_it_all_the_same() -> None:
     assert trim_pod(pod(metadata={"ownerReferences": [owner]})).owner_uid == "job-uid"
 
 
+@pytest.mark.parametrize(
+    ("value", "token"),
+    [("0af3", "0af3"), ("", ""), (None, ""), ("x\r\nX-More: y", ""), ("0" * 65, ""), ("0af3\n", "")],
+)
+def test_a_token_is_what_can_be_shown_in_a_header(value: str | None, token: str) -> None:
+    env = [{"name": "TFGPU_PROGRESS_TOKEN", "value": value}]
+    other, ours = {"name": "sidecar", "env": [{**env[0], "value": "ff"}]}, {"name": "tensorflow", "env": env}
+    assert trim_pod(pod(spec={"containers": [other, ours]})).progress_token == token
+    assert trim_pod(pod(spec={"containers": [other]})).progress_token == ""
+
+
 @pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²"])
 def test_a_label_that_is_no_number_counts_as_none(label: str) -> None:
     assert trim_pod(pod(metadata={"labels": {names.LABEL_ATTEMPT: label}})).attempt == 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.observed.snapshot import Kind, Outcome, Refusal, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Kind, Outcome, Refusal, Snapshot
 from tfgpujob.core.policies.start import not_before
 from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
@@ -292,6 +293,23 @@ def test_a_start_never_waits_for_the_evaluator_that_was_refused_with_a_worker() 
     world.ready()
     assert (world.phase, world.pods) == ("Running", ["train-worker-0", "train-worker-1"])
     assert "disruptions" not in world.status
+
+
+def test_each_pod_of_a_trainer_has_a_token_of_its_own() -> None:
+    def tokens(config: Config, **parts: Any) -> list[str]:
+        creates = reconcile(Snapshot(make.job(**parts)), make.START, config).creates
+        envs = [c.body["spec"]["containers"][0]["env"] for c in creates if c.kind is Kind.POD]
+        return [v["value"] for env in envs for v in env if v["name"] == "TFGPU_PROGRESS_TOKEN"]
+
+    mine, other = (replace(make.CONFIG, progress_key=key) for key in (b"mine", b"other"))
+    found = tokens(mine, worker=2)
+    assert len({*found}) == 2
+    assert all(len(token) == 32 and int(token, 16) for token in found)
+    assert found == tokens(mine, worker=2)
+    assert not {*found} & {*tokens(other, worker=2)}
+    assert tokens(make.CONFIG, worker=2) == []
+    assert tokens(mine, worker=2, trainer=None, image="mine:1") == [], "only the bundled trainer is asked"
+    assert "mine" not in repr(mine)
 
 
 def test_the_network_policy_comes_before_what_it_isolates() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Environment:
     """Under ParameterServer, the workers and parameter servers that this task's TF_CONFIG names."""
     code_directory: Path = Path("/code")
     progress_port: int = 0
+    progress_token: str = field(default="", repr=False)
+    """What GET /progress has to show; empty: nothing."""
 
     @property
     def in_pod(self) -> bool:
@@ -146,6 +148,7 @@ def read(env: Mapping[str, str]) -> Environment:
         servers=tuple(cluster.get("ps", [])) if asynchronous else (),
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
+        progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
     )
 
 

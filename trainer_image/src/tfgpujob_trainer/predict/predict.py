@@ -57,7 +57,8 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
     devices = devices[:1] if env.traits.single_replica and not settings.placement else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
-        serve(heartbeat.run_status, env.progress_port, in_pod=env.in_pod, say=say)
+        port, token = env.progress_port, env.progress_token
+        serve(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token)
     stop = StopFlag()
     stop.listen()
     heartbeat.stoppable()

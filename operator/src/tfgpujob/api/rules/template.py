@@ -30,6 +30,7 @@ OWN_ENV = frozenset(
         "TFGPU_PROCESSES_PER_GPU",
         "TFGPU_GPU_MEMORY_GROWTH",
         "TFGPU_GPU_MEMORY_LIMIT_MIB",
+        "TFGPU_PROGRESS_TOKEN",
     }
 )
 """Set by the operator on the training container."""

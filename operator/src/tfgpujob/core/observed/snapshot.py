@@ -74,6 +74,8 @@ class Pod:
     """status.podIP; empty until it has one."""
     started_at: str = ""
     """status.startTime: when its kubelet accepted it; empty before."""
+    progress_token: str = field(default="", repr=False)
+    """What its trainer wants to be shown before it answers GET /progress; empty: it answers everybody."""
     ended_at: str = ""
     """When it failed, or its node became unreachable, as recorded by the cluster and not by its container; else
     empty."""
@@ -129,6 +131,8 @@ class Config:
     """`namespace/name` of the ServiceAccounts that jobs may use; empty allows any of the job's namespace."""
     network_policy_namespaces: frozenset[str] = frozenset()
     """Namespaces in which each job gets a NetworkPolicy; `*` means all."""
+    progress_key: bytes = field(default=b"", repr=False)
+    """Makes the tokens of the pods that this process creates. Empty: they get none."""
     operator_namespace: str = ""
     operator_labels: tuple[tuple[str, str], ...] = ()
     """Where the operator's own pods are and which labels they have: these NetworkPolicies let them in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -18,6 +19,9 @@ _JOB_METADATA: Final = frozenset(
 )
 MAX_TEXT: Final = 4096
 """Characters of a message of a pod that are kept. The kubelet cuts a termination message at 4,096 bytes."""
+
+
+_TOKEN: Final = re.compile("[0-9a-f]{1,64}")
 
 
 def trim_job(obj: Object) -> Object:
@@ -66,6 +70,7 @@ def trim_pod(obj: Object) -> Pod:
         termination=_termination(container),
         gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
+        progress_token=_progress_token(spec),
         started_at=_time(status.get("startTime")),
         ended_at=_time(_ended_at(metadata, status, conditions)),
     )
@@ -100,6 +105,16 @@ def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
             found: Mapping[str, Any] = container
             return found
     return _EMPTY
+
+
+def _progress_token(spec: Mapping[str, Any]) -> str:
+    for container in spec.get("containers") or ():
+        if container.get("name") == names.CONTAINER:
+            own = (env for env in container.get("env") or () if env.get("name") == names.PROGRESS_TOKEN)
+            value = str(next(own, _EMPTY).get("value", ""))
+            # It is to be sent in a header, and anybody may have made the pod.
+            return value if _TOKEN.fullmatch(value) else ""
+    return ""
 
 
 def _termination(container: Mapping[str, Any]) -> Termination | None:

@@ -7,7 +7,7 @@ API rules refuse a template that sets those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpujob import names
@@ -31,6 +31,8 @@ class Replica:
     index: int
     attempt: int
     restart: int = 0
+    progress_token: str = field(default="", repr=False)
+    """What the trainer is to be shown before it answers GET /progress; empty: it answers everybody."""
 
 
 def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Object:
@@ -126,6 +128,7 @@ def _environment(
         "TFGPU_PROCESSES_PER_GPU": str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
         "TFGPU_GPU_MEMORY_GROWTH": "true" if growth else "false",
         "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
+        names.PROGRESS_TOKEN: replica.progress_token or None,
     }
     return [{"name": name, "value": value} for name, value in values.items() if value is not None]
 

@@ -13,6 +13,7 @@ from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.snapshot import Create, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.pods.progress_token import progress_token
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies import backoff, start
 from tfgpujob.core.policies.acceptance import accept
@@ -199,7 +200,10 @@ def _waiting_to_restart(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
 
 
 def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
-    return Replica(*replica, ctx.builder.attempt, ctx.observed.restart(replica))
+    attempt, restart = ctx.builder.attempt, ctx.observed.restart(replica)
+    pod = f"{ctx.job['metadata']['uid']}/{ctx.observed.name(replica)}/{attempt}/{restart}"
+    asked = ctx.config.progress_key and ctx.spec.trainer is not None
+    return Replica(*replica, attempt, restart, progress_token(ctx.config.progress_key, pod) if asked else "")
 
 
 def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
