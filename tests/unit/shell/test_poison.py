@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from tests.harness.process import CONFIG, SYSTEM_NAMESPACE
 from tests.machine import scaled
 
 from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Config, Outcome, Snapshot
+from tfgpujob.core.reconcile import reconcile
+from tfgpujob.shell import main
 from tfgpujob.shell.main import operate
 from tfgpujob.shell.settings import Settings
 
@@ -185,6 +189,36 @@ async def test_a_job_that_runs_and_is_edited_beyond_reading_goes_on(
         await until(edit_refused, "the edit is refused")
         assert runs(cluster, "edited")
         assert cluster.pod("edited-worker-0")["metadata"]["uid"] == pod
+
+
+async def test_a_job_whose_reconciliation_raises_is_named_and_blocks_nobody(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
+) -> None:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        if snapshot.job is not None and snapshot.job["metadata"]["name"] == "bad":
+            raise KeyError("a fault of ours")
+        return reconcile(snapshot, now, config)
+
+    monkeypatch.setattr(main, "reconcile", broken)
+    cluster.do(lambda: cluster.server.place(job("bad", STRANGERS, spec("nothing"))))
+    make_good(cluster, "good")
+    async with operating(monkeypatch, cluster) as operator:
+
+        async def until_told(line: str, metric: str) -> None:
+            async with asyncio.timeout(scaled(30)):
+                while (await operator.get("/readyz")) != (200, line) or metric not in await figures():
+                    await asyncio.sleep(0.05)
+
+        async def figures() -> list[str]:
+            return (await operator.get("/metrics"))[1].splitlines()
+
+        await until(lambda: runs(cluster, "good"), "the good job runs")
+        named = "ok\nfailing: TFGPUJob strangers/bad: KeyError: 'a fault of ours'"
+        await until_told(named, "tfgpu_jobs_failing 1.0")
+        assert "tfgpu_reconciles_raised_total 0.0" not in await figures()
+        assert await operator.get("/healthz") == (200, "ok")
+        cluster.do(lambda: cluster.server.delete("TFGPUJob", STRANGERS, "bad", by="test"))
+        await until_told("ok", "tfgpu_jobs_failing 0.0")
 
 
 async def test_a_job_in_a_namespace_that_is_left_out_is_as_if_it_were_not_there(

@@ -23,7 +23,7 @@ def free_port() -> int:
 async def test_health_readiness_and_metrics_are_served() -> None:
     metrics, ready, port = Metrics(), [False], free_port()
     problems: list[str] = []
-    unreadable: list[str] = []
+    troubled: list[str] = []
     metrics.reconciled("ok", 0.004)
     metrics.reconciled("error", 40.0)
     metrics.gauge("tfgpu_queue_depth", "Jobs that wait.", lambda: 3)
@@ -32,14 +32,14 @@ async def test_health_readiness_and_metrics_are_served() -> None:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, await answer.text()
 
-    async with serving(port, lambda: list(problems), lambda: ready[0], lambda: list(unreadable), metrics):
+    async with serving(port, lambda: list(problems), lambda: ready[0], lambda: list(troubled), metrics):
         assert await get("/healthz") == (200, "ok")
         assert (await get("/readyz"))[0] == 503
         problems.append("resync has ended")
         ready[0] = True
         assert await get("/healthz") == (500, "resync has ended")
         assert await get("/readyz") == (200, "ok")
-        unreadable.append("TFGPUJob a/b: spec: is too deep")
+        troubled.append("unreadable: TFGPUJob a/b: spec: is too deep")
         assert await get("/readyz") == (200, "ok\nunreadable: TFGPUJob a/b: spec: is too deep")
         _, text = await get("/metrics")
     lines = text.splitlines()

@@ -267,6 +267,10 @@ def test_a_core_that_raises_stops_no_other_job() -> None:
     rig.worker._core = Core(broken, brain.report_refusals, brain.finalize_status, CONFIG)
     assert rig.reconcile_once() == "error"
     assert rig.queue.failures(KEY) == 1
+    assert rig.worker.failing.lines() == ["TFGPUJob ns/train: KeyError: 'oops'"]
+    rig.worker._core = Core(brain.reconcile, brain.report_refusals, brain.finalize_status, CONFIG)
+    assert rig.reconcile_once() == "ok"
+    assert (rig.worker.failing.lines(), rig.worker.failing.total) == ([], 1)
 
 
 def test_a_job_that_is_gone_wants_nothing() -> None:

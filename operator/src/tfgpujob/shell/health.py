@@ -15,12 +15,12 @@ async def serving(
     port: int,
     problems: Callable[[], list[str]],
     ready: Callable[[], bool],
-    unreadable: Callable[[], list[str]],
+    troubled: Callable[[], list[str]],
     metrics: Metrics,
 ) -> AsyncIterator[None]:
     """Serve while the context is open. `problems` are answered with 500, one a line.
 
-    /readyz names the objects that are `unreadable`, and is 200 all the same: they concern their owners alone.
+    /readyz names the objects that are `troubled`, one a line, and is 200 all the same: they concern their owners alone.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -30,7 +30,7 @@ async def serving(
     async def readyz(_: web.Request) -> web.Response:
         if not ready():
             return web.Response(text="listing objects", status=503)
-        return web.Response(text="\n".join(["ok", *(f"unreadable: {line}" for line in unreadable())]))
+        return web.Response(text="\n".join(["ok", *troubled()]))
 
     async def text(_: web.Request) -> web.Response:
         return web.Response(text=metrics.text(), headers={"Content-Type": CONTENT_TYPE})

@@ -133,6 +133,12 @@ class Operator:
                     tasks.create_task(self.progress_poller.run())
         finally:
             self.queue.clear()
+            self.worker.failing.clear()
+
+    def troubled(self) -> list[str]:
+        """Objects that can't be read or reconciled, one a line."""
+        found = {"unreadable": self.store.unreadable, "failing": self.worker.failing}
+        return [f"{what}: {line}" for what, objects in found.items() for line in objects.lines()]
 
     def _gauges(self) -> None:
         gauge = self.metrics.gauge
@@ -143,6 +149,9 @@ class Operator:
             "tfgpu_unreadable", "Versions of objects that could not be read.", lambda: self.store.unreadable.total
         )
         gauge("tfgpu_objects_unreadable", "Objects that can't be read now.", lambda: len(self.store.unreadable))
+        failing = self.worker.failing
+        self.metrics.counter("tfgpu_reconciles_raised", "Looks at a job that raised.", lambda: failing.total)
+        gauge("tfgpu_jobs_failing", "Jobs of which the last look raised.", lambda: len(failing))
         gauge("tfgpu_jobs_stalled", "Jobs with the condition Stalled.", partial(self._are, Condition.STALLED))
         gauge("tfgpu_jobs_degraded", "Jobs with the condition Degraded.", partial(self._are, Condition.DEGRADED))
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
@@ -162,8 +171,8 @@ async def operate(settings: Settings) -> None:
     async with await KubeCluster.connect() as cluster, HttpProgressClient() as fetch_progress:
         operator = Operator(cluster, settings, fetch_progress=fetch_progress)
         background = operator.background
-        ready, unreadable = operator.resync.synced.is_set, operator.store.unreadable.lines
-        async with serving(settings.health_port, background.problems, ready, unreadable, operator.metrics):
+        ready = operator.resync.synced.is_set
+        async with serving(settings.health_port, background.problems, ready, operator.troubled, operator.metrics):
             background.start("watch jobs", _watch_jobs(operator, cluster, stop))
             background.start("leader", _lead(operator), silence=60)
             background.start("resync", _resync(operator), silence=settings.resync_seconds * 2 + 600)

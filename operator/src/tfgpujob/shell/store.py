@@ -21,7 +21,7 @@ from tfgpujob.core.observed.snapshot import Dependent, Kind, Object, Pod, Snapsh
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 from tfgpujob.names import Condition
 from tfgpujob.shell.nodes import Nodes
-from tfgpujob.shell.unreadable import Unreadable, place
+from tfgpujob.shell.troubled import Troubled, place
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Store:
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
         self.nodes = Nodes()
-        self.unreadable = Unreadable()
+        self.unreadable = Troubled()
 
     def jobs(self) -> list[Key]:
         """Every job of which anything is known."""

@@ -18,6 +18,7 @@ from tfgpujob.kube.interface import Objects
 from tfgpujob.shell.apply import CreateResults, ObjectWriter
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.store import Key, Store
+from tfgpujob.shell.troubled import Troubled
 from tfgpujob.shell.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,8 @@ class Worker:
         self._now = now
         self._observe = observe
         self._writer = ObjectWriter(cluster, store)
+        self.failing = Troubled()
+        """Jobs of which the last reconciliation raised what no API server answers: a fault of ours."""
         self._deferred_since: dict[Key, datetime] = {}
         """Since when the core has deferred a status write that is not worth one by itself."""
 
@@ -116,10 +119,12 @@ class Worker:
             delay = self._queue.requeue_with_backoff(key, error.retry_after or 0.0)
             logger.warning("will try again", extra={"job": _text(key), "error": str(error), "retry": round(delay, 3)})
             return "error"
-        except Exception:
+        except Exception as error:
             delay = self._queue.requeue_with_backoff(key)
+            self.failing.add(Kind.JOB, *key, f"{type(error).__name__}: {error!s:.100}")
             logger.exception("reconciliation failed", extra={"job": _text(key), "retry": round(delay, 3)})
             return "error"
+        self.failing.discard(Kind.JOB, *key)
         return "ok"
 
     async def _reconcile(self, key: Key) -> None:

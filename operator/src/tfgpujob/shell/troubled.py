@@ -1,4 +1,4 @@
-"""Objects that the operator can't read: each is skipped alone, and named here for /readyz and the metrics."""
+"""Objects that make trouble: each is skipped alone, and named here for /readyz and the metrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MAX_NAMED: Final = 1000
 SHOWN: Final = 20
 
 
-class Unreadable:
-    """What can't be read now, by kind, namespace and name, with the reason."""
+class Troubled:
+    """What makes trouble now, by kind, namespace and name, with the reason."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Kind, str, str], str] = {}
         self.total = 0
-        """Versions of objects that could not be read, since the process began."""
+        """How often one was met, since the process began."""
 
     def add(self, kind: Kind, namespace: str, name: str, why: str) -> None:
         self.total += 1
@@ -25,8 +25,12 @@ class Unreadable:
             self._found[kind, namespace, name] = why
 
     def discard(self, kind: Kind, namespace: str, name: str) -> None:
-        """It can be read again, or is gone."""
+        """All is well with it again, or it is gone."""
         self._found.pop((kind, namespace, name), None)
+
+    def clear(self) -> None:
+        """Name none any more; what was counted stays."""
+        self._found.clear()
 
     def __len__(self) -> int:
         return len(self._found)
