@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
@@ -133,10 +134,4 @@ def _as_seen(change: Change) -> str | None:
     """The event's type for a watch with our selectors; None when it is not told at all."""
     if change.kind not in WATCHED:
         return None
-    now = _is_selected(change.kind, change.object)
-    before = change.old is not None and _is_selected(change.kind, change.old)
-    if change.type == "DELETED":
-        return "DELETED" if now else None
-    if now:
-        return "MODIFIED" if before else "ADDED"
-    return "DELETED" if before else None
+    return change.as_seen(partial(_is_selected, change.kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.harness.refusals import bad_request
@@ -24,6 +25,15 @@ class Change:
     by: str
     """Who asked: an operator process, or an actor."""
     verb: str
+
+    def as_seen(self, selected: Callable[[Object], bool]) -> str | None:
+        """The event's type for a watch that selects; None when it is not told at all."""
+        now, before = selected(self.object), self.old is not None and selected(self.old)
+        if self.type == "DELETED":
+            return "DELETED" if now else None
+        if now:
+            return "MODIFIED" if before else "ADDED"
+        return "DELETED" if before else None
 
 
 class History:

@@ -6,12 +6,13 @@ import asyncio
 import json
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
-from tests.harness.resources import RESOURCES, Object, Resource
+from tests.harness.resources import RESOURCES, Object, Resource, matches
 
 from tfgpujob import names
 from tfgpujob.kube.errors import ApiError
@@ -156,8 +157,8 @@ class Front:
                 break
             for change in changes:
                 revision = change.revision
-                if _selected(request, change.object):
-                    await stream.write(self._text({"type": change.type, "object": change.object}) + b"\n")
+                if event := change.as_seen(partial(_selected, request)):
+                    await stream.write(self._text({"type": event, "object": change.object}) + b"\n")
             async with self._changed:
                 if began == self._time_limits and not self._has_news(row.kind, namespace, revision):
                     await self._changed.wait()
@@ -252,7 +253,9 @@ def _row(api_version: str, plural: str) -> Resource:
 
 
 def _selected(request: web.Request, obj: Object) -> bool:
-    """By field selectors, as far as clients of this project use them."""
+    """By labels, and by fields as far as clients of this project use them."""
+    if not matches(request.query.get("labelSelector", ""), obj["metadata"].get("labels") or {}):
+        return False
     for term in filter(None, request.query.get("fieldSelector", "").split(",")):
         path, _, value = term.partition("=")
         found: Any = obj

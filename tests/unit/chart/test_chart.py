@@ -197,6 +197,17 @@ def test_the_systems_namespaces_are_left_out_unless_namespaces_are_named() -> No
     assert excluded(watchNamespaces=["team-a"]) == frozenset()
 
 
+def test_a_label_selector_of_namespaces_comes_with_the_right_to_see_them() -> None:
+    objects = render({"watchNamespaceSelector": "team=ml,gpu"})
+    seen = {("", "namespaces", verb, "") for verb in ("list", "watch")}
+    assert rights(of(objects, "ClusterRole", "tfgpu-tfgpujob")["rules"]) == JOB_RIGHTS | NODE_RIGHTS | seen
+    read = settings.from_environment(environment(objects))
+    assert read.watch_namespace_selector == "team=ml,gpu"
+    assert read.exclude_namespaces == {"kube-system", "ops"}
+    with pytest.raises(helm.HelmError, match="watchNamespaces and watchNamespaceSelector are both set: leave one"):
+        render({"watchNamespaceSelector": "gpu", "watchNamespaces": ["a"]})
+
+
 def test_the_pod_settings_arrive() -> None:
     template = of(render(ALL_VALUES), "Deployment")["spec"]["template"]
     pod = template["spec"]

@@ -23,6 +23,7 @@ from tests.unit.chart.rendered import Object, render
         ({"image": {"pullPolicy": "Sometimes"}}, ["/image/pullPolicy", "IfNotPresent"]),
         ({"watchNamespaces": "team-a"}, ["/watchNamespaces", "want array"]),
         ({"watchNamespaces": ["Team_A"]}, ["/watchNamespaces/0", "Team_A"]),
+        ({"watchNamespaceSelector": "a=\n"}, ["/watchNamespaceSelector"]),
         ({"allowedServiceAccounts": ["trainer"]}, ["/allowedServiceAccounts/0", "trainer"]),
         ({"progress": {"intervalSeconds": -1}}, ["/progress/intervalSeconds", "-1"]),
         ({"networkPolicy": {"jobNamespaces": ["Team_A"]}}, ["/networkPolicy/jobNamespaces/0", "Team_A"]),

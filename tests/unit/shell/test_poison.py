@@ -55,22 +55,14 @@ class Running:
 
 
 @asynccontextmanager
-async def operating(
-    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster, excluded: frozenset[str] = frozenset()
-) -> AsyncIterator[Running]:
+async def operating(monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster, **more: Any) -> AsyncIterator[Running]:
+    """`more`: settings besides the usual ones."""
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = Settings(
-        config=CONFIG,
-        namespace=SYSTEM_NAMESPACE,
-        identity="operator",
-        exclude_namespaces=excluded,
-        resync_seconds=1,
-        workers=4,
-        health_port=port,
-    )
+    usual: dict[str, Any] = {"namespace": SYSTEM_NAMESPACE, "identity": "operator", "resync_seconds": 1, "workers": 4}
+    settings = Settings(config=CONFIG, health_port=port, **(usual | more))
     task = asyncio.create_task(operate(settings))
     try:
         yield Running(port)
@@ -228,7 +220,7 @@ async def test_a_job_in_a_namespace_that_is_left_out_is_as_if_it_were_not_there(
     cluster.do(lambda: cluster.server.place(job("before", STRANGERS, spec("nothing"))))
     poison(cluster, "deep", POISONS["arrays-10000"])
     make_good(cluster, "good")
-    async with operating(monkeypatch, cluster, excluded=frozenset({STRANGERS})) as operator:
+    async with operating(monkeypatch, cluster, exclude_namespaces=frozenset({STRANGERS})) as operator:
         await until(lambda: runs(cluster, "good"), "the good job runs")
         cluster.do(lambda: cluster.server.place(job("after", STRANGERS, spec("nothing"))))
         make_good(cluster, "last")

@@ -55,6 +55,10 @@ def test_everything_can_be_set() -> None:
         ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
         ({**IMAGES, "PROGRESS_SECONDS": "5"}, "PROGRESS_SECONDS is 5: set it to 15 or more, or to 0"),
         ({**IMAGES, "OPERATOR_LABELS": "app"}, "OPERATOR_LABELS is 'app': set it to KEY=VALUE"),
+        (
+            {**IMAGES, "WATCH_NAMESPACES": "a", "WATCH_NAMESPACE_SELECTOR": "gpu"},
+            "WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out",
+        ),
         ({**IMAGES, "LOG_FORMAT": "xml"}, "LOG_FORMAT is 'xml': set it to json or text"),
     ],
 )

@@ -17,6 +17,7 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.SERVICE: (_CORE, "services"),
     Kind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     Kind.NODE: (_CORE, "nodes"),
+    Kind.NAMESPACE: (_CORE, "namespaces"),
 }
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 

@@ -27,6 +27,7 @@ from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.leader_election import LeaderElector
 from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.progress_client import FetchProgress, HttpProgressClient
 from tfgpujob.shell.progress_poller import ProgressPoller
 from tfgpujob.shell.reflector import Reflector
@@ -59,7 +60,8 @@ class Operator:
         """`chance` gives numbers in [0, 1)."""
         self.settings = settings
         self.metrics = Metrics()
-        self.store = Store(settings.exclude_namespaces)
+        selecting = bool(settings.watch_namespace_selector)
+        self.store = Store(Namespaces(settings.exclude_namespaces, selecting=selecting))
         self.queue = WorkQueue(chance)
         self.recorder = EventRecorder(cluster, now)
         self.background = BackgroundTasks()
@@ -71,6 +73,7 @@ class Operator:
             random=chance,
             nodes=settings.watch_nodes,
             network_policies=bool(settings.config.network_policy_namespaces),
+            namespace_selector=settings.watch_namespace_selector,
         )
         self.elector = LeaderElector(
             cluster,
@@ -104,6 +107,10 @@ class Operator:
         self.metrics.watched(kind)
         if kind is Kind.NODE:
             self._handle_node(event, obj)
+            return
+        if kind is Kind.NAMESPACE:
+            change = self.resync.deselect if event == "DELETED" else self.resync.select
+            change(obj["metadata"]["name"])
             return
         if event == "DELETED":
             metadata = obj["metadata"]
@@ -190,7 +197,8 @@ async def operate(settings: Settings) -> None:
 
 def _reflected(operator: Operator) -> list[tuple[Kind, str | None]]:
     in_jobs = [(kind, namespace) for kind in operator.resync.dependents for namespace in operator.resync.scopes]
-    return [*in_jobs, (Kind.NODE, None)] if operator.settings.watch_nodes else in_jobs
+    others = {Kind.NODE: operator.settings.watch_nodes, Kind.NAMESPACE: operator.settings.watch_namespace_selector}
+    return [*in_jobs, *((kind, None) for kind, watched in others.items() if watched)]
 
 
 async def _reflect(operator: Operator, reflector: Reflector, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The reflectors of pods, services, NetworkPolicies and nodes: a list-watch each, which feeds the cache.
+"""The reflectors of pods, services, NetworkPolicies, nodes and namespaces: a list-watch each, which feeds the cache.
 
 Of a job's events all but a handful are its pods'. kopf, which watches the jobs, runs each event through a task, a queue
 and a handler of its own, at several times the cost of everything that we do with it, so these kinds are watched here.
@@ -14,7 +14,7 @@ from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.errors import EXPIRED, ApiError
 from tfgpujob.kube.interface import Watchable, WatchEvent
 from tfgpujob.kube.list_watch import Listed, list_watch
-from tfgpujob.shell.resync import SELECTORS, Resync
+from tfgpujob.shell.resync import Resync
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,12 @@ class Reflector:
         async def list_all() -> Listed:
             beat()
             await self._resync.list(*where)
+            await self._pick_up()
             return (), self._resync.versions[where]
 
         def watch(version: str) -> AsyncIterator[WatchEvent]:
             beat()
-            return self._cluster.watch(*where, selector=SELECTORS[self._kind], resource_version=version)
+            return self._cluster.watch(*where, selector=self._resync.selectors[self._kind], resource_version=version)
 
         events = list_watch(
             list_all,
@@ -61,6 +62,11 @@ class Reflector:
             beat()
             if event.type != "BOOKMARK":
                 self._handle(self._kind, event.type, event.object)
+                await self._pick_up()
+
+    async def _pick_up(self) -> None:
+        if self._kind is Kind.NAMESPACE:
+            await self._resync.pick_up()
 
     def _backoff(self, error: ApiError) -> float:
         if error.code != EXPIRED:

@@ -42,14 +42,18 @@ class Resync:
         random: Callable[[], float],
         nodes: bool = False,
         network_policies: bool = False,
+        namespace_selector: str = "",
     ) -> None:
         """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies`: whether they are
-        listed too.
+        listed too. `namespace_selector`: labels of the namespaces that are served; empty: any.
         """
         self._nodes = nodes
         policies = (Kind.NETWORK_POLICY,) if network_policies else ()
         self.dependents: Sequence[Kind] = (*policies, Kind.SERVICE, Kind.POD)
         """Kinds of what belongs to jobs."""
+        self.selectors = {**SELECTORS, Kind.NAMESPACE: namespace_selector}
+        self._gained: set[str] = set()
+        """Namespaces that the selector selects since lately: what is in them has still to be listed."""
         self._cluster = cluster
         self._store = store
         self._changed = changed
@@ -79,9 +83,13 @@ class Resync:
 
     async def once(self) -> None:
         """Raises ApiError."""
+        if self.selectors[Kind.NAMESPACE]:
+            await self.list(Kind.NAMESPACE, None)
+        listed_below = frozenset(self._gained)
         for kind in (Kind.JOB, *self.dependents):
             for namespace in self.scopes:
                 await self.list(kind, namespace)
+        self._gained -= listed_below
         if self._nodes:
             await self.list(Kind.NODE, None)
 
@@ -89,6 +97,30 @@ class Resync:
         """List one kind in one namespace (None: all), until it succeeds. The list's resourceVersion."""
         await self._until_done(lambda: None, partial(self.list, kind, namespace))
         return self.versions[kind, namespace]
+
+    def select(self, namespace: str) -> None:
+        """It has come to be served; `pick_up` lists what is in it."""
+        selected = self._store.namespaces.selected
+        if selected is not None and namespace not in selected:
+            selected.add(namespace)
+            self._gained.add(namespace)
+
+    def deselect(self, namespace: str) -> None:
+        """It is served no longer: what is in it is left alone."""
+        selected = self._store.namespaces.selected
+        if selected is not None and namespace in selected:
+            selected.discard(namespace)
+            self._gained.discard(namespace)
+            for key in self._store.drop(namespace):
+                self._changed(key)
+
+    async def pick_up(self) -> None:
+        """List what is in the namespaces that have come to be served."""
+        while self._gained:
+            namespace = self._gained.pop()
+            for kind in (Kind.JOB, *self.dependents):
+                await self._until_done(lambda: None, partial(self.list, kind, namespace))
+                del self.versions[kind, namespace]
 
     async def _until_done(self, beat: Callable[[], None], listing: Callable[[], Awaitable[None]] | None = None) -> None:
         while True:
@@ -103,10 +135,10 @@ class Resync:
     async def list(self, kind: Kind, namespace: str | None) -> None:
         """Make the cache equal to a list of one kind in one namespace (None: all). Raises ApiError."""
         before = {known.uid: known for known in self._store.known(kind, namespace)}
-        nodes_before, nodes = self._store.nodes.known(), list[Object]()
+        nodes_before, elsewhere = self._store.nodes.known(), list[Object]()
 
         async def fetch(token: str) -> ListPage:
-            return await self._cluster.list(kind, namespace, selector=SELECTORS[kind], limit=PAGE, token=token)
+            return await self._cluster.list(kind, namespace, selector=self.selectors[kind], limit=PAGE, token=token)
 
         async for page in pages(fetch):
             for obj in page.items:
@@ -114,15 +146,23 @@ class Resync:
                     self._store.unreadable.add(kind, "", "", "an item without a name and a uid")
                     continue
                 before.pop(obj["metadata"]["uid"], None)
-                if kind is Kind.NODE:
-                    nodes.append(obj)
+                if kind in (Kind.NODE, Kind.NAMESPACE):
+                    elsewhere.append(obj)
                 elif (key := self._store.put(kind, obj)) is not None:
                     self._changed(key)
         self._drop(before)
         if kind is Kind.NODE:
-            for key in self._store.jobs_on(self._store.nodes.sync(nodes, nodes_before, self._store.nodes_named())):
+            for key in self._store.jobs_on(self._store.nodes.sync(elsewhere, nodes_before, self._store.nodes_named())):
                 self._changed(key)
+        elif kind is Kind.NAMESPACE:
+            self._sync_namespaces({obj["metadata"]["name"] for obj in elsewhere})
         self.versions[kind, namespace] = page.resource_version
+
+    def _sync_namespaces(self, listed: set[str]) -> None:
+        for namespace in (self._store.namespaces.selected or set()) - listed:
+            self.deselect(namespace)
+        for namespace in listed:
+            self.select(namespace)
 
     def _drop(self, unlisted: dict[str, Known]) -> None:
         """They were there before the list began and are not in it: their DELETED event was lost."""

@@ -44,6 +44,8 @@ class Settings:
     """WATCH_NAMESPACES, comma-separated. Empty: all, which needs cluster-wide rights."""
     exclude_namespaces: frozenset[str] = frozenset()
     """EXCLUDE_NAMESPACES, comma-separated: objects there are as if they were not."""
+    watch_namespace_selector: str = ""
+    """WATCH_NAMESPACE_SELECTOR: labels of the namespaces that are served, as `kubectl -l` takes them; empty: any."""
     watch_nodes: bool = True
     """Whether the operator sees nodes, to know which pods are on a lost one. Off with WATCH_NAMESPACES."""
     lease_name: str = "tfgpu-operator"
@@ -86,6 +88,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     log_format = text("LOG_FORMAT", "json")
     if log_format not in _LOG_FORMATS:
         raise SettingsError(f"LOG_FORMAT is {log_format!r}: set it to {' or '.join(_LOG_FORMATS)}")
+    namespace_selector = text("WATCH_NAMESPACE_SELECTOR", "")
+    if namespace_selector and _items(environment, "WATCH_NAMESPACES"):
+        raise SettingsError("WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out")
     config = Config(
         operator_image=_required(environment, "OPERATOR_IMAGE", "the image that this operator runs from"),
         trainer_image=_required(environment, "TRAINER_IMAGE", "the image that jobs without an image of their own get"),
@@ -104,6 +109,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         identity=text("POD_NAME", f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"),
         watch_namespaces=_items(environment, "WATCH_NAMESPACES"),
         exclude_namespaces=frozenset(_items(environment, "EXCLUDE_NAMESPACES")),
+        watch_namespace_selector=namespace_selector,
         watch_nodes=not _items(environment, "WATCH_NAMESPACES"),
         lease_name=text("LEASE_NAME", "tfgpu-operator"),
         workers=number("WORKERS", 16),

@@ -20,6 +20,7 @@ from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.core.observed.snapshot import Dependent, Kind, Object, Pod, Snapshot
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 from tfgpujob.names import Condition
+from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.nodes import Nodes
 from tfgpujob.shell.troubled import Troubled, place
 
@@ -64,9 +65,9 @@ class Known(NamedTuple):
 class Store:
     """Jobs and what is theirs, by job. Every change returns the key of the job it concerns, or None."""
 
-    def __init__(self, excluded: frozenset[str] = frozenset()) -> None:
-        """`excluded`: namespaces of which nothing is kept."""
-        self._excluded = excluded
+    def __init__(self, namespaces: Namespaces | None = None) -> None:
+        """`namespaces`: of the others nothing is kept; None: all."""
+        self.namespaces = namespaces or Namespaces()
         self._entries: dict[Key, _Entry] = {}
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
@@ -120,12 +121,12 @@ class Store:
 
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
         """Add or update an object as the API server gave it. None when it is not newer than what is cached,
-        is in an excluded namespace, or can't be read: one object must not hide the others.
+        is in a namespace that is not served, or can't be read: one object must not hide the others.
 
         `of` is the job that a pod is known to belong to although somebody has taken its label off, or given it
         another job's: a GET by name has just returned it, so that it can be neither deleted nor stale.
         """
-        if self._excluded and place(obj)[0] in self._excluded:
+        if not self.namespaces.all and not self.namespaces.serves(place(obj)[0]):
             return None
         try:
             key = self._put(kind, obj, of)
@@ -177,6 +178,15 @@ class Store:
         if entry.empty:
             del self._entries[key]
         return key
+
+    def drop(self, namespace: str) -> list[Key]:
+        """Forget all of a namespace, which lives on without us: what is put later is taken as new."""
+        dropped = [key for key in self._entries if key.namespace == namespace]
+        for key in dropped:
+            for name in self._entries.pop(key).pods:
+                del self._pod_jobs[namespace, name]
+        self.unreadable.discard_all(namespace)
+        return dropped
 
     def mark_deleting(self, namespace: str, pod_name: str, uid: str) -> None:
         """Note a pod deletion that the API server has accepted, ahead of its watch event."""

@@ -28,6 +28,10 @@ class Troubled:
         """All is well with it again, or it is gone."""
         self._found.pop((kind, namespace, name), None)
 
+    def discard_all(self, namespace: str) -> None:
+        """Nothing in this namespace concerns us any more."""
+        self._found = {key: why for key, why in self._found.items() if key[1] != namespace}
+
     def clear(self) -> None:
         """Name none any more; what was counted stays."""
         self._found.clear()

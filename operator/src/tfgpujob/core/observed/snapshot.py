@@ -15,13 +15,14 @@ Object = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """The kinds of objects that the operator reads or writes. Nodes, which it only reads, are in no namespace."""
+    """The kinds of objects that the operator reads or writes. Nodes and namespaces are only read, and lie in none."""
 
     JOB = "TFGPUJob"
     POD = "Pod"
     SERVICE = "Service"
     NETWORK_POLICY = "NetworkPolicy"
     NODE = "Node"
+    NAMESPACE = "Namespace"
 
 
 @dataclass(frozen=True, slots=True)
