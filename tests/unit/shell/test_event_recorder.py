@@ -81,7 +81,15 @@ def test_more_events_than_anybody_can_read_are_lost_and_said_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(event_recorder, "MAX_PENDING", 1)
-    recorder = EventRecorder(ScriptedCluster(), lambda: NOW)
+    cluster = ScriptedCluster()
+    recorder = EventRecorder(cluster, lambda: NOW)
     recorder.record(job(), CREATED)
     recorder.record(job(), RUNNING)
     assert [vars(record)["error"] for record in caplog.records] == ["too many are untold"]
+    monkeypatch.setattr(event_recorder, "MAX_PENDING", 3)
+    for _ in range(3):
+        recorder.record(job(), CREATED)
+    recorder.record(job(namespace="other"), RUNNING)
+    assert len(caplog.records) == 3, "of the namespace that has most"
+    run(flush(recorder))
+    assert cluster.calls == ["event Created", "event Running", "event Created"], "namespaces take turns"

@@ -10,7 +10,7 @@ A, B = Key("ns", "a"), Key("ns", "b")
 
 
 def queue() -> WorkQueue:
-    return WorkQueue(random=lambda: 0.0)
+    return WorkQueue(random=lambda: 0.0, workers=8)
 
 
 async def drain(q: WorkQueue, count: int) -> list[Key]:
@@ -52,6 +52,27 @@ def test_namespaces_take_turns() -> None:
             q.add(Key("many", name))
         q.add(Key("one", "x"))
         assert await drain(q, 4) == [Key("many", "a"), Key("one", "x"), Key("many", "b"), Key("many", "c")]
+
+    run(main())
+
+
+def test_no_namespace_has_all_workers() -> None:
+    async def main() -> None:
+        q = WorkQueue(random=lambda: 0.0, workers=4)
+        for name in ("a", "b", "c", "d", "e"):
+            q.add(Key("many", name))
+        taken = await drain(q, 3)
+        waiting = asyncio.create_task(q.get())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert len(q) == 2
+        q.add(Key("one", "x"))
+        assert await waiting == Key("one", "x")
+        waiting = asyncio.create_task(q.get())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        q.done(taken[0])
+        assert await waiting == Key("many", "d")
 
     run(main())
 

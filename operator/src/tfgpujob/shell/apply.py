@@ -12,7 +12,7 @@ from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod
 from tfgpujob.core.observed.snapshot import Create, Delete, Dependent, Kind, Object, Outcome, Pod, Refusal
 from tfgpujob.core.observed.trim import trim_dependent, trim_pod
 from tfgpujob.core.pods.dropped_fields import dropped_fields
-from tfgpujob.kube.concurrency import gather_bounded
+from tfgpujob.kube.concurrency import ByNamespace, gather_bounded
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
 from tfgpujob.shell.store import Key, Store
@@ -44,10 +44,11 @@ class ObjectWriter:
     def __init__(self, cluster: Objects, store: Store) -> None:
         self._cluster = cluster
         self._store = store
+        self.turns = ByNamespace()
 
     async def delete(self, key: Key, deletes: Sequence[Delete]) -> None:
         """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
-        await gather_bounded(self._delete(key, delete) for delete in deletes)
+        await gather_bounded((self._delete(key, delete) for delete in deletes), self.turns[key.namespace])
 
     async def create(
         self, key: Key, job: Object, outcome: Outcome, failures: int, report: ReportRefusals
@@ -86,7 +87,7 @@ class ObjectWriter:
 
         reporting = asyncio.create_task(report_in_time())
         try:
-            answers = await gather_bounded(one(create) for create in creates)
+            answers = await gather_bounded((one(create) for create in creates), self.turns[key.namespace])
             async with writing:
                 # A status write under way is finished: the next one carries on from its resourceVersion.
                 reporting.cancel()

@@ -13,6 +13,7 @@ from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Event, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
+from tfgpujob.shell.round_robin import RoundRobin
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ FLUSH_SECONDS: Final = 2.0
 
 
 class EventRecorder:
-    """Writes events one at a time and in order, beside the workers: no pod waits for an event to be written.
+    """Writes events one at a time, beside the workers: no pod waits for an event to be written. Namespaces take turns.
 
     As with every Kubernetes controller, an event may be lost; what must not be is in the status.
     """
@@ -32,26 +33,31 @@ class EventRecorder:
     def __init__(self, cluster: Objects, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._now = now
-        self._pending: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(MAX_PENDING)
+        self._pending = RoundRobin[dict[str, Any]]()
+        self._news = asyncio.Event()
 
     def record(self, job: Object, event: Event) -> None:
         """Write the event soon, with the time of this call."""
-        body = event_body(job, event, self._now())
-        try:
-            self._pending.put_nowait((job["metadata"]["namespace"], body))
-        except asyncio.QueueFull:
-            _lost(body, "too many are untold")
+        self._pending.push(job["metadata"]["namespace"], event_body(job, event, self._now()))
+        self._news.set()
+        if len(self._pending) > MAX_PENDING:
+            _lost(self._pending.drop(), "too many are untold")
 
     async def run(self) -> None:
         """Write events until cancelled; then flush those that are pending."""
         try:
             while True:
-                await self._post(*await self._pending.get())
+                await self._news.wait()
+                self._news.clear()
+                await self._post_pending()
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FLUSH_SECONDS):
-                    while not self._pending.empty():
-                        await self._post(*self._pending.get_nowait())
+                    await self._post_pending()
+
+    async def _post_pending(self) -> None:
+        while (pending := self._pending.pop()) is not None:
+            await self._post(*pending)
 
     async def _post(self, namespace: str, body: dict[str, Any]) -> None:
         try:

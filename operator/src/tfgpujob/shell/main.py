@@ -62,7 +62,7 @@ class Operator:
         self.metrics = Metrics()
         selecting = bool(settings.watch_namespace_selector)
         self.store = Store(Namespaces(settings.exclude_namespaces, selecting=selecting))
-        self.queue = WorkQueue(chance)
+        self.queue = WorkQueue(chance, workers=settings.workers)
         self.recorder = EventRecorder(cluster, now)
         self.background = BackgroundTasks()
         self.resync = Resync(

@@ -204,7 +204,8 @@ class Worker:
             if not outcome.lookups:
                 return snapshot, outcome
             uid: str = snapshot.job["metadata"]["uid"]
-            gone = await gather_bounded(self._look_up(key, uid, name) for name in outcome.lookups)
+            lookups = (self._look_up(key, uid, name) for name in outcome.lookups)
+            gone = await gather_bounded(lookups, self._writer.turns[key.namespace])
             absent |= {name for name in gone if name}
             looked_up |= {*outcome.lookups}
         raise _StaleError(f"pods keep changing: {', '.join(outcome.lookups)}")

@@ -1,17 +1,18 @@
 """The workqueue: which jobs are to be reconciled, and when. Deduplicates, requeues with a backoff, requeues at a time.
 
 A key is queued at most once, is never given to two workers, and is queued again if it was added while a worker had it.
-Namespaces take turns, so a thousand jobs in one do not hold up the first in another. Nothing here reads a clock other
-than the event loop's.
+Namespaces take turns, and none has all workers: a thousand jobs in one do not hold up the first in another. Nothing
+here reads a clock other than the event loop's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
+from tfgpujob.shell.round_robin import RoundRobin
 from tfgpujob.shell.store import Key
 
 FIRST_BACKOFF: Final = 0.05
@@ -21,12 +22,16 @@ LONGEST_BACKOFF: Final = 60.0
 class WorkQueue:
     """Keys of jobs to reconcile. All methods but `get` return at once; one event loop only."""
 
-    def __init__(self, random: Callable[[], float]) -> None:
-        """`random` gives numbers in [0, 1)."""
+    def __init__(self, random: Callable[[], float], *, workers: int = 1) -> None:
+        """`random` gives numbers in [0, 1). `workers`: how many take keys from the queue."""
         self._random = random
-        self._by_namespace: OrderedDict[str, deque[str]] = OrderedDict()
+        self._most = max(1, workers * 3 // 4)
+        """Keys of one namespace in the workers' hands at the same time."""
+        self._waiting = RoundRobin[Key]()
         self._queued: set[Key] = set()
         self._active: set[Key] = set()
+        self._in_hand = Counter[str]()
+        """Of the active keys, by namespace."""
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -50,7 +55,7 @@ class WorkQueue:
         if key in self._queued:
             return
         self._queued.add(key)
-        self._by_namespace.setdefault(key.namespace, deque()).append(key.name)
+        self._waiting.push(key.namespace, key)
         self._wake()
 
     def requeue_after(self, key: Key, delay: float | None) -> None:
@@ -92,7 +97,7 @@ class WorkQueue:
         for handle in (*self._timers.values(), *self._retries.values()):
             handle.cancel()
         for kept in (
-            self._by_namespace,
+            self._waiting,
             self._queued,
             self._dirty,
             self._failures,
@@ -103,7 +108,7 @@ class WorkQueue:
 
     async def get(self) -> Key:
         """The next job, which nobody else is given until `done`."""
-        while not self._queued:
+        while (turn := self._waiting.pop(self._may)) is None:
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:
@@ -114,20 +119,27 @@ class WorkQueue:
                 elif self._queued:
                     self._wake()
                 raise
-        namespace, jobs = self._by_namespace.popitem(last=False)
-        key = Key(namespace, jobs.popleft())
-        if jobs:
-            self._by_namespace[namespace] = jobs
+        namespace, key = turn
         self._queued.discard(key)
         self._active.add(key)
+        self._in_hand[namespace] += 1
         return key
 
     def done(self, key: Key) -> None:
         """The caller of `get` has finished with the key."""
         self._active.discard(key)
+        self._in_hand[key.namespace] -= 1
+        if not self._in_hand[key.namespace]:
+            del self._in_hand[key.namespace]
         if key in self._dirty:
             self._dirty.discard(key)
             self.add(key)
+        elif self._queued:
+            # Its namespace may have a turn again.
+            self._wake()
+
+    def _may(self, namespace: str) -> bool:
+        return self._in_hand[namespace] < self._most
 
     def _after(
         self, delay: float | None, key: Key, kept_in: dict[Key, asyncio.TimerHandle]
