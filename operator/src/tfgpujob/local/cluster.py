@@ -145,9 +145,10 @@ class LocalCluster:
         if "deletionTimestamp" in self._objects[Kind.POD, name]["metadata"]:
             self._remove(Kind.POD, name)
             return
+        reason = "OOMKilled" if process.out_of_memory else "Error"
         terminated = {
             "exitCode": code,
-            "reason": "Completed" if code == 0 else "Error",
+            "reason": "Completed" if code == 0 else reason,
             "message": self.end_of[name][1] if code else "",
             "finishedAt": timestamp(datetime.now(UTC)),
         }

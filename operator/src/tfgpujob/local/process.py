@@ -17,6 +17,7 @@ from tfgpujob.kube.lines import Part, Splitter
 from tfgpujob.local.log_file import LogFile
 
 _CHILD: Final = Path(__file__).with_name("child.py")
+_VMSTAT: Final = Path("/proc/vmstat")
 _CHUNK: Final = 1 << 16
 _LAST_OUTPUT_SECONDS: Final = 5.0
 """How long to wait for output after the end: a grandchild may hold the pipe open for ever."""
@@ -52,11 +53,14 @@ class Process:
         self._on_trouble = on_trouble
         self._last: deque[str] = deque(maxlen=80)
         self._stopping: asyncio.Task[None] | None = None
+        self.out_of_memory = False
+        """Whether it was killed, not by us, while the kernel killed for lack of memory: known when it has ended."""
 
     async def start(self) -> int:
         """Start it; returns its pid."""
         launch = self._launch
         launch.termination_log.unlink(missing_ok=True)
+        self._killed_before = _killed_for_memory()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
@@ -78,6 +82,8 @@ class Process:
     async def wait(self) -> int:
         """Wait for the end, and for the output before it."""
         code = await self._process.wait()
+        killed = code == -signal.SIGKILL and self._stopping is None
+        self.out_of_memory = killed and _killed_for_memory() > self._killed_before
         self.kill()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._output, _LAST_OUTPUT_SECONDS)
@@ -129,3 +135,13 @@ class Process:
         text = line.decode(errors="replace").rstrip("\r")
         self._last.append(text[-_MESSAGE_BYTES:])
         self._on_line(text)
+
+
+def _killed_for_memory() -> int:
+    """How many processes of this machine the kernel has killed so far; 0 where it does not tell."""
+    with suppress(OSError):
+        for line in _VMSTAT.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
