@@ -117,6 +117,10 @@ specwalk: venv ## every field of the CRD through its edge values
 fuzz: venv ## what strangers may write, by chance along the structure of good objects, for ten minutes
 	@$(PY) -m tests.harness.fuzz --seconds 600
 
+.PHONY: recovery
+recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes
+	@$(TRAINER_PY) -m tests.recovery
+
 MINUTES ?= 60
 .PHONY: endurance
 endurance: venv venv-trainer ## everything that works for long, for an hour: nothing that a process holds may grow (MINUTES=60)

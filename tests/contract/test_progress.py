@@ -12,7 +12,7 @@ from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.progress_report import Report, parse
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.pods.pod import Replica, build_pod
-from tfgpujob.core.pods.progress_token import progress_token
+from tfgpujob.core.pods.pod_token import pod_token
 
 KNOWN: dict[str, Any] = {
     "phase": "training",
@@ -27,6 +27,7 @@ KNOWN: dict[str, Any] = {
     "workerSeconds": {"worker-0": 0.02, "worker-1": 0.03},
     "gpuMemoryMiB": [2048, 512],
     "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z"},
+    "inPlaceRestarts": 2,
 }
 
 
@@ -50,7 +51,7 @@ def test_a_loss_that_is_not_finite_is_none() -> None:
 
 def test_the_trainer_wants_the_token_that_the_operator_shows() -> None:
     a_job = job({"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1})
-    token = progress_token(b"key", "uid/job-worker-0/1/0")
+    token = pod_token(b"key", "uid/job-worker-0/1/0")
     spec = parsed(a_job)
     pod = build_pod(a_job, spec, resolve(spec, CONFIG), Replica(names.Role.WORKER, 0, 1, 0, token))
     assert environment(pod)[names.PROGRESS_TOKEN] == token

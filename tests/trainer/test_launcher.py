@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.supervise import launcher
+from tfgpujob_trainer.supervise.gang import Leader
 
 
 def outcome(code):
@@ -37,6 +39,7 @@ class Process:
 
     def __init__(self, name, *, code=None, obeys=True):
         self.name, self.mark, self.last_lines = name, "", [name]
+        self.progressed = self.explained = False
         self._code, self._obeys, self.killed = code, obeys, False
 
     def start(self):
@@ -58,7 +61,7 @@ class Process:
 
 
 def run(processes: list[Any]) -> Any:
-    return launcher.run(processes)
+    return launcher.run(lambda _: processes)
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +84,45 @@ def test_those_that_do_not_stop_are_ended(monkeypatch):
     end, _ = run([deaf, Process("worker-1", code=1)])
     assert deaf.killed
     assert end.code == 1
+
+
+def run_in_place(start: Any) -> Any:
+    return launcher.run(start, Leader(["worker-0"], budget=2))
+
+
+def test_in_place_the_others_are_ended_and_all_start_again():
+    rounds: list[list[Process]] = []
+
+    def start(round_):
+        codes = (None, 137) if round_ == 0 else (0, 0)
+        rounds.append([Process(f"worker-{i}", code=code, obeys=False) for i, code in enumerate(codes)])
+        return rounds[-1]
+
+    end, _ = run_in_place(start)
+    assert (end.code, end.in_place_restarts) == (0, 1)
+    assert len(rounds) == 2
+    assert rounds[0][0].killed
+
+
+def test_an_exception_that_a_process_has_told_of_is_never_started_over():
+    """It is told before the connections close by which its peers notice."""
+    raised = Process("worker-1", code=1)
+    raised.explained = True
+    raised.poll = lambda: outcome(1) if raised.killed else None  # type: ignore[method-assign]
+    end, _ = run_in_place(lambda _: [Process("worker-0", code=160), raised])
+    assert (end.code, end.message) == (1, "worker-1: ended with 1")
+
+
+def test_whoever_is_told_to_stop_does_not_start_again():
+    class Stopped(Process):
+        def wait(self, seconds):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    end, _ = run_in_place(lambda _: [Stopped("worker-0", code=None)])
+    assert end.code == 143
+
+
+def test_a_loop_ends_with_what_ended_it(capsys):
+    end, lines = run_in_place(lambda round_: [Process(f"life-{round_}", code=137)])
+    assert (end.code, lines) == (137, ["life-1"])
+    assert "not started again in place: a second failure without a step in between" in capsys.readouterr().out

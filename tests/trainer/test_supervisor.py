@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfgpujob_trainer.supervise.supervisor import KEEP_MEMORY
+from tfgpujob_trainer.supervise.processes import KEEP_MEMORY
 
 BATCHES = """
 import resource, threading

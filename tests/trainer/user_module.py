@@ -43,6 +43,8 @@ class Trigger(keras.layers.Layer):
             {
                 "slow": lambda: time.sleep(float(os.environ["TEST_SECONDS"])),
                 "kill": lambda: os.kill(os.getppid(), signal.SIGKILL),
+                "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
+                "die once": lambda: os.kill(os.getpid(), 0 if "TFGPU_ROUND" in os.environ else signal.SIGKILL),
                 "term": self.term,
                 "stall": lambda: time.sleep(1000),
                 "raise": lambda: 1 / 0,

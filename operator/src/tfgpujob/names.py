@@ -52,6 +52,10 @@ PROGRESS_PORT: Final = 8080
 PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
 """The environment variable that tells a trainer whom to answer: who sends the same in this header."""
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
+RECOVERY_PORT: Final = 8081
+"""Where the chief's or first worker's pod takes the others' word on a restart in place."""
+RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)
+"""The environment variable that only the pods of one attempt share."""
 MAX_NAME_LENGTH: Final = 48
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 CONFIG_VOLUME: Final = "tfgpu-config"

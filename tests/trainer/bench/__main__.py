@@ -22,7 +22,7 @@ from statistics import fmean, stdev
 
 from tests.trainer.harness import free_ports
 
-from tfgpujob_trainer.supervise.supervisor import KEEP_MEMORY
+from tfgpujob_trainer.supervise.processes import KEEP_MEMORY
 
 _T95 = {2: 12.706, 4: 3.182, 6: 2.571, 12: 2.201}
 """Two-sided 95 % points of Student's distribution, by the number of ratios."""

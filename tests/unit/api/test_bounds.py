@@ -101,6 +101,7 @@ FULL: dict[str, Any] = {
         "stallSeconds": 1,
         "stallPolicy": "Report",
         "voluntaryDisruption": "Avoid",
+        "recovery": "InPlace",
         "backoffLimit": 1,
         "restartScope": "Auto",
         "forceDeleteAfterSeconds": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfgpujob_trainer.checkpoint.completed import CompletionMark
@@ -12,8 +12,11 @@ from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
+from tfgpujob_trainer.supervise.processes import WarmProcess
 from tfgpujob_trainer.supervise.supervisor import Supervisor, write_termination_log
 
 
@@ -53,13 +56,28 @@ def train(arguments: Sequence[str]) -> int:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
         try:
             wait_for_workers(env, say)
-            outcome, last_lines = run([Supervisor(settings, arguments, own) for own in environments])
+            outcome, last_lines = _run(settings, arguments, environments)
         except (OSError, RuntimeError) as error:
             # This process may be refused a thread or a process, too.
             outcome = classify(error, has_peers=False)
             if outcome.cause != "LimitReached":
                 raise
     return _end(outcome, last_lines)
+
+
+def _run(
+    settings: TrainerConfig, arguments: Sequence[str], environments: Sequence[Mapping[str, str]]
+) -> tuple[Outcome, Sequence[str]]:
+    """Run the training processes, and start them again in place where that is on."""
+    env = environment.read(environments[0])
+    member = gang.member(env, len(environments))
+    spawn = WarmProcess(environments[0], say).spawn if member.speaks else processes.fresh
+
+    def start(round_: int) -> list[Supervisor]:
+        of_round = {environment.ROUND: str(round_)} if round_ else {}
+        return [Supervisor(settings, arguments, {**own, **of_round}, spawn) for own in environments]
+
+    return run(start, member)
 
 
 def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:

@@ -52,6 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     heartbeat.beat(phases.STARTING)
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), environment.read(os.environ)
+    heartbeat.run_status.update(inPlaceRestarts=env.round)
     deadline = CollectiveDeadline(heartbeat.run_status, settings.watchdog.step_seconds)
     if env.traits.has_collectives and env.has_peers:
         deadline.start()

@@ -68,6 +68,13 @@ class StallPolicy(StrEnum):
     RESTART = "Restart"
 
 
+class Recovery(StrEnum):
+    """runPolicy.recovery."""
+
+    PODS = "Pods"
+    IN_PLACE = "InPlace"
+
+
 class VoluntaryDisruption(StrEnum):
     """runPolicy.voluntaryDisruption."""
 
@@ -219,6 +226,11 @@ class RunPolicy(Model):
     """Whether autoscalers may take nodes with pods of this job away to save cost. Avoid: the pods have the annotations
     by which the cluster autoscaler and Karpenter leave them alone, where the template does not set these. A drain, a
     preemption and a lost node are not kept off. Allow: none. Counts from the next pod that is created."""
+    recovery: Annotated[Recovery, Field(strict=False)] = Recovery.PODS
+    """How a failure that is worth a restart is dealt with, where the bundled trainer runs. InPlace: the training
+    processes are started again in their pods, all of a gang together, within seconds; backoffLimit counts it, and a
+    second failure without a step in between ends the pods. Pods: the pods are deleted and created anew. ParameterServer
+    and restartPolicy Never are always dealt with as Pods. Counts from the next pod that is created."""
     suspend: bool = False
     """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
     managed_by: (

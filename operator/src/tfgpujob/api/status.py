@@ -126,6 +126,8 @@ class ProgressStatus(StatusModel):
     """Throughput of all workers together, as a decimal."""
     remaining_seconds: NotNegative64 | None = None
     """Estimated time of the steps to come, without evaluations and saves."""
+    in_place_restarts: NotNegative | None = None
+    """How often its processes were started again in their pods, as far as it has been counted."""
     time: Time | None = None
     """When this was told first: while nothing changes, nothing is written."""
 
@@ -199,6 +201,8 @@ class JobStatus(StatusModel):
     """When the current attempt was begun, or may begin."""
     restarts: NotNegative | None = None
     """Failures that counted against runPolicy.backoffLimit."""
+    in_place_restarts: NotNegative | None = None
+    """Those of `restarts` for which no pod was created: runPolicy.recovery."""
     resizes: NotNegative | None = None
     """How often an elastic job has gone on with another number of workers."""
     disruptions: NotNegative | None = None

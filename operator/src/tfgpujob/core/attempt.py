@@ -14,7 +14,7 @@ from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import edited, ensure_pods, finished, resize, stall, start_timeout, success
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, new_context
-from tfgpujob.core.policies.restart import replica, triggers
+from tfgpujob.core.policies.restart import in_place, replica, triggers
 from tfgpujob.core.status.builder import StatusBuilder
 
 Policy = Callable[[ReconcileContext], Outcome | None]
@@ -39,7 +39,7 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config:
     ctx = new_context(snapshot, builder, spec, config)
     if not ctx.observed.missing() and ensure_pods.has_dependents(ctx):
         ensure_pods.report_all_created(ctx)
-    events = stall.update_conditions(ctx)
+    events = (*in_place.count(ctx), *stall.update_conditions(ctx))
     outcome = next(outcome for policy in _CHAIN if (outcome := policy(ctx)) is not None)
     return _with_events(_with_stale_replicas_deleted(ctx, outcome), events)
 

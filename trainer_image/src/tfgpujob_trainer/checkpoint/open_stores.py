@@ -17,7 +17,7 @@ from tfgpujob_trainer.report.log import say
 
 def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> tuple[Store, Store]:
     """The stores of the newest checkpoints and of the best; says so when the workers do not share the directory."""
-    owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
+    owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart, round=env.round)
     remote = object_store(settings.output.store, say)
     store = store_at(output, remote, owner, keep=settings.checkpoint.keep, say=say)
     beside = None if settings.output.store is None else f"{settings.output.store.rstrip('/')}/best"

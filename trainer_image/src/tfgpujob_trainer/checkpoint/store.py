@@ -36,20 +36,25 @@ _PREFIX = "variables"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """The writer of a directory, for fencing: in a job a higher attempt, then a higher replica restart, is newer."""
+    """The writer of a directory, for fencing: in a job a higher attempt, replica restart or round is newer."""
 
     job_uid: str
     attempt: int
     replica_restart: int
+    round: int = 0
 
     def is_older_than(self, other: Owner) -> bool:
         """Whether `other` is a newer start of the same job."""
-        mine, theirs = (self.attempt, self.replica_restart), (other.attempt, other.replica_restart)
-        return self.job_uid == other.job_uid and mine < theirs
+        return self.job_uid == other.job_uid and self._age < other._age
+
+    @property
+    def _age(self) -> tuple[int, int, int]:
+        return self.attempt, self.replica_restart, self.round
 
     def to_json(self) -> dict[str, Any]:
         """The record in OWNER.json."""
-        return {"jobUid": self.job_uid, "attempt": self.attempt, "replicaRestart": self.replica_restart}
+        start = {"attempt": self.attempt, "replicaRestart": self.replica_restart, "round": self.round}
+        return {"jobUid": self.job_uid, **start}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +225,12 @@ def variables_to_save(model: keras.Model) -> dict[str, Any]:
 
 def _owner(record: Mapping[str, Any]) -> Owner | None:
     try:
-        return Owner(job_uid=record["jobUid"], attempt=record["attempt"], replica_restart=record["replicaRestart"])
+        return Owner(
+            job_uid=record["jobUid"],
+            attempt=record["attempt"],
+            replica_restart=record["replicaRestart"],
+            round=record.get("round", 0),
+        )
     except (KeyError, TypeError):
         return None
 

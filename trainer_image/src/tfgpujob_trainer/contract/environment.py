@@ -16,6 +16,19 @@ from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES,
 from tfgpujob_trainer.contract.text import did_you_mean
 
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
+ROUND = "TFGPU_ROUND"
+"""Set by the supervisor, not by the operator."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovery:
+    """`TFGPU_RECOVERY=InPlace`, and what the gang needs for it."""
+
+    budget: int
+    """Restarts in place that this attempt may spend."""
+    leader: tuple[str, int] | None = None
+    """Host and port of the leader; None where a pod is on its own."""
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +60,10 @@ class Environment:
     progress_port: int = 0
     progress_token: str = field(default="", repr=False)
     """What GET /progress has to show; empty: nothing."""
+    recovery: Recovery | None = None
+    """Whether and how processes are started again in their pods."""
+    round: int = 0
+    """How often that has happened in this attempt."""
 
     @property
     def in_pod(self) -> bool:
@@ -149,7 +166,25 @@ def read(env: Mapping[str, str]) -> Environment:
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
         progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
+        recovery=None if asynchronous else _recovery(env, alone=len(peers) <= 1),
+        round=_integer(env, ROUND, 0, 0) or 0,
     )
+
+
+def _recovery(env: Mapping[str, str], *, alone: bool) -> Recovery | None:
+    if env.get("TFGPU_RECOVERY", "Pods") == "Pods":
+        return None
+    if env["TFGPU_RECOVERY"] != "InPlace":
+        raise ConfigError(f"TFGPU_RECOVERY is {env['TFGPU_RECOVERY']!r}", "known: InPlace, Pods")
+    budget = _integer(env, "TFGPU_RECOVERY_BUDGET", 6, 0) or 0
+    if alone:
+        return Recovery(budget=budget)
+    host, _, port = env.get("TFGPU_RECOVERY_LEADER", "").rpartition(":")
+    token = env.get("TFGPU_RECOVERY_TOKEN", "")
+    if not (host and port.isdigit() and token):
+        # Without them the pods can't agree, and each end is the pod's, as under Pods.
+        return None
+    return Recovery(budget=budget, leader=(host, int(port)), token=token)
 
 
 def processes(env: Mapping[str, str]) -> list[dict[str, str]]:

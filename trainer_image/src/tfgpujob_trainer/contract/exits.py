@@ -54,6 +54,8 @@ class Outcome:
     message: str
     fix: str = ""
     summary: Mapping[str, Any] = field(default_factory=dict)
+    in_place_restarts: int = 0
+    """How often the pod had started its processes again before."""
 
     def line(self) -> str:
         """The one line that a person reads."""
@@ -275,6 +277,8 @@ def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
     }
     if outcome.fix:
         record["fix"] = outcome.fix[:500]
+    if outcome.in_place_restarts:
+        record["inPlaceRestarts"] = outcome.in_place_restarts
     if outcome.summary:
         record["summary"] = dict(outcome.summary)
     kept: list[str] = []

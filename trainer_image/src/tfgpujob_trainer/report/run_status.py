@@ -34,6 +34,7 @@ class RunStatus:
             "workerSeconds": None,
             "gpuMemoryMiB": None,
             "lastCheckpoint": None,
+            "inPlaceRestarts": 0,
         }
 
     def beat(self) -> None:

@@ -26,18 +26,12 @@ from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, ou
 from tfgpujob_trainer.contract.limits import Limit
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
-from tfgpujob_trainer.report import heartbeat, phases
+from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.supervise import processes
+from tfgpujob_trainer.supervise.processes import Spawn, Streams, is_noise
 from tfgpujob_trainer.supervise.usage_log import UsageLog
 from tfgpujob_trainer.supervise.watchdog import Watchdog
 
-_NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
-"""What TensorFlow prints at every start, and nobody can act on."""
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
-"""For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
 _VAGUE = ("cannot listen on the port", "ncclSystemError", "unhandled system error")
 """Behind these words may be a limit of the machine, of which only the log speaks."""
 _NEARLY_FULL = 0.9
@@ -50,9 +44,16 @@ _STACKS_SECONDS = 1.0
 class Supervisor:
     """One training process of a pod from its start to its end."""
 
-    def __init__(self, config: TrainerConfig, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: TrainerConfig,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        spawn: Spawn = processes.fresh,
+    ) -> None:
         """`environment` is the process's own. Raises ConfigError naming a variable that is wrong."""
         self._config, self._arguments, self._environment = config, arguments, environment
+        self._spawn = spawn
         task = read(environment)
         self.name, self._has_peers = task.name, task.has_peers
         self.mark = ""
@@ -65,37 +66,30 @@ class Supervisor:
         self._oom_kills = oom_kills()
         self._trains = False
         """It has got through its start."""
+        self.progressed = False
+        """It has done a step, or predicted a part."""
+
+    @property
+    def explained(self) -> bool:
+        """Whether the process has said how it ends."""
+        return self._outcome is not None
 
     def start(self) -> None:
         """Start the process."""
         limits = self._config.watchdog
         self._watchdog = Watchdog(limits.startup_seconds, limits.step_seconds, time.monotonic())
-        read_fd, write_fd = os.pipe()
-        environment = {
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            **KEEP_MEMORY,
-            **self._environment,
-            "KERAS_BACKEND": "tensorflow",
-            heartbeat.FD_VARIABLE: str(write_fd),
-            "PYTHONUNBUFFERED": "1",
-        }
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "tfgpujob_trainer.task", *self._arguments],
-            env=environment,
-            pass_fds=[write_fd],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-            errors="replace",
-        )
-        os.close(write_fd)
+        (output, stdout), (errors, stderr), (beats, heartbeat) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            streams = Streams(stdout=stdout, stderr=stderr, heartbeat=heartbeat)
+            self._child = self._spawn(self._arguments, self._environment, streams)
+        finally:
+            for descriptor in (stdout, stderr, heartbeat):
+                os.close(descriptor)
         self._usage = UsageLog(self._child.pid, self._warn)
         self._readers = [
-            threading.Thread(target=self._pass_on, args=(self._child.stdout, sys.stdout), daemon=True),
-            threading.Thread(target=self._pass_on, args=(self._child.stderr, sys.stderr), daemon=True),
-            threading.Thread(target=self._listen, args=(os.fdopen(read_fd),), daemon=True),
+            threading.Thread(target=self._pass_on, args=(_text(output), sys.stdout), daemon=True),
+            threading.Thread(target=self._pass_on, args=(_text(errors), sys.stderr), daemon=True),
+            threading.Thread(target=self._listen, args=(_text(beats),), daemon=True),
         ]
         for reader in self._readers:
             reader.start()
@@ -150,7 +144,7 @@ class Supervisor:
 
     def _pass_on(self, stream: IO[str], target: TextIO) -> None:
         for line in stream:
-            if any(noise in line for noise in _NOISE):
+            if is_noise(line):
                 continue
             target.write(self.mark + line)
             target.flush()
@@ -163,6 +157,7 @@ class Supervisor:
             if "phase" in record:
                 self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
+                self.progressed |= record["phase"] in (phases.TRAINING, phases.PREDICTING)
             if "stoppable" in record:
                 self._stoppable = True
                 if self._signals:
@@ -251,6 +246,11 @@ class Supervisor:
             ),
             fix=f"if it shares memory: {room.fix}",
         )
+
+
+def _text(descriptor: int) -> IO[str]:
+    """What a training process writes; user code may write any bytes."""
+    return os.fdopen(descriptor, encoding="utf-8", errors="replace")
 
 
 def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:

@@ -13,6 +13,9 @@ from tfgpujob.api.base import NotNegative64
 MAX_BYTES: Final = 16 << 10
 """A longer answer is no report."""
 
+MOST_IN_PLACE: Final = 1_000_000
+"""Restarts in place that one attempt may tell of."""
+
 _Decimal = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -64,6 +67,8 @@ class Report(_Schema):
     waits_for_peers: bool = False
     """It has computed its part of the step and waits in the all-reduce."""
     last_checkpoint: Checkpoint | None = None
+    in_place_restarts: Annotated[int, Field(ge=0, le=MOST_IN_PLACE)] = 0
+    """How often the training processes of this attempt were started again in their pods."""
 
 
 def parse(payload: bytes) -> Report | None:

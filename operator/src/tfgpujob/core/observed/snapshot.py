@@ -77,6 +77,8 @@ class Pod:
     """status.startTime: when its kubelet accepted it; empty before."""
     progress_token: str = field(default="", repr=False)
     """What its trainer wants to be shown before it answers GET /progress; empty: it answers everybody."""
+    recovery_token: str = field(default="", repr=False)
+    """What it shares with the other pods of its attempt, if they may restart in place."""
     ended_at: str = ""
     """When it failed, or its node became unreachable, as recorded by the cluster and not by its container; else
     empty."""

@@ -70,7 +70,8 @@ def trim_pod(obj: Object) -> Pod:
         termination=_termination(container),
         gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
-        progress_token=_progress_token(spec),
+        progress_token=_token(spec, names.PROGRESS_TOKEN),
+        recovery_token=_token(spec, names.RECOVERY_TOKEN),
         started_at=_time(status.get("startTime")),
         ended_at=_time(_ended_at(metadata, status, conditions)),
     )
@@ -107,10 +108,10 @@ def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return _EMPTY
 
 
-def _progress_token(spec: Mapping[str, Any]) -> str:
+def _token(spec: Mapping[str, Any], variable: str) -> str:
     for container in spec.get("containers") or ():
         if container.get("name") == names.CONTAINER:
-            own = (env for env in container.get("env") or () if env.get("name") == names.PROGRESS_TOKEN)
+            own = (env for env in container.get("env") or () if env.get("name") == variable)
             value = str(next(own, _EMPTY).get("value", ""))
             # It is to be sent in a header, and anybody may have made the pod.
             return value if _TOKEN.fullmatch(value) else ""

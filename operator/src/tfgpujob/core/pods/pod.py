@@ -15,7 +15,7 @@ from tfgpujob.api import JobSpec, ReplicaSpec, VoluntaryDisruption, gpus
 from tfgpujob.core.observed import metadata
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.core.pods import trainer_pod
+from tfgpujob.core.pods import in_place, trainer_pod
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.names import Role
 
@@ -32,6 +32,9 @@ class Replica:
     attempt: int
     restart: int = 0
     progress_token: str = field(default="", repr=False)
+    recovery_token: str = field(default="", repr=False)
+    restarts_left: int = 0
+    """What runPolicy.backoffLimit leaves."""
     """What the trainer is to be shown before it answers GET /progress; empty: it answers everybody."""
 
 
@@ -130,6 +133,9 @@ def _environment(
         "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
         names.PROGRESS_TOKEN: replica.progress_token or None,
     }
+    if in_place.recovers_in_place(spec, replica_spec):
+        budget, token = replica.restarts_left, replica.recovery_token
+        values |= in_place.environment(spec, plan, address, budget=budget, token=token)
     return [{"name": name, "value": value} for name, value in values.items() if value is not None]
 
 

@@ -13,7 +13,7 @@ from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.snapshot import Create, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
-from tfgpujob.core.pods.progress_token import progress_token
+from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies import backoff, start
 from tfgpujob.core.policies.acceptance import accept
@@ -203,7 +203,21 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
     attempt, restart = ctx.builder.attempt, ctx.observed.restart(replica)
     pod = f"{ctx.job['metadata']['uid']}/{ctx.observed.name(replica)}/{attempt}/{restart}"
     asked = ctx.config.progress_key and ctx.spec.trainer is not None
-    return Replica(*replica, attempt, restart, progress_token(ctx.config.progress_key, pod) if asked else "")
+    return Replica(
+        *replica,
+        attempt,
+        restart,
+        progress_token=pod_token(ctx.config.progress_key, pod) if asked else "",
+        recovery_token=_recovery_token(ctx) if asked else "",
+        restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
+    )
+
+
+def _recovery_token(ctx: ReconcileContext) -> str:
+    """That of the attempt's other pods, which another process of the operator may have created."""
+    known = (pod.recovery_token for pod in ctx.observed.pods.values() if pod.recovery_token)
+    made = pod_token(ctx.config.progress_key, f"{ctx.job['metadata']['uid']}/{ctx.builder.attempt}")
+    return next(known, made)
 
 
 def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:

@@ -81,8 +81,9 @@ def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str,
     report = report_of(observed, reports, reporter(observed))
     if report is None:
         return
-    reported = _progress(report)
     before = builder.fields.get("progress") or {}
+    counted = {key: before[key] for key in ("inPlaceRestarts",) if key in before}
+    reported = {**_progress(report), **counted}
     if reported != {key: value for key, value in before.items() if key != "time"}:
         builder.put("progress", {**reported, "time": timestamp(builder.now)})
     if report.last_checkpoint is not None:

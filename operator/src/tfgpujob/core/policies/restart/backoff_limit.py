@@ -1,4 +1,4 @@
-"""What a failure costs (backoffLimit), and the backoff after it. `count_restart` is the only function that counts.
+"""What a failure costs (backoffLimit), and the backoff after it. Only functions of this file count.
 
 restarts, disruptions                          totals, never reset; backoffLimit bounds restarts
 consecutiveFailures, consecutiveDisruptions    those since the job last ran for 10 minutes: they set the backoff
@@ -50,6 +50,12 @@ def count_restart(builder: StatusBuilder, limit: int, failure: Failure, disrupti
     total = "disruptions" if failure.cause is Cause.DISRUPTION else "restarts"
     builder.put(total, _number(builder, total) + 1)
     return None
+
+
+def count_in_place(builder: StatusBuilder, restarts: int) -> None:
+    """Counts restarts that the pods have made by themselves, within what backoffLimit left them."""
+    for total in ("restarts", "inPlaceRestarts"):
+        builder.put(total, _number(builder, total) + restarts)
 
 
 def count_gang_restart(builder: StatusBuilder, limit: int, failure: Failure) -> timedelta | Exceeded:

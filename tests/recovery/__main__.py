@@ -1,0 +1,192 @@
+"""`make recovery`: kill -9 at random moments, and how long until the next step; in place, and by fresh processes.
+
+Two workers under MultiWorkerMirrored, and one device. `fresh` is what a pod would do that is there at once: all
+processes of the job are started again as soon as one has ended. A cluster adds its pods, their peer gate and the
+back-off to that. Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, until
+
+MODULE = Path(__file__).parents[1] / "endurance/module"
+_POLL_SECONDS = 0.01
+_SAVE_EVERY = 10
+_STEPS_BETWEEN = (5, 60)
+"""Steps that are done from one kill to the next."""
+
+
+@dataclass
+class Found:
+    """Of one way to recover."""
+
+    seconds: list[float] = field(default_factory=list)
+    """From each kill to the next step that was done."""
+    repeated: list[int] = field(default_factory=list)
+    """Steps that were done again, since the last checkpoint was older."""
+    weights: str = ""
+
+    def figures(self) -> dict[str, Any]:
+        """As they stand in the line of JSON."""
+        of_hundred = quantiles(self.seconds, n=100, method="inclusive")
+        return {
+            "kills": len(self.seconds),
+            "p50_seconds": round(of_hundred[49], 2),
+            "p95_seconds": round(of_hundred[94], 2),
+            "repeated_steps": round(median(self.repeated), 1),
+        }
+
+
+class Job:
+    """Its supervisors, which are started again, all at once, when one has ended in vain."""
+
+    def __init__(self, launch: Launcher, output: Path, *, workers: int, steps: int, in_place: bool) -> None:
+        self._launch, self._workers, self._in_place = launch, workers, in_place
+        self.port, leader = free_ports(2)
+        self._config = {
+            "entrypoint": "small",
+            "globalBatchSize": 64,
+            "steps": steps,
+            "seed": 7,
+            "output": {"directory": str(output)},
+            "checkpoint": {"everySteps": _SAVE_EVERY},
+            "logEverySeconds": 60,
+        }
+        self._common = {"TFGPU_CODE_DIR": str(MODULE), "TFGPU_JOB_UID": "recovery"}
+        if in_place:
+            self._common |= {
+                "TFGPU_RECOVERY": "InPlace",
+                "TFGPU_RECOVERY_BUDGET": "1000000",
+                "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leader}",
+                "TFGPU_RECOVERY_TOKEN": "recovery",
+            }
+        self._attempt = 0
+        self.tasks: list[Task] = []
+        self.start()
+
+    def start(self) -> None:
+        """All of its processes, of the next attempt."""
+        self._attempt += 1
+        common = {**self._common, "TFGPU_ATTEMPT": str(self._attempt)}
+        ports = [{"TFGPU_PROGRESS_PORT": str(self.port)}, {"TFGPU_PROGRESS_PORT": "0"}]
+        env = {i: {**common, **ports[i]} for i in range(self._workers)}
+        if self._workers > 1:
+            self.tasks = self._launch.start_workers(self._config, count=self._workers, env=env)
+        else:
+            self.tasks = [self._launch.start(self._config, env=env[0])]
+
+    @property
+    def steps(self) -> int:
+        """Done so far; 0 while nobody answers."""
+        return int(ask(self.port).get("step") or 0)
+
+    def kill(self, chance: random.Random) -> int:
+        """The training process of a worker; the steps done before."""
+        before = self.steps
+        os.kill(training_process(chance.choice(self.tasks).process.pid), signal.SIGKILL)
+        return before
+
+    def look(self) -> None:
+        """Start all again, if one has ended other than by success."""
+        codes = [task.process.poll() for task in self.tasks]
+        if any(codes):
+            assert not self._in_place, self.tasks[0].log + self.tasks[-1].log
+            for task in self.tasks:
+                task.process.kill()
+                task.process.wait()
+            self.start()
+
+    def wait(self) -> str:
+        """The digest of the weights, once all is trained."""
+        until(lambda: all(task.process.poll() is not None for task in self.tasks))
+        assert not any(task.process.poll() for task in self.tasks), self.tasks[0].log
+        digest: str = self.tasks[0].ended["summary"]["weightsSha256"]
+        return digest
+
+
+def training_process(supervisor: int) -> int:
+    """The process below it that trains: the youngest, since a warm one is older than its forks."""
+    below = [supervisor]
+    for pid in below:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            below += [int(child) for child in (task / "children").read_text().split()]
+    return max(below[1:], key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
+
+
+def disturbed(job: Job, *, kills: int, chance: random.Random) -> Found:
+    """Kill and wait for the next step, so many times; then let it end."""
+    found = Found()
+    for number in range(kills):
+        ready = job.steps + chance.randint(*_STEPS_BETWEEN)
+        until(lambda: job.steps >= ready)  # noqa: B023 (called at once)
+        before, began = job.kill(chance), time.monotonic()
+        gone = False
+        while True:
+            job.look()
+            step = job.steps
+            gone |= step == 0
+            if gone and step > 0:
+                break
+            time.sleep(_POLL_SECONDS)
+        found.seconds.append(time.monotonic() - began)
+        found.repeated.append(max(0, before - step + 1))
+        print(f"{number + 1}: {found.seconds[-1]:.2f} s", file=sys.stderr, flush=True)
+    found.weights = job.wait()
+    return found
+
+
+def measure(workers: int, *, kills: int, beside: int, steps: int, seed: int) -> Mapping[str, Any]:
+    """The figures of a job with so many workers."""
+    with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+
+        def job(name: str, *, in_place: bool) -> Job:
+            return Job(launch, Path(scratch) / name, workers=workers, steps=steps, in_place=in_place)
+
+        undisturbed = job("undisturbed", in_place=False).wait()
+        found = disturbed(job("in-place", in_place=True), kills=kills, chance=random.Random(seed))
+        fresh = disturbed(job("fresh", in_place=False), kills=beside, chance=random.Random(seed))
+        return {
+            **found.figures(),
+            "fresh": fresh.figures(),
+            "bit_equal": found.weights == fresh.weights == undisturbed,
+        }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="recovery", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="of each job, in place")
+    parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    found = {
+        name: measure(
+            workers,
+            kills=options.kills,
+            beside=options.beside,
+            steps=max(options.kills, options.beside) * (_STEPS_BETWEEN[1] + 200),
+            seed=options.seed,
+        )
+        for name, workers in {"two_workers": 2, "one_device": 1}.items()
+    }
+    ok = all(each["bit_equal"] for each in found.values())
+    print(json.dumps({"name": "recovery", "ok": ok, **found}))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

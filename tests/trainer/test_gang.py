@@ -1,0 +1,133 @@
+"""The connections of a gang: who is heard, what all are told, and what it means that somebody is silent."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from tests.trainer.harness import until
+
+from tfgpujob_trainer.contract.environment import read
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.supervise import gang
+from tfgpujob_trainer.supervise.gang import Alone, Follower, Leader
+from tfgpujob_trainer.supervise.rounds import End, GiveUp, Start, Stop
+
+KILLED, PEER = End(137, progressed=True), End(160, progressed=True)
+
+
+@pytest.fixture
+def leader():
+    return Leader(["worker-0", "worker-1"], budget=3, token="secret", host="127.0.0.1")
+
+
+def follow(leader: Leader, token: str = "secret") -> Follower:
+    return Follower("worker-1", ("127.0.0.1", leader.port), token)
+
+
+def joined(leader: Leader) -> Follower:
+    follower = follow(leader)
+    until(lambda: "worker-1" in leader._rounds._here and follower._connection is not None, seconds=10)
+    return follower
+
+
+def test_both_hear_of_a_failure_and_of_the_next_round(leader):
+    follower = joined(leader)
+    follower.ended(0, KILLED)
+    until(lambda: follower.command() == leader.command() == Stop(0))
+    leader.ended(0, PEER)
+    until(lambda: follower.command() == leader.command() == Start(1))
+
+
+def test_without_the_token_nobody_is_heard(leader):
+    with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
+        stranger.sendall(b'{"member": "worker-1", "token": "guessed"}\n')
+        assert stranger.recv(1) == b""
+    assert leader.command() is None
+    unheard = follow(leader, token="guessed")
+    unheard.ended(0, KILLED)
+    assert unheard.command() == GiveUp("the leader was not reached yet")
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b"x" * 5000])
+def test_a_stranger_who_says_anything_changes_nothing(leader, line):
+    with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
+        stranger.sendall(line)
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(1) == b""
+    assert leader.command() is None
+    joined(leader)
+
+
+def test_strangers_take_no_more_threads_than_there_are_places(leader):
+    strangers = [socket.create_connection(("127.0.0.1", leader.port)) for _ in range(40)]
+    # Those beyond the places are turned away at once.
+    until(lambda: sum(_is_closed(stranger) for stranger in strangers) >= 40 - 2 - gang._GUESTS)
+    for stranger in strangers:
+        stranger.close()
+    joined(leader)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_when_the_leader_is_gone_no_round_follows():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        follower = Follower("worker-1", server.getsockname(), "secret")
+        connection, _ = server.accept()
+        assert json.loads(connection.recv(200)) == {"member": "worker-1", "token": "secret"}
+        connection.sendall(gang._WELCOME)
+        connection.close()
+    until(lambda: follower.command() == GiveUp("the leader has left"))
+
+
+def test_when_a_member_is_gone_no_round_follows(leader):
+    with socket.create_connection(("127.0.0.1", leader.port)) as member:
+        member.sendall(b'{"member": "worker-1", "token": "secret"}\n')
+        until(lambda: "worker-1" in leader._rounds._here)
+    until(lambda: leader.command() == GiveUp("worker-1 has left"))
+
+
+def test_who_comes_after_it_was_given_up_hears_so(leader):
+    leader.ended(0, KILLED)
+    assert leader.command() == GiveUp("worker-1 had not come yet")
+    follower = follow(leader)
+    until(lambda: follower.command() == leader.command())
+
+
+def environment(index: int, **more: str):
+    cluster = {"worker": ["a:1", "b:1", "a:2", "b:2"]}
+    return read(
+        {
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+            "TFGPU_RECOVERY": "InPlace",
+            **more,
+        }
+    )
+
+
+def test_who_is_what_follows_from_the_environment(monkeypatch):
+    asked = {"TFGPU_RECOVERY_LEADER": "127.0.0.1:1", "TFGPU_RECOVERY_TOKEN": "secret"}
+    assert isinstance(gang.member(read({}), 1), Alone)
+    assert isinstance(gang.member(read({"TFGPU_RECOVERY": "Pods"}), 1), Alone)
+    alone = gang.member(read({"TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_BUDGET": "0"}), 1)
+    assert isinstance(alone, Leader)
+    alone.ended(0, KILLED)
+    assert isinstance(alone.command(), GiveUp)
+    # Without a token the pods of a gang can't agree.
+    assert isinstance(gang.member(environment(0), 1), Alone)
+    assert isinstance(gang.member(environment(2, **asked), 2), Follower)
+    assert isinstance(gang.member(environment(0, **asked), 4), Leader)
+
+
+def test_a_word_that_is_not_known_is_refused():
+    with pytest.raises(ConfigError, match="TFGPU_RECOVERY is 'Never'"):
+        environment(0, TFGPU_RECOVERY="Never")

@@ -1,0 +1,78 @@
+"""Processes that are started again in their pods: at once, to the bit, and never when it was no failure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.machine import scaled
+from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config
+
+from tfgpujob_trainer.supervise.processes import Streams, WarmProcess
+
+CONFIG: dict[str, Any] = {"params": {"dropout": 0.3}, "checkpoint": {"everySteps": 3}}
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("tasks")) as started:
+        yield started
+
+
+def in_place(**more: str) -> dict[str, str]:
+    return {"TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_TOKEN": "token", **more}
+
+
+def two_workers(launch: Launcher, name: str, *, second: dict[str, str] | None = None, **config: Any) -> list[Task]:
+    """Of which the second is told something."""
+    leader = {"TFGPU_RECOVERY_LEADER": f"127.0.0.1:{free_ports(1)[0]}"}
+    env = {0: in_place(**leader), 1: in_place(**leader, **(second or {}))}
+    return launch.start_workers(trainer_config(launch.directory / name, **CONFIG, **config), env=env)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launch: Launcher) -> str:
+    """The weights of two workers that nobody disturbed, started without any of this."""
+    tasks = launch.start_workers(trainer_config(launch.directory / "undisturbed", **CONFIG))
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    digest: str = tasks[0].ended["summary"]["weightsSha256"]
+    return digest
+
+
+def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undisturbed):
+    tasks = two_workers(launch, "killed", second={"TEST_DO": "die once", "TEST_AT": "11"})
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    assert tasks[0].ended["summary"]["weightsSha256"] == undisturbed
+    assert "started again in place, for the 1st time, after: the training process was ended by SIGKILL" in tasks[1].log
+    assert "resuming after step 9" in tasks[0].log
+
+
+def test_an_exception_of_the_user_is_never_tried_again(launch):
+    tasks = two_workers(launch, "raised", second={"TEST_DO": "raise", "TEST_AT": "11"})
+    assert [task.wait() for task in tasks] == [160, 1], tasks[0].log + tasks[1].log
+    assert not any("started again in place, for" in task.log for task in tasks)
+
+
+def test_a_crash_at_each_start_is_the_pods(launch):
+    """What a batch, a bug or a driver does to every start is no news after the second time."""
+    config = trainer_config(launch.directory / "crashes")
+    task = launch.start(config, env=in_place(TEST_DO="die", TEST_AT="1"))
+    assert task.wait() == 137, task.log
+    assert task.log.count("started again in place, for") == 1
+    assert "not started again in place: a second failure without a step in between" in task.log
+
+
+def test_a_process_that_is_lost_before_it_forks_again_is_done_without(capfd):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    warm = WarmProcess(environment, print)
+    arguments = ["--no-such-argument"]
+    with Path(os.devnull).open("w") as nowhere:
+        streams = Streams(nowhere.fileno(), nowhere.fileno(), nowhere.fileno())
+        assert warm.spawn(arguments, environment, streams).wait(scaled(60)) == 2
+        warm.close()
+        assert warm.spawn(arguments, environment, streams).wait(scaled(60)) == 2
+    printed = capfd.readouterr()
+    assert "is lost: the next one imports it anew" in printed.out
+    assert printed.err == "", "TensorFlow's import is quiet"

@@ -1,0 +1,121 @@
+"""What pods are told of restarts in place, and how these are counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.simulator import World
+
+from tfgpujob.core.observed.progress_report import parse
+from tfgpujob.core.observed.snapshot import Kind
+
+CONFIG = replace(make.CONFIG, progress_key=b"one process")
+IN_PLACE = {"recovery": "InPlace", "backoffLimit": 6}
+
+
+def running(strategy: str = "MultiWorkerMirrored", **parts: Any) -> World:
+    world = World(make.job(strategy, **{"run": IN_PLACE, **parts}), CONFIG)
+    world.settle()
+    world.ready()
+    return world
+
+
+def environment(world: World, pod: str) -> dict[str, str]:
+    """What a pod is told of recovery, without the prefix."""
+    (container,) = world.pod(pod)["spec"]["containers"]
+    prefix = "TFGPU_RECOVERY"
+    return {v["name"].removeprefix(prefix): v["value"] for v in container["env"] if v["name"].startswith(prefix)}
+
+
+def test_the_pods_of_a_gang_share_leader_token_and_budget() -> None:
+    world = running()
+    first, second = (environment(world, f"train-worker-{i}") for i in range(2))
+    assert first == second
+    assert len(first.pop("_TOKEN")) == 32
+    assert first == {"": "InPlace", "_BUDGET": "6", "_LEADER": "train-worker-0.train.ns.svc:8081"}
+
+
+def test_a_chief_leads() -> None:
+    world = running(chief=1, worker=2)
+    assert environment(world, "train-worker-1")["_LEADER"] == "train-chief-0.train.ns.svc:8081"
+
+
+def test_a_pod_on_its_own_needs_nobody() -> None:
+    assert environment(running("Mirrored"), "train-worker-0") == {"": "InPlace", "_BUDGET": "6"}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"run": {}},
+        {"run": {"recovery": "Pods"}},
+        {"worker": {"replicas": 2, "restartPolicy": "Never"}},
+        {"trainer": None, "image": "mine:1"},
+    ],
+)
+def test_who_is_not_to_recover_in_place_is_told_nothing(parts: dict[str, Any]) -> None:
+    assert environment(running(**parts), "train-worker-0") == {}
+
+
+def test_another_process_of_the_operator_goes_on_with_the_token_of_the_attempt() -> None:
+    world = World(make.job(run=IN_PLACE), CONFIG)
+    world.settle()
+    known = environment(world, "train-worker-0")
+    world.stop()
+    world.remove(Kind.POD, "train-worker-1")
+    world.start(replace(CONFIG, progress_key=b"another process"))
+    world.settle()
+    if world.attempts() == {"1"}:
+        assert environment(world, "train-worker-1") == known
+    else:
+        first, second = (environment(world, f"train-worker-{i}") for i in range(2))
+        assert first == second != known
+
+
+def test_each_is_counted_once_and_told_of() -> None:
+    world = running()
+    world.tells("train-worker-0", step=5, inPlaceRestarts=2)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2)
+    (event,) = (event for event in world.events if event.reason == "RestartedInPlace")
+    assert event.message == "The training processes of attempt 1 were started again in their pods, 2 times so far."
+    written = len(world.writes)
+    world.tells("train-worker-0", step=5, inPlaceRestarts=2)
+    world.advance(hours=1)
+    assert len(world.writes) == written
+    assert world.attempts() == {"1"}
+
+
+def test_the_next_attempt_begins_anew_with_what_is_left() -> None:
+    world = running()
+    world.tells("train-worker-0", step=5, inPlaceRestarts=3)
+    world.exits("train-worker-1", 137)
+    world.advance(minutes=1)
+    assert world.attempts() == {"2"}
+    assert environment(world, "train-worker-0")["_BUDGET"] == "2", "6 less 3 in place, less one for the gang"
+    world.ready()
+    world.tells("train-worker-0", step=6, inPlaceRestarts=1)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (5, 4)
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_what_nobody_has_polled_is_told_at_the_end(code: int) -> None:
+    world = running("OneDevice")
+    world.tells("train-worker-0", step=5, inPlaceRestarts=1)
+    world.exits("train-worker-0", code, message=json.dumps({"code": code, "inPlaceRestarts": 3}))
+    assert world.status["inPlaceRestarts"] == 3
+
+
+@pytest.mark.parametrize("said", ["text", "[]", '{"inPlaceRestarts": "9"}', '{"inPlaceRestarts": -1}', "[" * 5000])
+def test_what_a_strange_program_leaves_counts_nothing(said: str) -> None:
+    world = running("OneDevice")
+    world.exits("train-worker-0", 0, message=said)
+    assert world.status.get("inPlaceRestarts") is None
+    assert world.phase == "Succeeded"
+
+
+def test_who_tells_of_too_many_is_not_heard() -> None:
+    assert parse(b'{"phase": "training", "inPlaceRestarts": 1000001}') is None

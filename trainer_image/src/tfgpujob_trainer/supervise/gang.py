@@ -1,0 +1,236 @@
+"""How the members of a gang speak of its rounds: one connection from each member's pod to the leader's, JSON lines.
+
+The leader is the first of `Environment.peers`; its rules are supervise/rounds.py. Nothing else is taken from the
+network, and nothing at all before the token of the job, which only its pods have. A connection that is lost is not
+made again: whoever can't be heard may still run, and then no other round may start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any, Protocol
+
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.supervise.rounds import Command, End, GiveUp, Rounds, Start, Stop
+
+LINE_BYTES = 4096
+"""Of a line that is read. A token has 64 characters."""
+_WELCOME = b"welcome\n"
+_GUESTS = 8
+"""Connections beyond one a member, so that strangers can't make the supervisor start threads."""
+_CONNECT_SECONDS = 1.0
+_AGAIN_SECONDS = 0.5
+_HELLO_SECONDS = 5.0
+_KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+"""A node that is lost says no goodbye: seconds until the first question, between two, and how many go unanswered."""
+
+
+class Member(Protocol):
+    """What the launcher of one pod asks."""
+
+    speaks: bool
+    """Whether there are rounds at all."""
+
+    def ended(self, round_: int, end: End) -> None:
+        """Say that the processes of this pod have ended."""
+
+    def command(self) -> Command | None:
+        """The last command to all members."""
+
+
+class Alone:
+    """Without rounds: each end is the pod's."""
+
+    speaks = False
+
+    def ended(self, round_: int, end: End) -> None:
+        """Nobody has to know."""
+
+    def command(self) -> Command | None:
+        """Never another round."""
+        return GiveUp("off")
+
+
+class Leader:
+    """The member that decides. Listens only where there are others."""
+
+    speaks = True
+
+    def __init__(self, members: Sequence[str], *, budget: int, token: str = "", port: int = 0, host: str = "") -> None:
+        """`members` begins with its own name. Raises OSError if the port can't be had."""
+        self._rounds, self._own, self._token = Rounds(members, budget), members[0], token
+        self._lock = threading.Lock()
+        self._command: Command | None = None
+        self._connections: list[socket.socket] = []
+        self._take(self._rounds.joined(self._own))
+        if len(members) > 1:
+            self._server = socket.create_server((host, port))
+            self._guests = threading.BoundedSemaphore(len(members) + _GUESTS)
+            self.port: int = self._server.getsockname()[1]
+            threading.Thread(target=self._accept, name="rounds", daemon=True).start()
+
+    def ended(self, round_: int, end: End) -> None:
+        """Its own processes have ended."""
+        self._ended(self._own, round_, end)
+
+    def command(self) -> Command | None:
+        """The last command."""
+        with self._lock:
+            self._take(self._rounds.waited(time.monotonic()))
+            return self._command
+
+    def _ended(self, member: str, round_: int, end: End) -> None:
+        with self._lock:
+            self._take(self._rounds.ended(member, round_, end, time.monotonic()))
+
+    def _take(self, command: Command | None) -> None:
+        """Tell all members, if it is news. Called under the lock."""
+        if command is None or command == self._command:
+            return
+        self._command = command
+        for connection in self._connections:
+            with contextlib.suppress(OSError):  # its reader sees it too
+                connection.sendall(_line(_told(command)))
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            if not self._guests.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            self._speak(connection)
+        finally:
+            self._guests.release()
+
+    def _speak(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
+            connection.settimeout(_HELLO_SECONDS)
+            hello = _read(lines)
+            if not hmac.compare_digest(str(hello.get("token", "")).encode(), self._token.encode()):
+                return
+            _keep_alive(connection)
+            member = str(hello.get("member", ""))
+            connection.sendall(_WELCOME)
+            with self._lock:
+                # A command that was given before it came is news to it.
+                if self._command is not None:
+                    connection.sendall(_line(_told(self._command)))
+                self._connections.append(connection)
+                self._take(self._rounds.joined(member))
+            while told := _read(lines):
+                self._ended(member, int(told["round"]), End(int(told["code"]), bool(told["progressed"])))
+            with self._lock:
+                self._connections.remove(connection)
+                self._take(self._rounds.left(member))
+
+
+class Follower:
+    """A member in another pod than the leader's."""
+
+    speaks = True
+
+    def __init__(self, member: str, leader: tuple[str, int], token: str) -> None:
+        self._member, self._leader, self._token = member, leader, token
+        self._lock = threading.Lock()
+        self._command: Command | None = None
+        self._connection: socket.socket | None = None
+        threading.Thread(target=self._listen, name="rounds", daemon=True).start()
+
+    def ended(self, round_: int, end: End) -> None:
+        """Tell the leader."""
+        with self._lock:
+            if self._connection is None:
+                self._command = GiveUp("the leader was not reached yet")
+                return
+            with contextlib.suppress(OSError):  # its reader sees it too
+                told = {"round": round_, "code": end.code, "progressed": end.progressed}
+                self._connection.sendall(_line(told))
+
+    def command(self) -> Command | None:
+        """The last command of the leader's."""
+        with self._lock:
+            return self._command
+
+    def _listen(self) -> None:
+        with self._welcomed() as connection, connection.makefile("rb") as lines:
+            while told := _read(lines):
+                with self._lock:
+                    self._command = _command(told)
+        with self._lock:
+            if not isinstance(self._command, GiveUp):
+                self._command = GiveUp("the leader has left")
+
+    def _welcomed(self) -> socket.socket:
+        """A connection to the leader, whose pod may have still to start, or to get rid of strangers."""
+        while True:
+            with contextlib.suppress(OSError):
+                connection = socket.create_connection(self._leader, timeout=_CONNECT_SECONDS)
+                connection.sendall(_line({"member": self._member, "token": self._token}))
+                if connection.recv(len(_WELCOME), socket.MSG_WAITALL) == _WELCOME:
+                    _keep_alive(connection)
+                    with self._lock:
+                        self._connection = connection
+                    return connection
+                connection.close()
+            time.sleep(_AGAIN_SECONDS)
+
+
+def member(env: Environment, processes: int) -> Member:
+    """The member that a pod with so many training processes is, by the environment of its first."""
+    if env.recovery is None:
+        return Alone()
+    if env.recovery.leader is None or len(env.peers) <= processes:
+        return Leader([env.name], budget=env.recovery.budget)
+    members, (_, port) = env.worker_names[::processes], env.recovery.leader
+    if env.name != members[0]:
+        return Follower(env.name, env.recovery.leader, env.recovery.token)
+    host = "" if env.in_pod else "127.0.0.1"
+    return Leader(members, budget=env.recovery.budget, token=env.recovery.token, port=port, host=host)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _read(lines: IO[bytes]) -> dict[str, Any]:
+    """The next line; empty at the end, and where it is none of ours."""
+    try:
+        found = json.loads(lines.readline(LINE_BYTES) or b"{}")
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _line(told: dict[str, Any]) -> bytes:
+    return json.dumps(told).encode() + b"\n"
+
+
+def _told(command: Command) -> dict[str, Any]:
+    match command:
+        case Stop(round_):
+            return {"stop": round_}
+        case Start(round_):
+            return {"start": round_}
+        case GiveUp(reason):
+            return {"giveUp": reason}
+
+
+def _command(told: dict[str, Any]) -> Command:
+    if "stop" in told:
+        return Stop(int(told["stop"]))
+    if "start" in told:
+        return Start(int(told["start"]))
+    return GiveUp(str(told.get("giveUp")))

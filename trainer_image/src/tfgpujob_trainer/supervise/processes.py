@@ -1,0 +1,194 @@
+"""How training processes are started: each by itself, or as forks of one that has imported TensorFlow already.
+
+Importing TensorFlow and Keras is most of a start. A process that has done that and nothing else may fork: no runtime,
+no GPU and no collective is up yet (warm.py, its other side).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tfgpujob_trainer.report import heartbeat
+
+Say = Callable[[str], None]
+
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
+_NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
+"""What TensorFlow prints at every start, and nobody can act on."""
+MESSAGE_BYTES = 1024
+"""That an answer of a warm process has at most."""
+
+
+class Process(Protocol):
+    """What a supervisor asks of its training process; subprocess.Popen is one."""
+
+    pid: int
+    returncode: int
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; raises subprocess.TimeoutExpired."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, if it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """File descriptors that a training process gets."""
+
+    stdout: int
+    stderr: int
+    heartbeat: int
+
+
+Spawn = Callable[[Sequence[str], Mapping[str, str], Streams], Process]
+"""Starts a training process with these arguments and this environment."""
+
+
+def training_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A pod's environment, as a training process gets it."""
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", **KEEP_MEMORY}
+    return {**quiet, **environment, "KERAS_BACKEND": "tensorflow", "PYTHONUNBUFFERED": "1"}
+
+
+def is_noise(line: str) -> bool:
+    """Whether a line that TensorFlow prints is left out of the log."""
+    return any(words in line for words in _NOISE)
+
+
+def fresh(arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
+    """A process that imports TensorFlow by itself."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tfgpujob_trainer.task", *arguments],
+        env={**training_environment(environment), heartbeat.FD_VARIABLE: str(streams.heartbeat)},
+        pass_fds=[streams.heartbeat],
+        stdin=subprocess.DEVNULL,
+        stdout=streams.stdout,
+        stderr=streams.stderr,
+        start_new_session=True,
+    )
+
+
+class WarmProcess:
+    """A process that has imported TensorFlow, and forks. Where it is lost, processes are fresh ones again."""
+
+    def __init__(self, environment: Mapping[str, str], say: Say) -> None:
+        self._say = say
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tfgpujob_trainer.warm", str(theirs.fileno())],
+                env=training_environment(environment),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                text=True,
+                errors="replace",
+            )
+        self._forks: dict[int, _Fork] = {}
+        self._changed = threading.Condition()
+        self._answers: list[int] = []
+        self._lost = False
+        threading.Thread(target=self._listen, name="warm-process", daemon=True).start()
+        threading.Thread(target=self._pass_on, name="warm-process-errors", daemon=True).start()
+
+    def spawn(self, arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
+        """A fork of it, or a fresh process. Returns once it runs, which may take as long as the import."""
+        request = {"arguments": list(arguments), "environment": training_environment(environment)}
+        # A file of its own: an environment may be larger than a packet.
+        with os.fdopen(os.memfd_create("request"), "w+") as file:
+            json.dump(request, file)
+            file.flush()
+            descriptors = [file.fileno(), streams.stdout, streams.stderr, streams.heartbeat]
+            with contextlib.suppress(OSError):
+                socket.send_fds(self._socket, [b"fork"], descriptors)
+        with self._changed:
+            self._changed.wait_for(lambda: self._answers or self._lost)
+            if self._answers:
+                return self._forks[self._answers.pop()]
+        self._say("the process that had imported TensorFlow is lost: the next one imports it anew")
+        return fresh(arguments, environment, streams)
+
+    def close(self) -> None:
+        """End it, and with it what it has forked."""
+        self._process.kill()
+        self._process.wait()
+
+    def _listen(self) -> None:
+        while told := self._receive():
+            with self._changed:
+                if "started" in told:
+                    self._forks[told["started"]] = _Fork(told["started"])
+                    self._answers.append(told["started"])
+                else:
+                    self._forks.pop(told["ended"]).end(told["status"])
+                self._changed.notify_all()
+        with self._changed:
+            self._lost = True
+            for process in self._forks.values():
+                process.end(-signal.SIGKILL)  # they die with it
+            self._changed.notify_all()
+
+    def _pass_on(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if not is_noise(line):
+                sys.stderr.write(line)
+
+    def _receive(self) -> dict[str, int]:
+        try:
+            told: dict[str, int] = json.loads(self._socket.recv(MESSAGE_BYTES) or b"{}")
+        except OSError:
+            return {}
+        return told
+
+
+@dataclass
+class _Fork:
+    """A training process that is the child of another."""
+
+    pid: int
+    returncode: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def poll(self) -> int | None:
+        return self.returncode if self._over.is_set() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._over.wait(timeout):
+            raise subprocess.TimeoutExpired("a fork of the warm process", timeout or 0.0)
+        return self.returncode
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, sig: int) -> None:
+        if not self._over.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+    def end(self, status: int) -> None:
+        self.returncode = status
+        self._over.set()

@@ -1,0 +1,105 @@
+"""A process that has imported TensorFlow and nothing more, and forks a training process whenever it is asked to.
+
+Its socket takes packets with the descriptors of a request as JSON, of a process's output, and of its heartbeats, and
+answers `{"started": pid}` and, later, `{"ended": pid, "status": n}`. See supervise/processes.py, its other side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from tfgpujob_trainer import task
+from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.supervise.processes import MESSAGE_BYTES
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def main(descriptor: int) -> None:
+    """Serve until the supervisor is gone."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    requests = socket.socket(fileno=descriptor)
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if woken in ready:
+                os.read(woken, 512)
+                _reap(requests)
+            if requests in ready:
+                asked, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 4)
+                if not asked:
+                    return
+                pid = os.fork()
+                if pid == 0:
+                    selector.close()
+                    requests.close()
+                    _train(descriptors)
+                for each in descriptors:
+                    os.close(each)
+                requests.send(json.dumps({"started": pid}).encode())
+
+
+def _reap(answers: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        answers.send(json.dumps({"ended": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
+
+
+def _train(descriptors: Sequence[int]) -> NoReturn:
+    """Be the training process."""
+    code = 1
+    try:
+        request, stdout, stderr, beats = descriptors
+        with os.fdopen(request) as file:
+            file.seek(0)
+            asked = json.load(file)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for changed in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(changed, signal.SIG_DFL)
+        for passed, number in ((stdout, 1), (stderr, 2)):
+            os.dup2(passed, number)
+            os.close(passed)
+        os.set_inheritable(beats, True)
+        os.environ.clear()
+        os.environ.update({**asked["environment"], heartbeat.FD_VARIABLE: str(beats)})
+        # What is drawn without a seed must differ from one process to the next, as it does between fresh ones.
+        random.seed()
+        np.random.seed()
+        task.main(asked["arguments"])
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001 (a fork must never go back into the parent's loop)
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
