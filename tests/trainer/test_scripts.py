@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from tests.machine import PATIENCE
 from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.harness import Launcher, Task, launcher
@@ -20,7 +19,6 @@ from tests.trainer.harness import Launcher, Task, launcher
 from tfgpujob_trainer.contract import config, script
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.script.datasets import unbatched
 
 SCRIPT = Path(__file__).parent / "plain_script.py"
 
@@ -119,52 +117,6 @@ def test_stopped_killed_and_resumed_it_ends_with_the_same_bits(launch, undisturb
     assert "already holds this run, finished" in again.log
 
 
-DATASETS = """
-import json
-import keras
-import numpy as np
-import tensorflow as tf
-keras.config.set_floatx("float64")
-keras.utils.set_random_seed(3)
-x = np.random.default_rng(1).normal(size=(101, 6))
-y = x.sum(1, keepdims=True)
-strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
-with strategy.scope():
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
-    model.compile("adam", "mse", metrics=["mae"])
-rows = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda x, y: (x * 2, y))
-train, held_out = rows.take(80), rows.skip(80)
-history = model.fit(train.batch(16).prefetch(2), epochs=2, validation_data=held_out.batch(8))
-values = {"history": history.history, "evaluated": model.evaluate(held_out.batch(8))}
-print("found", json.dumps({**values, "predicted": model.predict(rows.batch(50)).sum()}))
-model.save("trained.keras")
-"""
-
-
-def test_batched_datasets_give_what_plain_keras_gives(launch, tmp_path):
-    """And a strategy that the script makes is the job's."""
-    (tmp_path / "a.py").write_text(DATASETS)
-    done = subprocess.run(
-        [sys.executable, "a.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=4 * PATIENCE
-    )
-    assert done.returncode == 0, done.stderr
-    here = {"entrypoint": "a.py", "output": {"directory": str(launch.directory / "datasets")}}
-    tasks = launch.start_workers(here, env={i: {"TFGPU_CODE_DIR": str(tmp_path)} for i in (0, 1)})
-    assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
-    same(tasks[0], weights(launch.directory), (found(done.stdout), weights(tmp_path)))
-    assert "MirroredStrategy() in the script is the job's CollectiveAllReduceStrategy" in tasks[0].log
-
-
-def test_rows_are_found_below_batch_and_shuffle():
-    rows = tf.data.Dataset.range(10)
-    found_below = unbatched(rows.shuffle(7).batch(4, drop_remainder=True).prefetch(1), "it")
-    assert (found_below.batch_size, found_below.window, found_below.drops) == (4, 7, True)
-    assert found_below.rows is rows
-    assert (unbatched(rows.batch(3, num_parallel_calls=2), "it").window) == 1
-    with pytest.raises(ConfigError, match=r"does not end with batch\(\)"):
-        unbatched(rows.batch(3).map(lambda x: x), "it")
-
-
 MODULE = "def model(): ...\ndef data(split): ...\n"
 FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
 
@@ -231,7 +183,11 @@ finally:
 @pytest.mark.parametrize(
     ("call", "message", "fix"),
     [
-        ("np.ones((8, 2)), np.ones(8), steps_per_epoch=3", "steps_per_epoch is not taken over, at a.py:7", "remove it"),
+        (
+            "np.ones((9, 2)), np.ones(9), batch_size=2, steps_per_epoch=3",
+            "epoch in which they run out, at a.py:7",
+            "use repeat(), leave steps_per_epoch out, or let it divide 5",
+        ),
         ("np.ones((8, 2)), np.array(['a'] * 8)", "strings for y, at a.py:7", "give each a number"),
     ],
 )

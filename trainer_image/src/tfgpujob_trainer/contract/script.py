@@ -26,6 +26,7 @@ _IN_SCRIPT = {
     "evaluate.everySteps": "fit(validation_data=..., validation_freq=...) says when",
     "best.monitor": "use keras.callbacks.EarlyStopping and ModelCheckpoint in the script",
     "data.stepsPerEpoch": "fit(steps_per_epoch=...) says it",
+    "data.cache": "a dataset in the script has cache() itself, and arrays are in memory",
     "placement": "it needs model(), which the trainer calls",
     "initialWeights": "load them in the script: model.load_weights(...)",
 }

@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.data.schedule import Schedule
-from tfgpujob_trainer.data.sources import Indexed, Source, Stream, zero_copy
+from tfgpujob_trainer.data.sources import Indexed, Ordered, Source, zero_copy
 from tfgpujob_trainer.data.sources.base import Rows, seeds
+from tfgpujob_trainer.data.sources.batches import shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Feed:
         """What prepares each batch, from the start on, epoch after epoch."""
         epoch, index = self._start
         while self._schedule.epochs is None or epoch < self._schedule.epochs:
-            if isinstance(self._data, Stream):
+            if isinstance(self._data, Ordered):
                 yield from self._streamed(self._data, epoch, index)
             else:
                 assert isinstance(self._data, Indexed)
@@ -133,7 +134,7 @@ class Feed:
         parts = [take(data, self._schedule, epoch, mine) for mine in numbers]
         return self._global_batch(epoch, batch, len(rows), parts)
 
-    def _streamed(self, data: Stream, epoch: int, index: int) -> Iterator[Callable[[], GlobalBatch]]:
+    def _streamed(self, data: Ordered, epoch: int, index: int) -> Iterator[Callable[[], GlobalBatch]]:
         plan = self._schedule
         seed = plan.seed if plan.shuffle else None
         batches = data.batches((epoch, index), plan.bounds, plan.steps_per_epoch, seed)
@@ -141,7 +142,7 @@ class Feed:
             yield partial(self._shared, rows, *divmod(number, plan.steps_per_epoch))
 
     def _shared(self, rows: Any, epoch: int, batch: int) -> GlobalBatch:
-        count = len(tf.nest.flatten(rows)[0])
+        count = shared(rows, self._schedule.replicas)
         parts = [
             tf.nest.map_structure(lambda rows, mine=mine: zero_copy.tensor(_joined(rows, mine)), rows)
             for mine in self._parts(count)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.data.sources.base import share
+from tfgpujob_trainer.data.sources.base import Source, share
 
 Permute = Callable[[np.random.Generator, int], np.ndarray]
 """The order of that many rows, drawn from a generator."""
@@ -92,12 +92,15 @@ class Schedule:
         return [share(rows, count * self.replicas, number * self.replicas + replica) for number in range(count)]
 
 
-def evaluation_schedule(training: Schedule, rows: int) -> Schedule:
-    """The batches of an evaluation: all rows once, in their order, as many at a time as in a training step."""
+def evaluation_schedule(training: Schedule, data: Source) -> Schedule:
+    """The batches of an evaluation: all rows once, in their order, as many at a time as in a training step.
+
+    Data that come in batches keep them.
+    """
     return replace(
         training,
-        rows=rows,
-        global_batch_size=max(training.replicas, training.global_batch_size // training.accumulate),
+        rows=data.rows,
+        global_batch_size=data.batch_size or max(training.replicas, training.global_batch_size // training.accumulate),
         shuffle=False,
         remainder="carry",
         accumulate=1,

@@ -25,7 +25,7 @@ class ServerEvaluator:
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows of the validation or the test split."""
         number = VALIDATION if data is self._built.validation else TEST
-        batches = evaluation_schedule(self._built.schedule, data.rows).steps_per_epoch
+        batches = evaluation_schedule(self._built.schedule, data).steps_per_epoch
         loss: LossSums = ()
         states: list[np.ndarray] = []
         places = ((number, 0, index) for index in range(batches))

@@ -80,7 +80,7 @@ def read_splits(settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbea
     for number, name in wanted.items():
         other = other_split(settings, module, name, data, heartbeat)
         if other is not None:
-            splits[number] = rows.Split(rows.indexed(other, name), evaluation_schedule(schedule, other.rows))
+            splits[number] = rows.Split(rows.indexed(other, name), evaluation_schedule(schedule, other))
     return rows.Rows(splits)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -12,11 +12,11 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import array_slicing
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Data
-from tfgpujob_trainer.data.sources import Indexed, Source, source
+from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.arrays import arrays
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.script.datasets import unbatched
+from tfgpujob_trainer.data.sources.batches import Batches
+from tfgpujob_trainer.script.array_batches import array_batches
+from tfgpujob_trainer.script.datasets import dataset_batches
 
 DEFAULT_BATCH = 32
 """What Keras takes without a batch_size."""
@@ -53,9 +53,10 @@ class FitData:
     batch_size: int
 
 
-def fit_data(call: FitCall, settings: Data) -> FitData:
+def fit_data(call: FitCall, replicas: int) -> FitData:
     """Read the data of a call. Raises ConfigError for what is not taken over."""
-    _refuse(call)
+    if not isinstance(call.validation_freq, int):
+        raise ConfigError(f"validation_freq is {call.validation_freq!r}", "use a whole number")
     x, y, weight, held_out = call.x, call.y, call.sample_weight, call.validation_data
     if call.validation_split and held_out is None:
         if isinstance(x, tf.data.Dataset):
@@ -63,10 +64,9 @@ def fit_data(call: FitCall, settings: Data) -> FitData:
         (x, y, weight), held_out = array_slicing.train_validation_split(
             (x, y, weight), validation_split=call.validation_split
         )
-    train, size = rows_of(x, y, weight, "train", settings)
-    if isinstance(train, Indexed) and not call.shuffle:
-        train.permute = _in_order  # type: ignore[method-assign, assignment]
-    size = size or call.batch_size or DEFAULT_BATCH
+    size = call.batch_size or DEFAULT_BATCH
+    train = source_of(x, y, weight, "train", size, steps=call.steps_per_epoch, shuffle=call.shuffle, replicas=replicas)
+    size = train.batch_size or size
     if held_out is None:
         return FitData(train, None, size)
     if not isinstance(held_out, tuple | list):
@@ -74,7 +74,10 @@ def fit_data(call: FitCall, settings: Data) -> FitData:
     val_x, val_y, val_weight = (*held_out, None, None)[:3]
     if weight is not None and val_weight is None:
         val_weight = np.ones(len(np.asarray(tf.nest.flatten(val_x)[0])), keras.config.floatx())
-    validation, _ = rows_of(val_x, val_y, val_weight, "validation", settings)
+    val_size = call.validation_batch_size or size
+    validation = source_of(
+        val_x, val_y, val_weight, "validation", val_size, steps=call.validation_steps, replicas=replicas
+    )
     if validation.signature() != train.signature():
         raise ConfigError(
             f"validation_data has rows of {', '.join(validation.signature())}, fit() of {', '.join(train.signature())}",
@@ -83,16 +86,26 @@ def fit_data(call: FitCall, settings: Data) -> FitData:
     return FitData(train, validation, size)
 
 
-def rows_of(x: Any, y: Any, weight: Any, split: str, settings: Data) -> tuple[Source, int | None]:
-    """Arrays or a batched dataset as a source, and the dataset's batch size. `split` names them in errors."""
-    what = f"data({split!r})"
+def source_of(
+    x: Any,
+    y: Any,
+    weight: Any,
+    split: str,
+    batch_size: int,
+    *,
+    steps: int | None = None,
+    shuffle: bool = False,
+    replicas: int = 1,
+) -> Source:
+    """Arrays, or data that come in batches, as a source; `split` names them in errors.
+
+    `steps`: how many batches are an epoch of the training, and of anything else how many count.
+    """
+    what, trains = f"data({split!r})", split == "train"
     if isinstance(x, tf.data.Dataset):
         if y is not None or weight is not None:
             raise ConfigError(f"{what} is a tf.data.Dataset, and y or sample_weight is given too", "remove them")
-        found = unbatched(x, what)
-        if found.drops:
-            say("drop_remainder=True: the last rows of an epoch are a smaller batch instead, which is exact here")
-        return source(found.rows, split, replace(settings, shuffle_window=found.window)), found.batch_size
+        return _checked(dataset_batches(x, split, steps=steps, trains=trains), replicas)
     if isinstance(x, keras.utils.PyDataset | Iterator) or callable(x):
         raise ConfigError(
             f"{what}: a {type(x).__name__} is not taken over yet",
@@ -101,16 +114,16 @@ def rows_of(x: Any, y: Any, weight: Any, split: str, settings: Data) -> tuple[So
     value = tuple(part for part in (x, y, weight) if part is not None)
     if y is None and weight is not None:
         raise ConfigError(f"{what}: sample_weight without y", "pass y")
-    return arrays(value, split), None
+    rows = arrays(value, split)
+    if trains and not shuffle:
+        rows.permute = _in_order  # type: ignore[method-assign, assignment]
+    return rows if steps is None else _checked(array_batches(rows, batch_size, split, steps, trains=trains), replicas)
+
+
+def _checked(found: Batches, replicas: int) -> Batches:
+    found.check(replicas)
+    return found
 
 
 def _in_order(_: np.random.Generator, rows: int) -> np.ndarray:
     return np.arange(rows)
-
-
-def _refuse(call: FitCall) -> None:
-    if call.steps_per_epoch is not None or call.validation_steps is not None:
-        name = "steps_per_epoch" if call.steps_per_epoch is not None else "validation_steps"
-        raise ConfigError(f"{name} is not taken over", "remove it: an epoch is all rows once")
-    if not isinstance(call.validation_freq, int):
-        raise ConfigError(f"validation_freq is {call.validation_freq!r}", "use a whole number")

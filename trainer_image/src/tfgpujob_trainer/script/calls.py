@@ -20,15 +20,11 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
         return takeover.fit(model, FitCall(**given))
 
     def evaluate(model: keras.Model, **given: Any) -> Any:
-        if given["steps"] is not None:
-            raise ConfigError("evaluate(steps=...) is not taken over", "remove it: all rows are evaluated once")
-        values = takeover.evaluate(model, given["x"], given["y"], given["sample_weight"], given["batch_size"])
+        values = takeover.evaluate(model, given)
         return values if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
 
     def predict(model: keras.Model, **given: Any) -> Any:
-        if given["steps"] is not None:
-            raise ConfigError("predict(steps=...) is not taken over", "remove it: all rows are predicted")
-        return takeover.predict(model, given["x"], given["batch_size"])
+        return takeover.predict(model, given["x"], given["batch_size"], given["steps"])
 
     def refused(_: keras.Model, **__: Any) -> Any:
         raise ConfigError(

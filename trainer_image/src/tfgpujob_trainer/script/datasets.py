@@ -1,42 +1,255 @@
-"""A tf.data.Dataset that a script has batched, and perhaps shuffled: its rows, and how they were to be batched."""
+"""A batched tf.data.Dataset of a script as batches that every worker reads alike.
+
+What would differ between workers, and after a restart, is the order that shuffle() draws. So the end of the pipeline,
+from the first shuffle() on, is built anew for each pass over the data, with a seed of the trainer's in each shuffle().
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
+import keras
+import numpy as np
+import tensorflow as tf
+
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.sources.base import Rows, leaves
+from tfgpujob_trainer.data.sources.batches import Batches, Extent
+from tfgpujob_trainer.data.sources.stream import draws, with_inputs
 
 _PASSED = ("_PrefetchDataset", "_OptionsDataset")
 """What changes no row and no batch."""
+_MAPS = ("_MapDataset", "_ParallelMapDataset")
 _BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
+_DRAWS = "random numbers drawn in the dataset's map(): each worker draws its own, and a resumed run draws others"
+
+# The fields of TensorFlow's datasets are private: it is pinned, and the tests go through each of these.
+# ruff: noqa: SLF001
 
 
-@dataclass(frozen=True, slots=True)
-class Batched:
-    """A dataset of single rows; `window` rows are shuffled among each other, 1 if none are."""
+def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool) -> Batches:
+    """The batches of a dataset; `steps` of them are an epoch or, if it is not trained on, all that count.
 
-    rows: Any
-    batch_size: int
-    window: int
-    drops: bool
+    Raises ConfigError for what has no batches, and for an order that cannot be the same on all workers.
+    """
+    found = _Dataset(dataset, split)
+    specs, extent = found.specs(), found.extent(steps)
+    if not trains and steps is not None:
+        rest = extent.batches is None or steps < extent.batches
+        extent = replace(extent, batches=steps, last=extent.size) if rest else extent
+    return Batches(
+        found.read,
+        extent,
+        specs,
+        split=split,
+        steps=steps,
+        notes=found.notes,
+        same_everywhere=not found.draws,
+    )
 
 
-def unbatched(dataset: Any, what: str) -> Batched:
-    """Look below prefetch(), batch() and shuffle(), in this order from the end; ConfigError without a batch()."""
-    size, window, drops = 0, 1, False
-    while True:
-        kind = type(dataset).__name__
-        if kind in _BATCHES and not size:
-            size, drops = int(dataset._batch_size), bool(dataset._drop_remainder)  # noqa: SLF001 (TensorFlow is pinned)
-        elif kind == "_ShuffleDataset" and size and window == 1:
-            window = int(dataset._buffer_size)  # noqa: SLF001
-        elif kind not in _PASSED:
-            break
-        dataset = dataset._input_dataset  # noqa: SLF001
-    if not size:
-        raise ConfigError(
-            f"{what} is a tf.data.Dataset that does not end with batch(), so that its rows cannot be seen",
-            "let batch() come last, or only prefetch() after it: map() single rows before it",
+class _Dataset:
+    def __init__(self, dataset: Any, split: str) -> None:
+        self._dataset, self._split = dataset, split
+        self._fixed: dict[tuple[int, int], Any] = {}
+        drawing = [type(one).__name__ for one in with_inputs(dataset) if draws(one, below=False)]
+        chooses = [kind for kind in drawing if kind not in _MAPS]
+        if chooses or any("Random" in type(one).__name__ for one in with_inputs(dataset)):
+            raise ConfigError(
+                f"data({split!r}) is a dataset that chooses its rows at random, so each worker would see others",
+                "let only shuffle() and map() draw random numbers",
+            )
+        self.draws = bool(drawing)
+        self.notes = (
+            *(("shuffle(): in an order that follows from trainer.seed and the epoch",) if _shuffles(dataset) else ()),
+            *((_DRAWS,) if drawing else ()),
+            "resume re-reads the batches before its place",
         )
-    return Batched(dataset, size, window, drops)
+
+    def read(self, number: int, first: int, seed: int) -> Iterator[Rows]:
+        """The batches of a pass, from the first one on."""
+        options = tf.data.Options()
+        options.deterministic = True
+        arranged = self._arranged(self._dataset, count(), seed, number).with_options(options)
+        for element in arranged.skip(first).prefetch(2).as_numpy_iterator():
+            yield tf.nest.map_structure(as_keras_float, parts(element))
+
+    def specs(self) -> Any:
+        """dtype and shape of every array of a batch; raises ConfigError unless it is one of numbers."""
+        what = f"data({self._split!r})"
+        specs = parts(self._dataset.element_spec)
+        unknown = any(isinstance(spec, tf.TensorSpec) and spec.shape.rank is None for spec in leaves(specs))
+        seen = next(self.read(0, 0, 0), None) if unknown else None
+        if seen is not None:
+            specs = tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), seen)
+        for spec in leaves(specs):
+            if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.string:
+                kind = spec.dtype.name if isinstance(spec, tf.TensorSpec) else type(spec).__name__.removesuffix("Spec")
+                raise ConfigError(
+                    f"{what} is a dataset of batches with a {kind} of shape {getattr(spec, 'shape', None)}",
+                    "give dense numbers",
+                )
+            if spec.shape.rank == 0:
+                raise ConfigError(
+                    f"{what} is a tf.data.Dataset of single rows, and Keras takes batches", "end it with batch()"
+                )
+        return tf.nest.map_structure(
+            lambda spec: tf.TensorSpec(
+                spec.shape, tf.as_dtype(keras.config.floatx()) if spec.dtype.is_floating else spec.dtype
+            ),
+            specs,
+        )
+
+    def extent(self, steps: int | None) -> Extent:
+        """How many batches a pass has. Reads them all where that cannot be seen, and is not said."""
+        size = len(leaves(next(self.read(0, 0, 0), (np.zeros(0),)))[0])
+        seen = _extent(self._dataset)
+        if seen is not None and size == (seen.last if seen.batches == 1 else seen.size):
+            return seen
+        cardinality = int(self._dataset.cardinality())
+        if cardinality == tf.data.INFINITE_CARDINALITY or (cardinality < 0 and steps is not None):
+            return Extent(batches=None, size=size, last=size, even=False)
+        sizes = [len(leaves(batch)[0]) for batch in self.read(0, 0, 0)]
+        if not sizes:
+            raise ConfigError(f"data({self._split!r}) returned no rows")
+        return Extent(batches=len(sizes), size=max(sizes), last=sizes[-1], even=set(sizes[:-1]) <= {max(sizes)})
+
+    def _arranged(self, dataset: Any, shuffles: Iterator[int], seed: int, number: int) -> Any:
+        """`dataset` with an order that depends on the seed and the number of the pass alone."""
+        if not _shuffles(dataset):
+            return dataset
+        kind = type(dataset).__name__
+        if kind == "CacheDataset":  # keeps what the first pass brings
+            if (id(dataset), seed) not in self._fixed:
+                self._fixed[id(dataset), seed] = self._arranged(dataset._input_dataset, count(), seed, 0).cache()
+            return self._fixed[id(dataset), seed]
+        inputs = [self._arranged(one, shuffles, seed, number) for one in dataset._inputs()]
+        if kind == "_ShuffleDataset":
+            # Two datasets made of one whose order is fixed, such as by take() and skip(), must agree on it.
+            place = [number, next(shuffles)] if _reshuffles(dataset) else []
+            own = int(np.random.SeedSequence([seed, *place]).generate_state(1)[0]) >> 1
+            return inputs[0].shuffle(dataset._buffer_size, seed=own, reshuffle_each_iteration=_reshuffles(dataset))
+        again = _AGAIN.get(kind)
+        if again is None:
+            name = kind.strip("_").removesuffix("Dataset")
+            raise ConfigError(
+                f"data({self._split!r}) shuffles, and then has a {name}, behind which its order cannot be kept",
+                "let shuffle() come after it",
+            )
+        return again(dataset, inputs)
+
+
+def parts(element: Any) -> Rows:
+    """x, y and sample weight of what fit() is given as a batch."""
+    return tuple(element) if isinstance(element, tuple | list) else (element,)
+
+
+def as_keras_float(array: Any) -> np.ndarray:
+    """Floating point numbers in Keras' float type, anything else as it is."""
+    array = np.asarray(array)
+    return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
+
+
+def _reshuffles(dataset: Any) -> bool:
+    return dataset._reshuffle_each_iteration is not False
+
+
+def _shuffles(dataset: Any) -> bool:
+    """Whether its order is drawn anew on each worker, or each time that it is read.
+
+    An order that is drawn once, from a seed of the script's, is left as it is.
+    """
+
+    def draws_anew(one: Any) -> bool:
+        unseeded = int(one._seed) == 0 and int(one._seed2) == 0
+        return _reshuffles(one) or unseeded
+
+    return any(type(one).__name__ == "_ShuffleDataset" and draws_anew(one) for one in with_inputs(dataset))
+
+
+def _calls(dataset: Any) -> Any:
+    calls = getattr(dataset, "_num_parallel_calls", None)
+    return None if calls is None else int(calls)
+
+
+_AGAIN: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "_PrefetchDataset": lambda _, inputs: inputs[0],
+    "_OptionsDataset": lambda _, inputs: inputs[0],
+    "_RepeatDataset": lambda d, inputs: inputs[0].repeat(d._count),
+    "_TakeDataset": lambda d, inputs: inputs[0].take(d._count),
+    "_SkipDataset": lambda d, inputs: inputs[0].skip(d._count),
+    "_ZipDataset": lambda d, inputs: tf.data.Dataset.zip(tf.nest.pack_sequence_as(d._datasets, inputs)),
+    "_ConcatenateDataset": lambda _, inputs: inputs[0].concatenate(inputs[1]),
+    "_FilterDataset": lambda d, inputs: inputs[0].filter(d._predicate._func),
+    "_PaddedBatchDataset": lambda d, inputs: inputs[0].padded_batch(
+        d._batch_size, d._padded_shapes, d._padding_values, bool(d._drop_remainder)
+    ),
+    "_FlatMapDataset": lambda d, inputs: inputs[0].flat_map(d._map_func._func),
+    **dict.fromkeys(_MAPS, lambda d, inputs: inputs[0].map(d._map_func._func, num_parallel_calls=_calls(d))),
+    **dict.fromkeys(_BATCHES, lambda d, inputs: inputs[0].batch(d._batch_size, bool(d._drop_remainder))),
+    **dict.fromkeys(
+        ("_InterleaveDataset", "_ParallelInterleaveDataset"),
+        lambda d, inputs: inputs[0].interleave(
+            d._map_func._func, int(d._cycle_length), int(d._block_length), _calls(d)
+        ),
+    ),
+}
+"""Each transformation done again, on inputs with another order."""
+
+
+def _extent(dataset: Any) -> Extent | None:
+    """The batches of a pass, as far as the pipeline shows them without being read."""
+    kind = type(dataset).__name__
+    if kind in _BATCHES:
+        return _batched(int(dataset._input_dataset.cardinality()), int(dataset._batch_size), dataset._drop_remainder)
+    if kind in (*_PASSED, *_MAPS, "CacheDataset"):
+        return _extent(dataset._input_dataset)
+    below = _extent(dataset._input_dataset) if kind in _OF_BATCHES else None
+    return below and _OF_BATCHES[kind](dataset, below)
+
+
+def _shuffled(_: Any, below: Extent) -> Extent:
+    return below if below.last == below.size else replace(below, even=False)
+
+
+def _repeated(dataset: Any, below: Extent) -> Extent:
+    times = int(dataset._count)
+    if below.batches is None or times == 1:
+        return below
+    even = below.even and below.last == below.size
+    return replace(below, batches=None if times < 0 else below.batches * times, even=even)
+
+
+def _taken(dataset: Any, below: Extent) -> Extent:
+    wanted = int(dataset._count)
+    if wanted < 0 or (below.batches is not None and wanted >= below.batches):
+        return below
+    return replace(below, batches=wanted, last=below.size)
+
+
+def _skipped(dataset: Any, below: Extent) -> Extent | None:
+    wanted = int(dataset._count)
+    return None if below.batches is None or wanted < 0 else replace(below, batches=max(0, below.batches - wanted))
+
+
+_OF_BATCHES: dict[str, Callable[[Any, Extent], Extent | None]] = {
+    "_ShuffleDataset": _shuffled,
+    "_RepeatDataset": _repeated,
+    "_TakeDataset": _taken,
+    "_SkipDataset": _skipped,
+}
+
+
+def _batched(rows: int, size: int, drops: Any) -> Extent | None:
+    if rows == tf.data.INFINITE_CARDINALITY:
+        return Extent(batches=None, size=size, last=size)
+    if rows < 0:
+        return None
+    if rows % size == 0 or (bool(drops) and rows > size):
+        return Extent(batches=rows // size, size=size, last=size)
+    if rows < size:
+        return Extent(batches=0 if bool(drops) else 1, size=rows, last=rows)
+    return Extent(batches=rows // size + 1, size=size, last=rows % size)

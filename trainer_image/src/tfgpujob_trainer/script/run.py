@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import runpy
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from tensorflow.python.distribute.values import DistributedVariable
 
 from tfgpujob_trainer.checkpoint.completed import CompletionMark
 from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.cluster.strategy import class_name
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError, TrainerError
@@ -31,6 +34,7 @@ from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import Takeover
 
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy")
+_ONE_WORKER = json.dumps({"cluster": {"worker": ["localhost:2222"]}, "task": {"type": "worker", "index": 0}})
 _SAVES = ("save", "save_weights", "export")
 _WORDS = {
     "data('train')": "fit()'s data",
@@ -100,7 +104,9 @@ def _replacements(
     for module in (tf.distribute, tf.distribute.experimental):
         for name in _STRATEGIES:
             if hasattr(module, name):
-                yield mock.patch.object(module, name, _the_jobs(getattr(module, name), scope.strategy))
+                yield mock.patch.object(module, name, _the_jobs(name, getattr(module, name), scope.strategy))
+    if not os.environ.get("TF_CONFIG"):  # scripts read from it how many workers there are
+        yield mock.patch.dict(os.environ, TF_CONFIG=_ONE_WORKER)
     # float(model.optimizer.learning_rate): a variable of one device can do it, one of several lacks it.
     for name, number in (("__float__", float), ("__int__", int)):
         yield mock.patch.object(DistributedVariable, name, lambda v, to=number: to(v.numpy()), create=True)
@@ -160,7 +166,7 @@ def _saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *
     return save
 
 
-def _the_jobs(original: Any, strategy: tf.distribute.Strategy) -> Any:
+def _the_jobs(name: str, original: Any, strategy: tf.distribute.Strategy) -> Any:
     """A class that gives the job's strategy, whatever it is called with, and of which that is an instance."""
 
     class TheJobs(type(original)):  # type: ignore[misc]
@@ -168,7 +174,7 @@ def _the_jobs(original: Any, strategy: tf.distribute.Strategy) -> Any:
             return isinstance(instance, original)
 
         def __call__(cls, *_: Any, **__: Any) -> tf.distribute.Strategy:
-            say(f"{original.__name__}() in the script is the job's {type(strategy).__name__}")
+            say(f"{name}() in the script is the job's {class_name(strategy)}")
             return strategy
 
-    return TheJobs(original.__name__, (original,), {})
+    return TheJobs(name, (original,), {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,8 +35,9 @@ from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.script.call import DEFAULT_BATCH, FitCall, FitData, fit_data, rows_of
+from tfgpujob_trainer.script.call import DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
+from tfgpujob_trainer.script.datasets import parts
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
@@ -72,7 +74,7 @@ class Takeover:
         _refuse_own_steps(model, "test_step")
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
-        data = fit_data(call, self._settings.data)
+        data = fit_data(call, self._strategy.num_replicas_in_sync)
         settings = self._settings_of(call, data)
         module = _module(self._path, model, data)
         trainer = SynchronousTrainer(settings, self._env, self._strategy, self._heartbeat)
@@ -103,17 +105,19 @@ class Takeover:
         self._epochs += call.epochs - call.initial_epoch
         return hooks.history
 
-    def evaluate(self, model: keras.Model, x: Any, y: Any, weight: Any, batch_size: int | None) -> dict[str, float]:
-        """Loss and metrics over all rows once, each worker's share of them summed."""
+    def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
+        """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
         self.calls += 1
         _refuse_own_steps(model, "test_step")
-        data, size = rows_of(x, y, weight, "evaluate", self._settings.data)
         name, replicas = name_in_support(self._strategy), self._strategy.num_replicas_in_sync
+        size = given["batch_size"] or DEFAULT_BATCH
+        rows = (given["x"], given["y"], given["sample_weight"])
+        data = source_of(*rows, "evaluate", size, steps=given["steps"], replicas=replicas)
         takeover = take_over_optimizer(model, name, self._settings.accumulate)
         with self._holding(model, takeover):
             with self._strategy.scope():
                 build(model, data.head(2), name, trains=False)
-                steps = SynchronousSteps(self._strategy, model, takeover, data.head(2))
+                steps = SynchronousSteps(self._strategy, model, takeover, data.example())
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
             evaluator = Evaluator(
                 strategy=self._strategy,
@@ -121,7 +125,7 @@ class Takeover:
                 steps=steps,
                 schedule=Schedule(
                     rows=data.rows,
-                    global_batch_size=max(replicas, size or batch_size or DEFAULT_BATCH),
+                    global_batch_size=max(replicas, size),
                     replicas=replicas,
                 ),
                 first_replica=first_replica(self._strategy, self._env),
@@ -129,13 +133,13 @@ class Takeover:
             )
             return evaluator(data)
 
-    def predict(self, model: keras.Model, x: Any, batch_size: int | None) -> Any:
+    def predict(self, model: keras.Model, x: Any, batch_size: int | None, steps: int | None) -> Any:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
         _refuse_own_steps(model, "predict_step")
         function = tf.function(lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True)
         parts = []
-        for batch in _batches(x, batch_size or DEFAULT_BATCH, self._settings):
+        for batch in islice(_batches(x, batch_size or DEFAULT_BATCH), steps):
             parts.append(tf.nest.map_structure(np.asarray, function(batch)))
             self._heartbeat.beat(phases.PREDICTING)
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
@@ -180,12 +184,12 @@ class Takeover:
         )
 
 
-def _batches(x: Any, size: int, settings: TrainerConfig) -> Iterator[Any]:
+def _batches(x: Any, size: int) -> Iterator[Any]:
     """What predict() computes at a time: a dataset's own batches, or that many rows of arrays."""
     if isinstance(x, tf.data.Dataset):
-        yield from (batch[0] if isinstance(batch, tuple) else batch for batch in x)
+        yield from (parts(batch)[0] for batch in x)
         return
-    data, _ = rows_of(x, None, None, "predict", settings.data)
+    data = source_of(x, None, None, "predict", size)
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
         yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]

@@ -32,7 +32,7 @@ class Evaluator:
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
         self.steps.metric_states.reset()
-        schedule = evaluation_schedule(self.schedule, data.rows)
+        schedule = evaluation_schedule(self.schedule, data)
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
         loss: LossSums = ()
         states: list[Any] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -32,10 +32,18 @@ class Source(ABC):
     policy: str
     notes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    batch_size: int | None = None
+    """Rows of a batch, where the data come in batches."""
+    even_batches = True
+    """Whether a batch has as many rows as its schedule says, and no fewer."""
 
     @abstractmethod
     def head(self, count: int) -> Rows:
         """The first `count` rows, or fewer if there are no more."""
+
+    def example(self) -> Any:
+        """Arrays, or specs, whose dtypes and shapes are those of every batch but for the number of rows."""
+        return self.head(2)
 
     def signature(self) -> list[str]:
         """dtype and shape of one row of every array, which a checkpoint and every other split must match."""
@@ -52,6 +60,19 @@ class Source(ABC):
         for array in leaves(self.head(HEAD_ROWS)):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+class Ordered(Source):
+    """Rows that only come one after another: every worker reads all of them, and keeps its share."""
+
+    @abstractmethod
+    def batches(
+        self, start: tuple[int, int], size: Callable[[int], slice], steps: int, seed: int | None
+    ) -> Iterator[Rows]:
+        """Global batches from `start` (epoch, index): those of the epoch, or of all that follow it.
+
+        `size` gives a batch's place in the epoch. Without a seed the rows keep their order.
+        """
 
 
 class Indexed(Source):

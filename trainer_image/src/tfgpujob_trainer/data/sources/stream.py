@@ -13,17 +13,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources.base import HEAD_ROWS, Rows, Source, as_keras_float, leaves, map_leaves, parts_of
+from tfgpujob_trainer.data.sources.base import HEAD_ROWS, Ordered, Rows, as_keras_float, leaves, map_leaves, parts_of
 
 _READ_ALL = (
     "by data: every worker reads all rows and keeps its share, because a {kind} has no index; "
     "trainer.data.cache or a declared source such as tfrecord reads each row once"
 )
 _CHUNK = 256
-_RANDOM_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+_RANDOM_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "Assign")
+"""Those with a state; a Keras layer that draws assigns its seed."""
 
 
-class Stream(Source):
+class Stream(Ordered):
     """An unbatched dataset. An endless one has `rows` rows in what is called an epoch, and never starts over."""
 
     def __init__(self, dataset: Any, rows: int, *, window: int, endless: bool, exact: bool, kind: str) -> None:
@@ -151,7 +152,7 @@ def _plain(element: Any, split: str) -> Rows:
 
 
 def _refuse_dataset(dataset: Any, split: str) -> None:
-    kinds = [type(d).__name__ for d in _with_inputs(dataset)]
+    kinds = [type(d).__name__ for d in with_inputs(dataset)]
     if any("Shuffle" in kind for kind in kinds):
         raise ConfigError(
             f"data({split!r}) returned a dataset that shuffles, so each worker and each start would see other batches",
@@ -164,15 +165,20 @@ def _refuse_dataset(dataset: Any, split: str) -> None:
         )
 
 
-def _with_inputs(dataset: Any) -> Iterator[Any]:
+def with_inputs(dataset: Any) -> Iterator[Any]:
+    """A dataset, and all those that it is made of."""
     yield dataset
     for one in dataset._inputs():  # noqa: SLF001 (TensorFlow is pinned)
-        yield from _with_inputs(one)
+        yield from with_inputs(one)
 
 
-def _draws(dataset: Any) -> bool:
-    """Whether a function of the dataset, or a function that it calls, has a random operation with a state."""
-    graphs = [f.function.graph.as_graph_def() for d in _with_inputs(dataset) for f in d._functions()]  # noqa: SLF001
+def draws(dataset: Any, *, below: bool = True) -> bool:
+    """Whether a function of the dataset, or a function that it calls, has a random operation with a state.
+
+    `below`: or of one that it is made of.
+    """
+    datasets = list(with_inputs(dataset)) if below else [dataset]
+    graphs = [f.function.graph.as_graph_def() for d in datasets for f in d._functions()]  # noqa: SLF001
     nodes = [node.op for graph in graphs for node in graph.node]
     nodes += [node.op for graph in graphs for function in graph.library.function for node in function.node_def]
     return any(op.startswith(_RANDOM_OPS) for op in nodes)
@@ -180,7 +186,7 @@ def _draws(dataset: Any) -> bool:
 
 def _refuse_changing(dataset: Any, split: str) -> None:
     first, second = (leaves(next(dataset.take(HEAD_ROWS).batch(HEAD_ROWS).as_numpy_iterator(), ())) for _ in range(2))
-    if _draws(dataset) or any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
+    if draws(dataset) or any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
         raise ConfigError(
             f"data({split!r}) returned a dataset that gives other rows each time it is read",
             "take random operations out of it; an 'augment' function of a declared source gets a seed for each row",

@@ -1,0 +1,201 @@
+"""The data of plain scripts as batches: the same for every worker, in every pass, and from every place on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.script.call import FitCall, fit_data
+from tfgpujob_trainer.script.datasets import dataset_batches
+
+Dataset = tf.data.Dataset
+
+
+def rows(count=10):
+    return Dataset.from_tensor_slices((np.arange(2.0 * count).reshape(count, 2), np.arange(count)))
+
+
+def doubled(x, y):
+    return x * 2, y
+
+
+def noisy(x, y):
+    return x + tf.random.uniform([], dtype=x.dtype), y
+
+
+def read(found, *, epochs=2, seed=5, start=(0, 0), replicas=1) -> list[list[list[int]]]:
+    """The labels of each batch of each epoch."""
+    plan = Schedule(rows=found.rows, global_batch_size=found.batch_size, replicas=replicas)
+    return [
+        [
+            batch[1].tolist()
+            for batch in found.batches(
+                (epoch, start[1] if epoch == start[0] else 0), plan.bounds, plan.steps_per_epoch, seed
+            )
+        ]
+        for epoch in range(start[0], epochs)
+    ]
+
+
+def flat(epochs: list[list[list[int]]]) -> list[int]:
+    return [label for epoch in epochs for batch in epoch for label in batch]
+
+
+def train(dataset: Any, steps: int | None = None):
+    return dataset_batches(dataset, "train", steps=steps, trains=True)
+
+
+IN_ORDER = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "steps", "expected"),
+    [
+        (lambda: rows().batch(4), None, [IN_ORDER] * 2),
+        (lambda: rows().batch(4), 7, [IN_ORDER] * 2),  # Keras ends an epoch when there is no more
+        (lambda: rows().batch(4, drop_remainder=True).prefetch(2), None, [IN_ORDER[:2]] * 2),
+        (lambda: rows().batch(5).map(doubled, 2).cache(), None, [[[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]] * 2),
+        (lambda: rows().batch(4).repeat(), 2, [IN_ORDER[:2], [IN_ORDER[2], IN_ORDER[0]]]),
+        (
+            lambda: rows().repeat().batch(4),
+            3,
+            [[*IN_ORDER[:2], [8, 9, 0, 1]], [[2, 3, 4, 5], [6, 7, 8, 9], IN_ORDER[0]]],
+        ),
+        (lambda: rows(8).batch(2), 2, [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]),
+        (lambda: rows().filter(lambda _, y: y % 3 == 0).batch(3), None, [[[0, 3, 6], [9]]] * 2),
+        (lambda: rows().batch(4).take(2), None, [IN_ORDER[:2]] * 2),
+        (lambda: rows().batch(4).skip(1), None, [IN_ORDER[1:]] * 2),
+        (
+            lambda: Dataset.from_generator(
+                lambda: ((np.ones((n, 2)), np.arange(n)) for n in (3, 2)), output_types=("float32", "int64")
+            ),
+            None,
+            [[[0, 1, 2], [0, 1]]] * 2,
+        ),
+    ],
+)
+def test_batches_are_those_that_keras_would_see(dataset, steps, expected):
+    found = train(dataset(), steps)
+    assert read(found) == expected
+    assert read(train(dataset(), steps), start=(1, 1)) == [expected[1][1:]]
+    assert read(found) == expected  # and again from the beginning
+
+
+SHUFFLED = {
+    "guide": (lambda: rows().shuffle(10).repeat().batch(4), 5),
+    "shuffled rows": (lambda: rows().shuffle(10).batch(4).prefetch(1), None),
+    "functions above": (lambda: rows().shuffle(10).map(doubled, 2).batch(4).map(doubled), None),
+    "shuffled batches": (lambda: rows(40).batch(4).cache().shuffle(10), None),
+    "filtered": (lambda: rows(20).shuffle(20).filter(lambda _, y: y < 10).batch(4), None),
+    "padded": (lambda: rows().shuffle(10).map(lambda _, y: (tf.range(y), y)).padded_batch(4), None),
+    "zipped": (lambda: Dataset.zip((rows().shuffle(10), rows())).map(lambda a, _: a).batch(4), None),
+    "files": (lambda: Dataset.range(5).shuffle(5).interleave(lambda i: rows().skip(2 * i).take(2)).batch(4), None),
+    "files, one by one": (
+        lambda: Dataset.range(5).shuffle(5).flat_map(lambda i: rows().skip(2 * i).take(2)).batch(4),
+        None,
+    ),
+    "joined": (lambda: rows(5).shuffle(5).concatenate(rows().skip(5).shuffle(5)).batch(4).take(9).skip(0), None),
+}
+
+
+@pytest.mark.parametrize("name", SHUFFLED)
+def test_shuffles_draw_the_same_order_on_every_worker_and_after_a_restart(name):
+    make, steps = SHUFFLED[name]
+    found = train(make(), steps)
+    once = read(found)
+    assert once == read(train(make(), steps))
+    assert read(train(make(), steps), start=(1, 1)) == [once[1][1:]]
+    assert once[0] != once[1]
+    assert once != read(train(make(), steps), seed=6)
+    labels = flat(once[:1])
+    assert sorted(set(labels)) == list(range(40 if name == "shuffled batches" else 10))
+    assert len(labels) == (20 if name == "guide" else len(set(labels)))
+
+
+def test_a_cached_order_stays():
+    once = read(train(rows().shuffle(10).cache().batch(4)))
+    assert once[0] == once[1] != IN_ORDER
+
+
+def test_parts_of_one_fixed_order_share_no_row():
+    fixed = rows().shuffle(10, seed=3, reshuffle_each_iteration=False)
+    one, other = (read(train(part.batch(5)), epochs=1)[0][0] for part in (fixed.take(5), fixed.skip(5)))
+    assert sorted([*one, *other]) == list(range(10))
+    assert one == next(iter(fixed.batch(5)))[1].numpy().tolist()  # as TensorFlow draws it
+
+
+@pytest.mark.parametrize(
+    ("dataset", "even", "size"),
+    [
+        (lambda: rows(16).batch(4), False, 4),
+        (lambda: rows(17).batch(4, drop_remainder=True), True, 4),
+        (lambda: rows().repeat().batch(4, drop_remainder=True), True, 4),
+        (lambda: rows(16).map(lambda _, y: (tf.range(y), y)).padded_batch(4), False, 4),
+    ],
+)
+def test_a_step_knows_what_all_batches_have_in_common(dataset, even, size):
+    found = train(dataset(), 2)
+    assert (found.even_batches, found.batch_size) == (even, size)
+    x, y = found.example()
+    assert y.shape.as_list() == [size if even else None]
+    assert x.dtype.name in (keras.config.floatx(), "int64")
+
+
+def test_a_last_batch_of_too_few_rows_goes_to_the_one_before_it():
+    found = train(rows(9).batch(4))
+    found.check(2)
+    assert read(found, replicas=2) == [[[0, 1, 2, 3], [4, 5, 6, 7, 8]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "steps", "message", "fix"),
+    [
+        (rows, None, "a tf.data.Dataset of single rows, and Keras takes batches", r"end it with batch\(\)"),
+        (lambda: rows().repeat().batch(4), None, "has no end that is known", "pass steps_per_epoch"),
+        (lambda: rows().batch(4), 2, "steps_per_epoch=2 of data with 3 batches", r"use repeat\(\), .* let it divide 3"),
+        (lambda: rows().take(0).batch(4), None, "returned no rows", ""),
+        (lambda: rows().map(lambda x, _: tf.strings.as_string(x)).batch(2), None, "a string of shape", "give dense"),
+        (lambda: rows().filter(lambda *_: tf.random.uniform([]) > 0.5).batch(2), None, "chooses its rows", "let only"),
+        (lambda: rows().batch(3).window(2), None, "batches with a Dataset", "give dense"),
+        (lambda: rows().shuffle(9).ragged_batch(3), None, "and then has a", r"let shuffle\(\) come after"),
+    ],
+)
+def test_what_cannot_be_read_alike_is_refused(dataset, steps, message, fix):
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(train(dataset(), steps))
+    assert re.match(fix, caught.value.fix)
+
+
+def test_a_batch_with_fewer_rows_than_replicas_is_refused():
+    with pytest.raises(ConfigError, match="a batch of 1 for 2 replicas") as caught:
+        train(rows(9).batch(4).shuffle(3)).check(2)
+    assert "drop_remainder=True" in caught.value.fix
+
+
+def test_random_numbers_of_map_are_each_workers_own():
+    found, other = (train(rows().batch(5).map(noisy)) for _ in range(2))
+    assert found.head(1)[0].tolist() != other.head(1)[0].tolist()
+    assert found.fingerprint() == other.fingerprint()
+    assert any("each worker draws its own" in note for note in found.notes)
+    assert train(rows().batch(5)).fingerprint() != train(rows().skip(1).batch(5)).fingerprint()
+
+
+def test_arrays_are_counted_in_steps_too():
+    x, y = np.arange(12.0).reshape(12, 1), np.arange(12)
+    call = FitCall(x=x, y=y, batch_size=3, steps_per_epoch=2, validation_data=(x, y), validation_steps=1)
+    data = fit_data(call, 1)
+    found = read(data.train, epochs=4)
+    assert sorted(flat(found[:2])) == sorted(flat(found[2:])) == list(range(12))
+    assert found[:2] != found[2:]
+    assert read(data.train, epochs=4, start=(2, 1)) == [found[2][1:], found[3]]
+    assert data.validation is not None
+    assert data.validation.rows == 3
+    in_order = fit_data(FitCall(x=x, y=y, batch_size=6, steps_per_epoch=2, shuffle=False), 1)
+    assert read(in_order.train, epochs=1) == [[[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]]

@@ -1,0 +1,164 @@
+"""Global batches as their author made them: every worker reads all of them, and keeps its share of each one's rows.
+
+For what has batches and no rows: a batched tf.data.Dataset, a PyDataset, a generator of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.sources.base import Ordered, Rows, leaves
+
+Read = Callable[[int, int, int], Iterator[Rows]]
+"""The batches of a pass over the data, from a place on: (pass, place, seed). The same on every worker."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extent:
+    """The batches of one pass over the data; `batches` is None where it never ends.
+
+    All have `size` rows but the last, which has `last`; unless `even` is False: then `size` is the largest.
+    """
+
+    batches: int | None
+    size: int
+    last: int
+    even: bool = True
+
+
+class Batches(Ordered):
+    """Batches in an order of their own. `steps` of them are an epoch; without it, an epoch is one pass.
+
+    The next epoch goes on where the last one ended, and a pass begins when the one before it is through.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        extent: Extent,
+        specs: Any,
+        *,
+        split: str,
+        steps: int | None = None,
+        notes: tuple[str, ...] = (),
+        same_everywhere: bool = True,
+        head: Rows | None = None,
+    ) -> None:
+        self._read, self._specs, self._split, self._same = read, specs, split, same_everywhere
+        self._length = extent.batches
+        self.steps = _steps(extent, steps, split)
+        self._whole = self.steps == extent.batches
+        self.batch_size = extent.size
+        short = extent.size - extent.last if self._whole and extent.even else 0
+        self.rows = self.steps * extent.size - short
+        self._last = extent.last if extent.batches is not None else extent.size
+        self._at_end = self._whole and extent.even
+        self.policy = (
+            "by batch: every worker reads every batch, as the script makes it, and keeps its share of the rows"
+        )
+        self.notes = notes
+        self._head = head
+        self._open: tuple[int, Iterator[Rows]] = (-1, iter(()))
+        # Of the number of rows, as of every other dimension, a step knows as much as the data say of all batches.
+        self.even_batches = all(spec.shape[0] is not None for spec in leaves(specs))
+
+    def head(self, count: int) -> Rows:
+        """The first rows of the first batch."""
+        if self._head is None:
+            self._head = next(self._read(0, 0, 0), None)
+        if self._head is None:
+            raise ConfigError(f"data({self._split!r}) returned no rows")
+        rows: Rows = tf.nest.map_structure(lambda a: a[:count], self._head)
+        return rows
+
+    def example(self) -> Any:
+        """Specs, whose unknown dimensions may be another one in each batch."""
+        return self._specs
+
+    def signature(self) -> list[str]:
+        """dtype and shape of one row of every array."""
+        return [f"{spec.dtype.name}{list(spec.shape[1:])}" for spec in leaves(self._specs)]
+
+    def fingerprint(self) -> str:
+        """Of the first rows too, unless they are drawn by each worker for itself."""
+        return super().fingerprint() if self._same else f"{self.rows}{self.signature()}"
+
+    def check(self, replicas: int) -> None:
+        """Raise ConfigError if a batch is known that has too few rows for the replicas.
+
+        A last batch of an epoch is not: its rows go to the batch before it.
+        """
+        if self._last < replicas and not self._at_end:
+            raise _too_few(self._split, self._last, replicas)
+
+    def batches(
+        self, start: tuple[int, int], size: Callable[[int], slice], steps: int, seed: int | None
+    ) -> Iterator[Rows]:
+        """One epoch's batches from `start` (epoch, index), of which `size` says how many rows it has at least."""
+        epoch, index = start
+        for place in range(index, steps):
+            number = epoch * self.steps + place
+            rows = self._next(number, seed or 0)
+            wanted = size(place)
+            if wanted.stop - wanted.start > self.batch_size:  # the last batch has too few rows for one of its own
+                rows = _joined(rows, self._next(number + 1, seed or 0))
+            yield rows
+
+    def _next(self, number: int, seed: int) -> Rows:
+        at, batches = self._open
+        new_pass, place = (0, number) if self._length is None else divmod(number, self._length)
+        if at != number or (place == 0 and self._length is not None):
+            batches = self._read(new_pass, place, seed)
+        rows = next(batches, None)
+        if rows is None:
+            raise ConfigError(
+                f"data({self._split!r}) ended after {number} batches, and more are asked for",
+                "use repeat(), or ask for fewer steps",
+            )
+        self._open = number + 1, batches
+        return rows
+
+
+def shared(rows: Rows, replicas: int, split: str = "train") -> int:
+    """The number of rows of a batch; raises ConfigError if that is too few to be shared."""
+    count = len(leaves(rows)[0])
+    if count < replicas:
+        raise _too_few(split, count, replicas)
+    return count
+
+
+def _too_few(split: str, rows: int, replicas: int) -> ConfigError:
+    return ConfigError(
+        f"data({split!r}) has a batch of {rows} for {replicas} replicas, each of which needs a row",
+        "use batch(drop_remainder=True), another batch size, or fewer replicas",
+    )
+
+
+def _steps(extent: Extent, steps: int | None, split: str) -> int:
+    """Steps of an epoch: what is asked for, but not more than a pass has."""
+    length = extent.batches
+    if length is None:
+        if steps is None:
+            raise ConfigError(f"data({split!r}) has no end that is known", "pass steps_per_epoch")
+        return steps
+    if length == 0:
+        raise ConfigError(f"data({split!r}) returned no rows")
+    steps = length if steps is None else min(steps, length)
+    if length % steps:
+        raise ConfigError(
+            f"steps_per_epoch={steps} of data with {length} batches: Keras would break off every epoch in which "
+            "they run out",
+            f"use repeat(), leave steps_per_epoch out, or let it divide {length}",
+        )
+    return steps
+
+
+def _joined(rows: Rows, more: Rows) -> Rows:
+    joined: Rows = tf.nest.map_structure(lambda a, b: np.concatenate([a, b]), rows, more)
+    return joined
