@@ -92,7 +92,7 @@ async def _told(event: str, jobs: int, workers: int) -> float:
     return (loop.time() - began) / ROUND_TRIP
 
 
-async def _nobody(ip: str) -> bytes | None:
+async def _nobody(ip: str, token: str) -> bytes | None:
     del ip
     return None
 

@@ -42,9 +42,7 @@ _FIRST_REVISION: Final = "1"
 _HERE: Final = {
     ACTIONS[Diagnosis.EXCEPTION]: "correct the program",
     ACTIONS[Diagnosis.BAD_CONFIG]: "correct spec.trainer as the message says",
-    ACTIONS[
-        Diagnosis.HOST_OUT_OF_MEMORY
-    ]: "run fewer replicas or a smaller batch: they need more memory than there is",
+    ACTIONS[Diagnosis.HOST_OUT_OF_MEMORY]: "run fewer replicas or a smaller batch: they need more memory than there is",
 }
 """What to do in place of an action that speaks of pods and new jobs."""
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
