@@ -61,6 +61,7 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
         found = Disaster(workspace, stays, goes)
         for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND)):
             train(workspace, name, _on(stays), victim=victim)
+        train(workspace, "in-place", _on(stays), victim=SECOND, recovery="InPlace")
         placed = {"chief": _on(stays), "ps": _on(stays), "worker": _apart("servers")}
         serve(workspace, "servers", placed, forceDeleteAfterSeconds=FORCE_AFTER)
         if kube.has_gpus():
@@ -179,6 +180,19 @@ def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, nam
     assert workspace.status("undisturbed")["attempt"] == 1
     assert len(digests(workspace, "undisturbed")) == 1
     assert digests(workspace, name) == digests(workspace, "undisturbed")
+
+
+def test_in_place_a_killed_task_costs_no_pod_and_not_one_bit(disaster: Disaster) -> None:
+    """The same kill, and the processes of both pods start again in them."""
+    workspace = disaster.workspace
+    for job in ("in-place", "undisturbed"):
+        assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
+    status = workspace.status("in-place")
+    assert (status["attempt"], status["restarts"], status["inPlaceRestarts"]) == (1, 1, 1)
+    assert "RestartedInPlace" in {event["reason"] for event in workspace.events("in-place")}
+    for pod in ("in-place-worker-0", "in-place-worker-1"):
+        assert "started again in place, for the 1st time" in log(workspace, pod)
+    assert digests(workspace, "in-place") == digests(workspace, "undisturbed")
 
 
 def test_fault_node_lost(disaster: Disaster) -> None:
