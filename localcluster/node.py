@@ -205,6 +205,7 @@ def main() -> None:
     since = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     programs.start("kubelet", components.kubelet(binaries, node))
     programs.start("kube-proxy", components.kube_proxy(binaries, node))
+    programs.start("policies", components.addon("policies", str(node.number)))
     programs.start("gpus", components.addon("gpus", str(settings.gpus), str(build / "stubs")))
     programs.wait("the node was Ready", lambda: node_ready(api, node, settings.gpus, since))
     node.ready_file.touch()

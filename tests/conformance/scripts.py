@@ -10,7 +10,8 @@ from tests.conformance.transcript import Transcript
 from tests.harness.resources import GPU, Object, with_meta
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Config, Kind
+from tfgpujob.core.pods.network_policy import build_network_policy
 from tfgpujob.kube.errors import ApiError
 
 Script = Callable[[Side, Transcript, str], Awaitable[None]]
@@ -209,6 +210,22 @@ async def an_owner_that_never_was(side: Side, told: Transcript, ns: str) -> None
     ghost = job("ghost", uid="00000000-0000-4000-8000-000000000001")
     side.create("Pod", ns, pod("a", ownerReferences=owned_by(ghost)))
     told.note("collected", await side.until(lambda: is_gone(side, "Pod", ns, "a")))
+
+
+@script
+async def network_policies(side: Side, told: Transcript, ns: str) -> None:
+    owner = side.create("TFGPUJob", ns, job("a"))
+    config = Config("o", "t", "1", operator_namespace="system", operator_labels=(("app", "operator"),))
+    policy = build_network_policy(owner, config)
+    made = await told.acall("create", lambda: side.cluster.create(Kind.NETWORK_POLICY, ns, policy))
+    await told.acall("again", lambda: side.cluster.create(Kind.NETWORK_POLICY, ns, policy))
+    told.call("a dot", lambda: side.create("NetworkPolicy", ns, {**policy, "metadata": {"name": "a.b"}}))
+    told.call("upper case", lambda: side.create("NetworkPolicy", ns, {**policy, "metadata": {"name": "A"}}))
+    page = await side.cluster.list(Kind.NETWORK_POLICY, ns, selector=names.LABEL_JOB_NAME)
+    told.note("listed", [item["metadata"]["name"] for item in page.items])
+    told.note("stored as sent", made["spec"] == policy["spec"])
+    side.delete("TFGPUJob", ns, "a")
+    told.note("collected", await side.until(lambda: is_gone(side, "NetworkPolicy", ns, "a")))
 
 
 @script

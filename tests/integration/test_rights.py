@@ -20,6 +20,8 @@ def rules_of(operator: Installation) -> list[Object]:
     return [rule for role in roles for rule in role["rules"]]
 
 
+WITH_POLICIES = {(verb, "networking.k8s.io", "networkpolicies") for verb in ("get", "list", "watch", "create")}
+"""Granted, and asked for, only while test_isolation.py has them turned on."""
 Right = tuple[str, str, str]
 """Verb, API group, resource."""
 NEVER_ASKED_FOR: dict[Right, str] = {
@@ -47,9 +49,10 @@ def requests(whole_audit: AuditLog, operator: Installation) -> list[Request]:
 def test_the_operator_asks_for_no_more_than_the_chart_grants(operator: Installation, requests: list[Request]) -> None:
     used = {(request.verb, request.group, request.resource) for request in requests}
     assert ("create", "", "pods") in used, "the audit log shows nothing of the operator"
-    assert used - granted_to(operator) == set()
-    # An uninstall takes the Lease's role away while the operator still runs.
-    assert [request for request in requests if request.denied and request.resource != "leases"] == []
+    assert used - granted_to(operator) <= WITH_POLICIES
+    # An uninstall takes the Lease's role away while the operator still runs; so goes the right to policies.
+    taken = {"leases", "networkpolicies"}
+    assert [request for request in requests if request.denied and request.resource not in taken] == []
 
 
 def test_the_chart_grants_no_more_than_the_operator_asks_for(

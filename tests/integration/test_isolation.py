@@ -1,0 +1,80 @@
+"""A job's NetworkPolicy, enforced: its ports are open to its own pods, and /progress to the operator besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from localcluster.release import NAMESPACE
+from tests.integration.installed import Installation
+from tests.integration.workspace import Workspace
+
+LISTEN = """
+import socket, threading, time
+def serve(port):
+    with socket.create_server(("", port)) as server:
+        while True:
+            server.accept()[0].close()
+for port in (2222, 8080, 9999):
+    threading.Thread(target=serve, args=(port,), daemon=True).start()
+time.sleep(3600)
+"""
+"""TensorFlow's port, that of /progress, and one such as NCCL takes."""
+REACHES = """
+import socket, sys
+for port in (2222, 8080, 9999):
+    try:
+        socket.create_connection((sys.argv[1], port), timeout=1).close()
+        print(port)
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture
+def isolating(operator: Installation, workspace: Workspace) -> Iterator[None]:
+    if operator.as_process:
+        pytest.skip("IT_OPERATOR=process: policies know the operator by the labels of its pods")
+    # Servers before 1.21 leave it to whoever wants it.
+    workspace.kube.patch(
+        "Namespace", "", NAMESPACE, {"metadata": {"labels": {"kubernetes.io/metadata.name": NAMESPACE}}}
+    )
+    operator.upgrade(networkPolicy={"jobNamespaces": [workspace.namespace]})
+    yield
+    operator.upgrade()
+
+
+@pytest.mark.usefixtures("isolating")
+def test_a_foreign_pod_reaches_no_port_of_a_job(operator: Installation, workspace: Workspace) -> None:
+    kube, here = workspace.kube, workspace.namespace
+    program = {"name": "main", "image": workspace.image, "command": ["python", "-c", LISTEN]}
+    stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [program], "terminationGracePeriodSeconds": 0}}
+    kube.create("Pod", here, stranger)
+    job = workspace.submit(workspace.new_job("alone", LISTEN))
+    workspace.wait_for(job, "Running")
+    policy = kube.get("NetworkPolicy", here, job)
+    pods = workspace.pods(job)
+    addresses = {name: pod["status"]["podIP"] for name, pod in pods.items()}
+    workspace.eventually(
+        lambda: kube.get("Pod", here, "stranger")["status"].get("phase") == "Running", "the stranger runs"
+    )
+
+    def reached(namespace: str, pod: str, container: str, of: str) -> set[int]:
+        command = ("python", "-c", REACHES, addresses[of])
+        return {int(line) for line in kube.run_in(namespace, pod, container, *command).split()}
+
+    first, second = sorted(addresses)
+    workspace.eventually(
+        lambda: not reached(here, "stranger", "main", first) and not reached(here, "stranger", "main", second),
+        "the stranger is shut out of both pods",
+    )
+    assert reached(here, first, "tensorflow", second) == {2222, 8080, 9999}, "the job's own pods"
+    (leader,) = operator.pods()
+    assert reached(NAMESPACE, leader["metadata"]["name"], "operator", first) == {8080}, "/progress alone"
+
+    kube.delete("NetworkPolicy", here, job)
+    again = workspace.eventually(lambda: kube.find("NetworkPolicy", here, job), "the policy is there again")
+    assert again["metadata"]["uid"] != policy["metadata"]["uid"]
+    assert workspace.uids(job) == {name: pod["metadata"]["uid"] for name, pod in pods.items()}, "nothing is restarted"
+    workspace.delete(job)
+    workspace.eventually(lambda: not kube.find("NetworkPolicy", here, job), "the policy goes with its job")
