@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
+import threading
 from typing import Any
 
 import keras
@@ -14,6 +17,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.script.call import FitCall, fit_data
 from tfgpujob_trainer.script.datasets import dataset_batches
+from tfgpujob_trainer.script.py_datasets import generator_batches, py_batches
 
 Dataset = tf.data.Dataset
 
@@ -199,3 +203,96 @@ def test_arrays_are_counted_in_steps_too():
     assert data.validation.rows == 3
     in_order = fit_data(FitCall(x=x, y=y, batch_size=6, steps_per_epoch=2, shuffle=False), 1)
     assert read(in_order.train, epochs=1) == [[[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]]
+
+
+class Numbers(keras.utils.PyDataset):
+    """Batches of the numbers up to `count`, in an order that each epoch's end shuffles if it has a seed."""
+
+    def __init__(self, count=10, size=4, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.numbers, self.size = np.arange(count), size
+        self.rng = None if seed is None else np.random.default_rng(seed)
+        self.ended = 0
+        self.threads: set[str] = set()
+
+    def __len__(self):
+        return math.ceil(len(self.numbers) / self.size)
+
+    def __getitem__(self, index):
+        self.threads.add(threading.current_thread().name)
+        y = self.numbers[index * self.size : (index + 1) * self.size]
+        return np.ones((len(y), 2), "float32"), y
+
+    def on_epoch_end(self):
+        self.ended += 1
+        if self.rng is not None:
+            self.rng.shuffle(self.numbers)
+
+
+def py(dataset, steps=None, *, trains=True, shuffle=False):
+    return py_batches(dataset, "train", steps=steps, trains=trains, shuffle=shuffle)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_pydataset_is_read_by_index_however_many_workers_it_has(workers):
+    dataset = Numbers(workers=workers)
+    assert read(py(dataset)) == [IN_ORDER] * 2
+    assert any(name.startswith("py-dataset") for name in dataset.threads) is (workers > 1)
+    assert dataset.ended == 2  # as in Keras, once ahead of each epoch
+    assert read(py(Numbers(workers=workers)), start=(1, 1)) == [IN_ORDER[1:]]
+
+
+def test_a_pydataset_that_shuffles_at_the_end_of_an_epoch_goes_on_where_it_was():
+    once = read(py(Numbers(seed=1)), epochs=3)
+    assert once[0] != once[1] != once[2]
+    assert read(py(Numbers(seed=1)), epochs=3, start=(2, 1)) == [once[2][1:]]
+
+
+def test_the_batches_of_a_pydataset_are_shuffled_as_fit_says():
+    once = read(py(Numbers(40), shuffle=True))
+    assert once[0] != once[1]
+    assert once == read(py(Numbers(40), shuffle=True)) != read(py(Numbers(40), shuffle=True), seed=6)
+    assert sorted(flat(once[:1])) == sorted(flat(once[1:])) == list(range(40))
+    assert read(py(Numbers(), trains=False, shuffle=True), epochs=1) == [IN_ORDER]
+    py(Numbers(9)).check(2)
+    with pytest.raises(ConfigError, match="a batch of 1 for 2 replicas"):
+        py(Numbers(9), shuffle=True).check(2)
+
+
+def test_processes_of_a_pydataset_are_threads(capsys):
+    read(py(Numbers(workers=2, use_multiprocessing=True)))
+    assert "use_multiprocessing=True: 2 threads instead" in capsys.readouterr().out
+
+
+def numbers_for_ever():
+    for start in itertools.count(0, 3):
+        yield np.ones((3, 2)), np.arange(start, start + 3)
+
+
+def of_generator(steps, *, trains=True, batches=numbers_for_ever):
+    return generator_batches(batches(), "train", steps=steps, trains=trains)
+
+
+def test_a_generator_goes_on_from_epoch_to_epoch():
+    assert read(of_generator(2)) == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
+    assert read(of_generator(2), start=(1, 1)) == [[[9, 10, 11]]]
+    held_out = of_generator(2, trains=False)
+    assert read(held_out, epochs=1) == read(held_out, epochs=1) == [[[0, 1, 2], [3, 4, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("make", "message", "fix"),
+    [
+        (lambda: of_generator(None), "has no end that is known", "pass steps_per_epoch"),
+        (lambda: of_generator(2, batches=lambda: iter(())), "returned no rows", ""),
+        (lambda: of_generator(2, batches=lambda: iter([(np.ones((3, 2)), np.ones(3))])), "ended after 1 b", "use rep"),
+        (lambda: of_generator(2, batches=lambda: iter([["a"]])), "makes batches with a <U1", "make arrays"),
+        (lambda: py(Numbers(0)), "returned no rows", ""),
+        (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10)), 1), "is a Numbers, and y or", "remove them"),
+        (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2), 1), "validation_split needs", "pass val"),
+    ],
+)
+def test_what_python_makes_wrongly_is_refused(make, message, fix):
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(make())
+    assert caught.value.fix.startswith(fix)

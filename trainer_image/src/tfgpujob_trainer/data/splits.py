@@ -74,6 +74,7 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
         remainder=settings.remainder,
         accumulate=accumulate,
         permute=data.permute,
+        epochs=settings.epochs,
     )
 
 

@@ -17,9 +17,12 @@ from tfgpujob_trainer.data.sources.arrays import arrays
 from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.script.array_batches import array_batches
 from tfgpujob_trainer.script.datasets import dataset_batches
+from tfgpujob_trainer.script.py_datasets import generator_batches, py_batches
 
 DEFAULT_BATCH = 32
 """What Keras takes without a batch_size."""
+BATCHED = (tf.data.Dataset, keras.utils.PyDataset, Iterator)
+"""What comes in batches of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +62,7 @@ def fit_data(call: FitCall, replicas: int) -> FitData:
         raise ConfigError(f"validation_freq is {call.validation_freq!r}", "use a whole number")
     x, y, weight, held_out = call.x, call.y, call.sample_weight, call.validation_data
     if call.validation_split and held_out is None:
-        if isinstance(x, tf.data.Dataset):
+        if isinstance(x, BATCHED):
             raise ConfigError("validation_split needs arrays, as in Keras", "pass validation_data=")
         (x, y, weight), held_out = array_slicing.train_validation_split(
             (x, y, weight), validation_split=call.validation_split
@@ -102,15 +105,14 @@ def source_of(
     `steps`: how many batches are an epoch of the training, and of anything else how many count.
     """
     what, trains = f"data({split!r})", split == "train"
+    if isinstance(x, BATCHED) and (y is not None or weight is not None):
+        raise ConfigError(f"{what} is a {type(x).__name__}, and y or sample_weight is given too", "remove them")
     if isinstance(x, tf.data.Dataset):
-        if y is not None or weight is not None:
-            raise ConfigError(f"{what} is a tf.data.Dataset, and y or sample_weight is given too", "remove them")
         return _checked(dataset_batches(x, split, steps=steps, trains=trains), replicas)
-    if isinstance(x, keras.utils.PyDataset | Iterator) or callable(x):
-        raise ConfigError(
-            f"{what}: a {type(x).__name__} is not taken over yet",
-            "pass arrays or a tf.data.Dataset, or write model() and data(split), which takes generators and files",
-        )
+    if isinstance(x, keras.utils.PyDataset):
+        return _checked(py_batches(x, split, steps=steps, trains=trains, shuffle=shuffle), replicas)
+    if isinstance(x, Iterator):
+        return _checked(generator_batches(x, split, steps=steps, trains=trains), replicas)
     value = tuple(part for part in (x, y, weight) if part is not None)
     if y is None and weight is not None:
         raise ConfigError(f"{what}: sample_weight without y", "pass y")

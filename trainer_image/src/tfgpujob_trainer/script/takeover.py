@@ -35,7 +35,7 @@ from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.script.call import DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
+from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
 from tfgpujob_trainer.script.datasets import parts
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
@@ -186,8 +186,9 @@ class Takeover:
 
 def _batches(x: Any, size: int) -> Iterator[Any]:
     """What predict() computes at a time: a dataset's own batches, or that many rows of arrays."""
-    if isinstance(x, tf.data.Dataset):
-        yield from (parts(batch)[0] for batch in x)
+    if isinstance(x, BATCHED):
+        batches = (x[i] for i in range(x.num_batches)) if isinstance(x, keras.utils.PyDataset) else x
+        yield from (parts(batch)[0] for batch in batches)
         return
     data = source_of(x, None, None, "predict", size)
     assert isinstance(data, Indexed)
