@@ -38,6 +38,7 @@ FULL: dict[str, Any] = {
     "steps": 5_000_000_000,
     "seed": 7,
     "deterministic": True,
+    "allowCoupledLoss": True,
     "remainder": "drop",
     "data": {"cache": "disk", "shuffleWindow": 100, "parallelReads": 2},
     "profile": {"steps": [5, 8], "worker": 1},

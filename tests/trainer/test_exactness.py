@@ -63,6 +63,7 @@ def test_mirrored_equals_plain_keras(case, devices):
     run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1, **SETTINGS.get(case, {}))
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
+    assert not any("couples the rows" in note for note in run.built.steps.notes)
 
 
 @pytest.mark.usefixtures("float64")

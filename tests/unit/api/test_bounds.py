@@ -79,6 +79,7 @@ FULL: dict[str, Any] = {
         "epochs": 1,
         "seed": 1,
         "deterministic": False,
+        "allowCoupledLoss": False,
         "remainder": "drop",
         "data": {"cache": "none", "shuffleWindow": 1, "stepsPerEpoch": 1, "parallelReads": 1},
         "profile": {"steps": [1, 2], "worker": 1},

@@ -240,6 +240,9 @@ class TrainerSpec(Model):
     """Seed of everything random: initial weights, dropout, the order of the data."""
     deterministic: bool = False
     """Use only operations that give bit-equal results on every run. Slower, and some operations refuse it."""
+    allow_coupled_loss: bool | None = None
+    """Let accumulate cut batches of a loss that couples their rows, such as one with in-batch negatives: each
+    micro-batch then has a loss of its own, and the result is another one than without accumulate."""
     remainder: Annotated[Remainder, Field(strict=False)] = Remainder.CARRY
     """What happens to examples left over at the end of an epoch that are fewer than the replicas: carry them in the
     last whole batch, or drop them."""

@@ -82,6 +82,11 @@ SUPPORT: dict[str, dict[str, Support]] = {
     "a summed loss": _everywhere(EXACT, ASYNCHRONOUS),
     "a loss of one number": _everywhere(EXACT, ASYNCHRONOUS),
     "own compute_loss": _everywhere(EXACT, ASYNCHRONOUS),
+    "a loss that couples rows": _alone_and_together(
+        EXACT,
+        Support("per worker", "couples the rows of a batch: each replica's is that of its own rows"),
+        ASYNCHRONOUS,
+    ),
     "frozen layers": _everywhere(EXACT, ASYNCHRONOUS),
     "sparse gradients of embeddings": _everywhere(EXACT, ASYNCHRONOUS),
     "class weights": _everywhere(EXACT, ASYNCHRONOUS),

@@ -9,6 +9,7 @@ the same thing share a group; each group has its own gradient sum.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,7 @@ class _Recorder:
 
     def __init__(self, name: str, loss: Any, weight: float | None, metric: Any, parts: list[Part]) -> None:
         self._name, self._loss, self._weight, self._parts = name, loss, weight, parts
-        self._metric = metric
+        self._metric, self.measures = metric, True
         self._update = None if metric is None else metric.update_state
         if metric is not None:
             # Keras would count each batch of each replica alike, whatever it divides by.
@@ -72,7 +73,7 @@ class _Recorder:
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         part = split(self._loss, y_true, y_pred, sample_weight, name=self._name)
         value = part.numerator if part.normaliser is None else _divide(part.numerator, part.normaliser)
-        if self._update is not None:
+        if self._update is not None and self.measures:
             self._update(value, sample_weight=part.normaliser)
         if self._weight is not None:
             part = Part(part.group, part.numerator * self._weight, part.normaliser)
@@ -86,6 +87,7 @@ class LossParts:
     def __init__(self, model: keras.Model) -> None:
         self._model = model
         self._parts: list[Part] = []
+        self._recorders: list[_Recorder] = []
         self._custom = type(model).compute_loss is not keras.Model.compute_loss
         compiled = model._compile_loss  # noqa: SLF001 (Keras offers no public way to the compiled losses)
         if compiled is None and not self._custom:
@@ -93,11 +95,25 @@ class LossParts:
         if not self._custom:
             losses = compiled._flat_losses  # noqa: SLF001
             metrics = compiled.metrics or [None] * len(losses)
-            compiled._flat_losses = [  # noqa: SLF001
-                one._replace(loss=_Recorder(f"loss{i}", one.loss, one.loss_weights, metric, self._parts))
+            self._recorders = [
+                _Recorder(f"loss{i}", one.loss, one.loss_weights, metric, self._parts)
                 for i, (one, metric) in enumerate(zip(losses, metrics, strict=True))
             ]
+            compiled._flat_losses = [  # noqa: SLF001
+                one._replace(loss=recorder) for one, recorder in zip(losses, self._recorders, strict=True)
+            ]
         self.regularised = [v for v in model.trainable_variables if v.regularizer is not None]
+
+    @contextmanager
+    def unmeasured(self) -> Iterator[None]:
+        """While it is computed to look at, and the metrics of several outputs' losses are to keep what they have."""
+        for recorder in self._recorders:
+            recorder.measures = False
+        try:
+            yield
+        finally:
+            for recorder in self._recorders:
+                recorder.measures = True
 
     @property
     def notes(self) -> list[str]:

@@ -20,6 +20,7 @@ from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, batch_spec, number, unpack
 from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
@@ -132,6 +133,20 @@ class SynchronousSteps:
             self.notes += jitted_notes(model, name)
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
         self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * replicas)
+
+    def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
+        """What to say of a loss that couples rows; raises ConfigError if it is to be accumulated and not allowed."""
+        if self._strategy.num_replicas_in_sync == 1 and self._takeover.accumulate == 1:
+            return []
+        weighed = self._weigh(unpack(tf.nest.map_structure(tf.convert_to_tensor, rows)))
+        return check_coupled_loss(
+            self._model,
+            self._loss,
+            tuple(part for part in weighed if part is not None),
+            accumulate=self._takeover.accumulate,
+            strategy=name_in_support(self._strategy),
+            allowed=allowed,
+        )
 
     def train(
         self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True

@@ -18,6 +18,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.loss import add_loss
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
@@ -70,6 +71,7 @@ class SynchronousTrainer:
             class_weights=self._settings.class_weights,
         )
         self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+        steps.notes += steps.check_coupled_loss(data.head(ROWS), allowed=bool(self._settings.allow_coupled_loss))
         return steps
 
     def evaluator(self, built: Built[SynchronousSteps]) -> Evaluator:

@@ -1,0 +1,101 @@
+"""Losses that couple the rows of a batch are found before the first step, and only these."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from tests.trainer.inprocess import train_here, weights_of
+
+from tfgpujob_trainer.contract.exits import ConfigError
+
+
+def data(rows=16):
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(rows, 6)), rng.integers(0, 3, size=rows)
+
+
+def in_batch_negatives(_, y_pred):
+    """Each row is to be like itself, and not like the other rows of its batch."""
+    alike = keras.ops.matmul(y_pred, keras.ops.transpose(y_pred)) * 3
+    return keras.losses.sparse_categorical_crossentropy(keras.ops.arange(keras.ops.shape(y_pred)[0]), alike, True)
+
+
+def mean_over_valid(y_true, y_pred):
+    """Not a mean over rows: what it is divided by depends on the batch."""
+    valid = keras.ops.cast(y_true > 0, y_pred.dtype)
+    return keras.ops.sum(valid * keras.ops.square(y_pred[:, 0])) / (keras.ops.sum(valid) + 1e-6)
+
+
+def one_number(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_pred[:, 0] - keras.ops.cast(y_true, y_pred.dtype)))
+
+
+class InModel(keras.Model):
+    """In-batch negatives as an add_loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(4)
+
+    def call(self, x):
+        found = self.dense(x)
+        self.add_loss(keras.ops.mean(in_batch_negatives(None, found)))
+        return found
+
+
+def compiled(net, loss="mse"):
+    net.compile("sgd", loss)
+    return net
+
+
+def dense(loss, *layers):
+    return compiled(keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(4)]), loss)
+
+
+CE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+COUPLED = {
+    "in-batch negatives": lambda: dense(in_batch_negatives),
+    "a mean over what is valid": lambda: dense(mean_over_valid),
+    "add_loss": lambda: compiled(InModel(), CE),
+}
+OTHERS = {
+    "a loss of one number": lambda: dense(one_number),
+    "batch normalisation": lambda: dense(CE, keras.layers.BatchNormalization()),
+    "dropout": lambda: dense(CE, keras.layers.Dropout(0.5)),
+    "a sum": lambda: dense(keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")),
+    "regularised": lambda: dense(CE, keras.layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l2")),
+}
+
+
+def train(make, devices=2, **fields):
+    keras.utils.set_random_seed(1)
+    return train_here(make, data(), devices=devices, epochs=1, batch=8, seed=1, **fields)
+
+
+def notes(run):
+    return [note for note in run.built.steps.notes if "couple" in note.lower()]
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_a_coupled_loss_is_said_on_two_replicas_and_not_accumulated_unless_allowed(name):
+    (note,) = notes(train(COUPLED[name]))
+    assert note.startswith("the loss (the loss of 8 rows is ")
+    assert note.endswith("couples the rows of a batch: each replica's is that of its own rows")
+    with pytest.raises(ConfigError, match=r"trainer.accumulate is 2, and the loss couples the rows") as caught:
+        train(COUPLED[name], devices=1, accumulate=2)
+    assert "allowCoupledLoss: true" in caught.value.fix
+
+
+def test_it_may_be_accumulated_if_that_is_said():
+    allowed = train(COUPLED["in-batch negatives"], devices=1, accumulate=2, allowCoupledLoss=True)
+    assert notes(allowed) == ["allowCoupledLoss: 2 micro-batches, each with its own loss"]
+    whole = train(COUPLED["in-batch negatives"], devices=1)
+    assert notes(whole) == []
+    assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(weights_of(allowed), weights_of(whole), strict=True))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_other_loss_is_taken_for_one(name):
+    assert notes(train(OTHERS[name])) == []
+    assert notes(train(OTHERS[name], devices=1, accumulate=2)) == []
