@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.harness.fuzz import BUGS, TARGETS, Planted, Target, found_after, run
+from tests.harness.fuzz import BUGS, Planted, found_after, run
+from tests.harness.fuzz_targets import TARGETS, Target
 
 pytestmark = pytest.mark.slow
 

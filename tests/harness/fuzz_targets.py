@@ -1,0 +1,168 @@
+"""What reads the inputs of strangers: each target feeds one kind of them to it, beside good neighbours.
+
+A target raises if an input harms anybody but its owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from tests.harness.fuzz_inputs import REPORT, SPEC, TFJOB, Json, Mutator, job_of, pod_of
+
+from tfgpujob import convert
+from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core import reconcile
+from tfgpujob.core.observed import progress_report, trim
+from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.snapshot import Config, Kind
+from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.kube import decoding
+from tfgpujob.kube.interface import ListPage
+from tfgpujob.shell import resync, watch_answer
+from tfgpujob.shell.store import Key, Store
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG = Config(operator_image="o:1", trainer_image="t:1", operator_version="1")
+MAX_KEPT = 600 << 10
+"""Bytes of one job in the cache, as JSON."""
+MAX_STATUS = 64 << 10
+
+
+class _Pages:
+    """A cluster that answers one list with these bytes."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+
+    async def list(self, *_: object, **__: object) -> ListPage:
+        return ListPage.of(decoding.decoded(self._payload))
+
+
+def listed(into: Store, kind: Kind, payload: bytes) -> None:
+    cluster: Any = _Pages(payload)
+    syncing = resync.Resync(cluster, into, lambda _: None, namespaces=(), random=lambda: 0.5)
+    asyncio.run(syncing.list(kind, None))
+
+
+def _reconciled(held: Store, name: str) -> Any:
+    snapshot = held.snapshot(Key("ns", name))
+    if snapshot.job is None:
+        return None
+    outcome = reconcile.reconcile(snapshot, NOW, CONFIG)
+    update = reconcile.finalize_status(snapshot, outcome, (), NOW, CONFIG)
+    status = update.status or outcome.intent or outcome.status
+    size = len(orjson.dumps(status))
+    assert size <= MAX_STATUS, f"a status of {size} bytes"
+    return status
+
+
+def expect_neighbours(held: Store, *names: str) -> None:
+    for name in names:
+        job = held.snapshot(Key("ns", name)).job
+        assert job is not None, f"{name} is not seen"
+        assert job["spec"] == SPEC, f"{name} is seen otherwise"
+        assert _reconciled(held, name)["phase"] == "Starting", f"{name} does not start"
+
+
+def jobs(mutator: Mutator) -> None:
+    """A page of jobs, one of them a stranger's."""
+    strange = job_of("strange", mutator.spoilt({"spec": SPEC}).get("spec"))
+    strange["metadata"] = mutator.spoilt({"annotations": {"a": "b"}, "labels": {"c": "d"}}) | strange["metadata"]
+    nameless = mutator.spoilt({"metadata": {"name": "n", "uid": "u"}}) if mutator.chance.random() < 0.1 else None
+    items = [job_of("first"), strange, *([nameless] if nameless is not None else []), job_of("last")]
+    held = Store()
+    listed(held, Kind.JOB, mutator.text({"items": items, "metadata": {"resourceVersion": "9"}}))
+    expect_neighbours(held, "first", "last")
+    _reconciled(held, "strange")
+    kept = len(orjson.dumps(held.snapshot(Key("ns", "strange")).job))
+    assert kept <= MAX_KEPT, f"{kept} bytes are kept of one job"
+
+
+def events(mutator: Mutator) -> None:
+    """Events of jobs, as kopf's decoder reads them."""
+    line = mutator.text({"type": "MODIFIED", "object": job_of("strange", mutator.spoilt({"spec": SPEC}).get("spec"))})
+    plain = watch_answer._plain(line)
+    assert plain, "the event is lost"
+    Store().put(Kind.JOB, json.loads(plain)["object"])
+    watch_answer._plain(mutator.text(mutator.spoilt({"type": "ADDED", "object": job_of("strange")})))
+
+
+def pods(mutator: Mutator) -> None:
+    """A page of pods, one of them with a status or labels of a stranger's making."""
+    strange, good = pod_of("strange-worker-0", "strange"), pod_of("good-worker-0", "good")
+    strange["status"] = mutator.spoilt({"status": strange["status"]}).get("status")
+    strange["metadata"] |= mutator.spoilt({key: strange["metadata"][key] for key in ("labels", "ownerReferences")})
+    held = Store()
+    for name in ("strange", "good"):
+        held.put(Kind.JOB, _started(name))
+    listed(held, Kind.POD, mutator.text({"items": [strange, good], "metadata": {"resourceVersion": "9"}}))
+    assert [pod.name for pod in held.snapshot(Key("ns", "good")).pods] == ["good-worker-0"], "a neighbour's pod"
+    for pod in held.snapshot(Key("ns", "strange")).pods:
+        texts = (pod.phase, pod.status_reason, pod.waiting_reason, pod.waiting_message)
+        assert max(len(text) for text in (*texts, pod.termination.message if pod.termination else "")) <= trim.MAX_TEXT
+    _reconciled(held, "strange")
+
+
+def _started(name: str) -> Json:
+    job = job_of(name)
+    spec = parse_job(job)
+    assert isinstance(spec, JobSpec)
+    status = {"phase": "Running", "attempt": 1, "plan": resolve(spec, CONFIG).to_status(), "conditions": []}
+    return {**job, "status": status}
+
+
+def answers(mutator: Mutator) -> None:
+    """What a pod answers when it is asked how far it is."""
+    report = progress_report.parse(mutator.text(mutator.spoilt(REPORT)))
+    if report is None:
+        return
+    held, pod = Store(), pod_of("strange-worker-0", "strange")
+    pod["status"] = {"phase": "Running", "podIP": "10.0.0.1"}
+    held.put(Kind.JOB, _started("strange"))
+    held.put(Kind.POD, pod)
+    held.store_report(Key("ns", "strange"), pod["metadata"]["uid"], report)
+    _reconciled(held, "strange")
+
+
+def pods_made(mutator: Mutator) -> None:
+    """No accepted spec becomes a pod with power over its node."""
+    # As read by an API server, which gives every part of a template a depth that Python can follow.
+    job = trim.trim_job(decoding.decoded(mutator.text(job_of("strange", mutator.spoilt({"spec": SPEC}).get("spec")))))
+    spec = parse_job(job) if "unreadable" not in job else None
+    if not isinstance(spec, JobSpec):
+        return
+    plan = resolve(spec, CONFIG)
+    for role, index in plan.pods()[:4]:
+        made = build_pod(job, spec, plan, Replica(role, index, 1))
+        orjson.dumps(made)
+        _expect_harmless(made["spec"])
+
+
+def _expect_harmless(spec: Json) -> None:
+    assert not {"hostNetwork", "hostPID", "nodeName"} & {key for key, value in spec.items() if value}, "the pod"
+    assert not any("hostPath" in volume for volume in _objects(spec.get("volumes"))), "a volume"
+    for container in (
+        c for kind in ("containers", "initContainers", "ephemeralContainers") for c in _objects(spec.get(kind))
+    ):
+        context = container.get("securityContext") or {}
+        assert context.get("privileged") is not True, "privileged"
+        assert context.get("procMount") != "Unmasked", "/proc"
+        assert not any(port.get("hostPort") == 80 for port in _objects(container.get("ports"))), "a port"
+
+
+def _objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def tfjobs(mutator: Mutator) -> None:
+    """Files of `tfgpu convert`."""
+    convert.convert(decoding.decoded(mutator.text(mutator.spoilt(TFJOB))))
+
+
+Target = Callable[[Mutator], None]
+TARGETS: tuple[Target, ...] = (jobs, events, pods, answers, pods_made, tfjobs)
