@@ -31,6 +31,8 @@ COPY --from=code /opt/tfgpu/lib/python3.11/site-packages /opt/tfgpu/lib/python3.
 COPY --from=code /opt/tfgpu/bin/*tfgpu* /opt/tfgpu/bin/
 # USER answers who asks for the user's name (kopf does): no entry of /etc/passwd has this number, or any other given.
 ENV PATH=/opt/tfgpu/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 USER=tfgpu
+# What a large answer took goes back to the system: a page of strangers' objects does not stay in memory.
+ENV MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072
 # A number, so that the kubelet can check runAsNonRoot.
 USER 65532:65532
 WORKDIR /tmp

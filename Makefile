@@ -106,7 +106,7 @@ bench-operator: venv ## the operator's speed beside a direct client and kube's J
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
 	@$(TRAINER_PY) -m tests.trainer.bench
 
-.PHONY: crashpoints sequences specwalk fuzz
+.PHONY: crashpoints sequences specwalk fuzz strangers
 crashpoints: venv ## planted bugs, then every crash point and every misleading view
 	@$(PY) -m tests.harness.mutations
 	@$(PY) -m tests.harness.crashpoints
@@ -116,6 +116,8 @@ specwalk: venv ## every field of the CRD through its edge values
 	@$(PY) -m tests.harness.specwalk
 fuzz: venv ## what strangers may write, by chance along the structure of good objects, for ten minutes
 	@$(PY) -m tests.harness.fuzz --seconds 600
+strangers: venv ## the operator started among 1,000 poisoned objects of 50 kinds, beside itself without them
+	@$(PY) -m tests.harness.strangers
 
 .PHONY: recovery
 recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes

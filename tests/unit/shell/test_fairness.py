@@ -93,7 +93,7 @@ async def _told(event: str, jobs: int, workers: int) -> float:
 
 
 async def _nobody(ip: str, token: str) -> bytes | None:
-    del ip
+    del ip, token
     return None
 
 

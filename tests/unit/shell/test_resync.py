@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
@@ -6,6 +7,7 @@ from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
+from tfgpujob.kube.interface import ListPage
 from tfgpujob.shell.resync import PAGE, Resync
 from tfgpujob.shell.store import Key, Store
 
@@ -83,6 +85,41 @@ def test_each_watched_namespace_is_listed_in_pages() -> None:
         await syncing.once()
         assert [c for c in cluster.calls if "TFGPUJob" in c] == ["list TFGPUJob ns", "list TFGPUJob ns  more"]
         assert store.count()[Kind.JOB] == PAGE + 50
+
+    run(main())
+
+
+def test_what_the_first_list_has_is_not_listed_again_before_it_is_watched() -> None:
+    async def main() -> None:
+        cluster, store = ScriptedCluster(job()), Store()
+        syncing, _ = resync(cluster, store)
+        await syncing.first(lambda: None)
+        assert await syncing.relisted(Kind.JOB, None) == cluster.version
+        assert cluster.calls.count("list TFGPUJob *") == 1
+        await syncing.relisted(Kind.JOB, None)
+        assert cluster.calls.count("list TFGPUJob *") == 2, "whoever asks again has lost the thread"
+
+    run(main())
+
+
+def test_after_a_page_that_was_too_long_the_next_ones_begin_small() -> None:
+    class Long(ScriptedCluster):
+        limits: list[int]
+
+        async def list(
+            self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
+        ) -> ListPage:
+            self.limits.append(limit)
+            fits = min(limit, 1) if len(self.limits) == 1 else limit
+            page = await super().list(kind, namespace, selector=selector, limit=fits, token=token)
+            return replace(page, limit=fits)
+
+    async def main() -> None:
+        cluster, store = Long(*(job(f"j{i:04}", uid=f"u{i}") for i in range(2 * PAGE))), Store()
+        cluster.limits = []
+        await resync(cluster, store)[0].list(Kind.JOB, None)
+        assert cluster.limits == [PAGE, 2, 4, 8, 16, 32, 64, PAGE]
+        assert store.count()[Kind.JOB] == 2 * PAGE
 
     run(main())
 

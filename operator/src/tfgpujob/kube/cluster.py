@@ -13,7 +13,7 @@ from tfgpujob.kube.errors import TOO_LONG, ApiError
 from tfgpujob.kube.interface import ListPage, WatchEvent
 
 LIST_SECONDS: Final = 60.0
-LIST_BYTES: Final = 4 << 20
+LIST_BYTES: Final = 1 << 20
 """Of one page; of a longer one fewer objects are asked for. Decoded, a byte of JSON may take 30 bytes of memory."""
 
 _STRICT_FROM: Final = (1, 27)
@@ -45,7 +45,7 @@ class KubeCluster(Connection):
             if error.reason != TOO_LONG:
                 raise
             return await self.list(kind, namespace, selector=selector, limit=max(1, limit // 10), token=token)
-        return ListPage.of(page)
+        return ListPage.of(page, limit)
 
     async def watch(
         self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str

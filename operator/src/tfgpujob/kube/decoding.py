@@ -21,6 +21,9 @@ list around it: what was cut here is still too deep, so nothing acts on it as if
 _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{])|([\]}])', re.DOTALL)
 
 
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 def decoded(payload: bytes) -> Any:
     """The value of a JSON text. Raises ValueError for what is none.
 
@@ -32,6 +35,8 @@ def decoded(payload: bytes) -> Any:
     except orjson.JSONDecodeError:
         text = _cut(payload.decode(errors="replace"))
     value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=lambda _: None)
+    if not _SURROGATE.search(text):
+        return value
     # Half a surrogate pair is a string to Python and to nobody else.
     return orjson.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 

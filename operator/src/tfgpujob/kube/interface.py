@@ -15,17 +15,19 @@ from tfgpujob.core.observed.snapshot import Kind, Object
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list: `token` continues it, empty on the last page."""
+    """One page of a list: `token` continues it, empty on the last page. `limit`: as many objects were asked for."""
 
     items: Sequence[Object]
     resource_version: str
     token: str
+    limit: int = 0
 
     @classmethod
-    def of(cls, answer: Object) -> Self:
+    def of(cls, answer: Object, limit: int = 0) -> Self:
         """From the list object that the API server answers."""
         metadata = answer.get("metadata") or {}
-        return cls(answer.get("items") or (), metadata.get("resourceVersion", ""), metadata.get("continue") or "")
+        version, token = metadata.get("resourceVersion", ""), metadata.get("continue") or ""
+        return cls(answer.get("items") or (), version, token, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Resync:
         self._changed = changed
         self.scopes: Sequence[str | None] = tuple(namespaces) or (None,)
         self._random = random
+        self._just_listed: set[tuple[Kind, str | None]] = set()
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
         self.versions: dict[tuple[Kind, str | None], str] = {}
@@ -67,6 +68,7 @@ class Resync:
     async def first(self, beat: Callable[[], None]) -> None:
         """Fill the cache; retries until it succeeds."""
         await self._until_done(beat)
+        self._just_listed = set(self.versions)
         self.synced.set()
 
     async def relist(self, beat: Callable[[], None]) -> None:
@@ -94,7 +96,13 @@ class Resync:
             await self.list(Kind.NODE, None)
 
     async def relisted(self, kind: Kind, namespace: str | None) -> str:
-        """List one kind in one namespace (None: all), until it succeeds. The list's resourceVersion."""
+        """List one kind in one namespace (None: all), until it succeeds. The list's resourceVersion.
+
+        What the first list has just listed is not listed again: a watch goes on from there.
+        """
+        if (kind, namespace) in self._just_listed:
+            self._just_listed.discard((kind, namespace))
+            return self.versions[kind, namespace]
         await self._until_done(lambda: None, partial(self.list, kind, namespace))
         return self.versions[kind, namespace]
 
@@ -137,8 +145,14 @@ class Resync:
         before = {known.uid: known for known in self._store.known(kind, namespace)}
         nodes_before, elsewhere = self._store.nodes.known(), list[Object]()
 
+        selector, limit = self.selectors[kind], PAGE
+
         async def fetch(token: str) -> ListPage:
-            return await self._cluster.list(kind, namespace, selector=self.selectors[kind], limit=PAGE, token=token)
+            nonlocal limit
+            page = await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
+            # Where objects are large, the next ones may be too: what is too long has been read in vain.
+            limit = min(PAGE, 2 * (page.limit or PAGE))
+            return page
 
         async for page in pages(fetch):
             for obj in page.items:
