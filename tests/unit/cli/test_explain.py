@@ -76,6 +76,7 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),
         ({}, "What starts again: all replicas."),
+        ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
         ({}, "when worker 0 has exited with 0"),
         ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),
         ({"runPolicy": {"suspend": True}}, "nothing is created until it is off"),

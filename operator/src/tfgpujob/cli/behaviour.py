@@ -16,6 +16,7 @@ from tfgpujob.api import (
 )
 from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed.plan import Plan, replica_specs
+from tfgpujob.core.pods import in_place
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
@@ -119,6 +120,8 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     for policy in dict.fromkeys(policies.values()):
         who = " or ".join(str(role) for role, its in policies.items() if its is policy)
         yield "failure", f"When a {who} fails, {_POLICIES[policy]}."
+    if any(in_place.recovers_in_place(spec, its) for its in replica_specs(spec).values()):
+        yield "failure", "First its processes are started again in their pods, at once (runPolicy.recovery)."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
     yield (

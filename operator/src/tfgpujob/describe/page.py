@@ -47,7 +47,8 @@ def _summary(facts: Facts) -> Iterator[str]:
     yield from _labelled("Strategy", [": ".join(part for part in (str(spec.get("strategy", "")), replicas) if part)])
     spent = [f"attempt {status.get('attempt', 0)}"]
     limit = (spec.get("runPolicy") or {}).get("backoffLimit", 6)
-    spent.append(f"{status.get('restarts', 0)} of {limit} restarts spent")
+    in_place = f" ({status['inPlaceRestarts']} in place)" if status.get("inPlaceRestarts") else ""
+    spent.append(f"{status.get('restarts', 0)} of {limit} restarts spent{in_place}")
     if status.get("disruptions"):
         spent.append(f"{counted(status['disruptions'], 'disruption')}, at no cost")
     yield from _labelled("Attempts", [", ".join(spent)])
