@@ -42,6 +42,8 @@ ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 
 # Names inside a pod.
 CONTAINER: Final = "tensorflow"
+OWN_PROGRAMS_GROWTH: Final = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+"""The variable by which TensorFlow itself takes GPU memory as it needs it."""
 GATE_CONTAINER: Final = "tfgpu-peer-gate"
 GATE_GAVE_UP: Final = 3
 """Exit code of the wait-for-peers init container when its peers did not resolve in time."""

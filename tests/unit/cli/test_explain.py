@@ -37,6 +37,22 @@ def parsed_job(spec: dict[str, Any]) -> JobSpec:
     return parsed
 
 
+@pytest.mark.parametrize(
+    ("memory", "text"),
+    [
+        ({"growth": True}, "TF_FORCE_GPU_ALLOW_GROWTH is set for your program."),
+        ({"limitMiB": 500}, "Your program must limit itself to the 500 MiB of gpu.memory.limitMiB"),
+        ({"growth": False}, "gpu.memory.growth: false leaves it to your program"),
+    ],
+)
+def test_it_says_what_gpu_memory_does_for_an_own_program(memory: dict[str, Any], text: str) -> None:
+    template = {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}
+    own = {"trainer": None, "image": "mine", "replicaSpecs": {"worker": {"replicas": 2, "template": template}}}
+    assert text in said({**own, "gpu": {"memory": memory}})
+    assert "GPU memory" not in said({"gpu": {"memory": memory}})
+    assert text not in said(own)
+
+
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_its_objects_are_those_that_the_operator_creates(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = next(d for d in yaml.safe_load_all(example.read_text()) if d["kind"] == "TFGPUJob")

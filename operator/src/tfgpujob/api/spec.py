@@ -146,9 +146,11 @@ class GpuMemory(Model):
     """spec.gpu.memory."""
 
     growth: bool | None = None
-    """Take memory as it is needed instead of all at start. Absent: true, unless limitMiB is set."""
+    """Take memory as it is needed instead of all at start. Absent: true, unless limitMiB is set. An image of your own
+    that runs TensorFlow obeys true, by TF_FORCE_GPU_ALLOW_GROWTH; absent and false leave it to the program."""
     limit_mib: Annotated[Positive | None, Field(alias="limitMiB")] = None
-    """Take at most this many MiB of each GPU, for GPUs that are shared. Not together with growth."""
+    """Take at most this many MiB of each GPU, for GPUs that are shared. Not together with growth. An image of your own
+    finds the number in TFGPU_GPU_MEMORY_LIMIT_MIB, and must obey it itself."""
 
 
 class GpuSpec(Model):

@@ -44,6 +44,8 @@ def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield from _start(spec, plan)
     if spec.trainer is not None:
         yield from _training(spec, spec.trainer, plan)
+    else:
+        yield from _gpu_memory(spec)
     yield "success", _success(spec, plan)
     yield from _failure(spec, plan)
     yield from _end(spec)
@@ -67,6 +69,23 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
     if Role.EVALUATOR in plan.counts:
         yield "start", "The evaluator is never waited for, and its failures cost the job nothing."
+
+
+def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What spec.gpu.memory does for a program that is not the trainer."""
+    memory = spec.gpu.memory
+    if memory.growth:
+        yield "GPU memory", "TensorFlow takes it as it is needed: TF_FORCE_GPU_ALLOW_GROWTH is set for your program."
+    elif memory.limit_mib is not None:
+        yield (
+            "GPU memory",
+            (
+                f"Your program must limit itself to the {memory.limit_mib} MiB of gpu.memory.limitMiB, which it finds "
+                "in TFGPU_GPU_MEMORY_LIMIT_MIB: TensorFlow reads no such variable."
+            ),
+        )
+    elif memory.growth is False:
+        yield "GPU memory", "gpu.memory.growth: false leaves it to your program, as without the field."
 
 
 def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:

@@ -130,6 +130,16 @@ def test_memory_grows_unless_it_is_limited(memory: dict[str, Any], growth: str) 
     assert env["TFGPU_GPU_MEMORY_GROWTH"] == growth
 
 
+@pytest.mark.parametrize("growth", [True, False, None])
+def test_memory_of_an_own_program_grows_if_that_is_said(growth: bool | None) -> None:
+    job = with_template({})
+    job["spec"]["gpu"] = {"memory": {} if growth is None else {"growth": growth}}
+    env = {e["name"]: e["value"] for e in main(built(job))["env"]}
+    assert env.get("TF_FORCE_GPU_ALLOW_GROWTH") == ("true" if growth else None)
+    of_trainer = main(built(make.job("OneDevice", gpu={"memory": {"growth": True}})))["env"]
+    assert "TF_FORCE_GPU_ALLOW_GROWTH" not in {e["name"] for e in of_trainer}
+
+
 def test_a_port_2222_of_the_template_is_kept() -> None:
     container = {"name": "tensorflow", "command": ["train"], "ports": [{"name": "grpc", "containerPort": 2222}]}
     pod = built(with_template({"spec": {"containers": [container]}}))

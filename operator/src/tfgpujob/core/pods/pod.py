@@ -132,6 +132,7 @@ def _environment(
         "TFGPU_GPU_MEMORY_GROWTH": "true" if growth else "false",
         "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
         names.PROGRESS_TOKEN: replica.progress_token or None,
+        **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
     if in_place.recovers_in_place(spec, replica_spec):
         budget, token = replica.restarts_left, replica.recovery_token
