@@ -1,7 +1,8 @@
 # The operator, its command line and the wait-for-peers init container. Build it from the repository root:
 #   docker build -t tfgpujob-operator .
+# Built twice of the same base it has the same content: wheels carry one time, and bytecode none (release/images.py).
 FROM python:3.11-slim-bookworm AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off
+ENV SOURCE_DATE_EPOCH=1609459200 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off
 COPY requirements/build.txt /requirements/
 # Wheels only, so no compiler is ever needed, and each must have the hash that was locked.
 RUN python -m venv /opt/build \
@@ -13,13 +14,14 @@ RUN python -m venv --without-pip /opt/tfgpu \
  && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install \
       --no-compile --require-hashes --only-binary :all: -r /requirements/operator.txt \
 # Bytecode for all but the client library's typed models: the operator uses raw dicts and never imports them.
- && python -m compileall -q -x '/kubernetes/.*/(api|models)/' /opt/tfgpu/lib
+ && python -m compileall -q --invalidation-mode unchecked-hash -x '/kubernetes/.*/(api|models)/' /opt/tfgpu/lib
 
 FROM build AS code
 COPY operator /src/operator
 RUN python -m venv --without-pip /opt/tfgpu \
  && /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /dist /src/operator \
- && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install --no-deps --no-index /dist/*.whl
+ && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install --no-compile --no-deps --no-index /dist/*.whl \
+ && python -m compileall -q --invalidation-mode unchecked-hash /opt/tfgpu/lib
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="TFGPUJob operator" \

@@ -131,9 +131,10 @@ endurance: venv venv-trainer ## everything that works for long, for an hour: not
 VERSION ?=
 REGISTRY ?=
 WRITE ?=
+IMAGES ?= operator cpu gpu
 .PHONY: release
-release: venv ## packages, chart, install.yaml, notes, checksums, in build/release (VERSION=0.2.0 REGISTRY= WRITE=)
-	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" $(if $(WRITE),--write)
+release: venv ## packages, images, chart, install.yaml, SBOMs, notes, checksums (VERSION=0.2.0 REGISTRY= IMAGES= WRITE=)
+	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" --images $(IMAGES) $(if $(WRITE),--write)
 
 SECONDS ?= 600
 .PHONY: soak

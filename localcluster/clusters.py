@@ -75,6 +75,18 @@ def select() -> Cluster:
     return kinds[name]()
 
 
+def save_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str], target: Path) -> None:
+    """Build an image into a docker-archive: by Docker or Podman where one runs, else as the local cluster does.
+
+    Raises ClusterError.
+    """
+    engine = _container_engine()
+    if engine is None:
+        imagebuild.save_image(tag, dockerfile, context, build_args, target)
+    else:
+        _save(engine, tag, dockerfile, context, build_args, target)
+
+
 class Local:
     """The cluster of this package."""
 
@@ -161,10 +173,8 @@ class Kind:
             self._add_pretend_gpus(node)
 
     def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
-        arguments = [f"--build-arg={name}={value}" for name, value in build_args.items()]
-        run(_engine(), "build", *arguments, "--tag", tag, "--file", dockerfile, context)
         with tempfile.TemporaryDirectory() as folder:
-            run(_engine(), "save", "--output", f"{folder}/image.tar", tag)
+            _save(_engine(), tag, dockerfile, context, build_args, Path(folder, "image.tar"))
             run("kind", "load", "image-archive", "--name", self.name, f"{folder}/image.tar")
 
     def stop_node(self, name: str) -> None:
@@ -225,6 +235,14 @@ class Existing:
 
     def read_from_node(self, path: str) -> bytes | None:  # noqa: ARG002
         return None
+
+
+def _save(  # noqa: PLR0917 - as in the protocol
+    engine: str, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str], target: Path
+) -> None:
+    arguments = [f"--build-arg={name}={value}" for name, value in build_args.items()]
+    run(engine, "build", *arguments, "--tag", tag, "--file", dockerfile, context)
+    run(engine, "save", "--output", target, tag)
 
 
 def _container_engine() -> str | None:

@@ -1,4 +1,4 @@
-"""Helm, as the quick start and the tests use it: install, uninstall, list, and render without a cluster.
+"""Helm, as the quick start and the tests use it: install, test, uninstall, list, push, and render without a cluster.
 
 With a `helm` binary on PATH that one works, version 3 or 4; else Helm's own code does, from the Helm 4 SDK wheel
 that the tools' environment has. Both raise HelmError with Helm's words.
@@ -33,12 +33,14 @@ def install(
     kubeconfig: Path,
     release: str,
     namespace: str,
-    chart: Path = CHART,
+    chart: Path | str = CHART,
     values: Values | None = None,
     *,
     timeout_seconds: int = 300,
 ) -> None:
     """Install the release, or upgrade it to exactly this chart and these values; return when all is ready.
+
+    The chart is a folder, an archive, or an `oci://` reference with its version as tag.
 
     A release that an interrupted Helm left half-way is removed first, as is one of which somebody else has changed what
     Helm will not take back, such as the number of copies; what the chart marks `keep` stays.
@@ -60,6 +62,16 @@ def install(
     except HelmError as error:
         hint = f"Look at: kubectl --kubeconfig {kubeconfig} --namespace {namespace} describe pods"
         raise HelmError(f"cannot install {release} into namespace {namespace}: {error}\n{hint}") from error
+
+
+def push(archive: Path, remote: str) -> None:
+    """Put a packed chart into the registry behind `oci://host/path`, under its own name and version."""
+    _helm().push(archive, remote)
+
+
+def run_tests(kubeconfig: Path, release: str, namespace: str, *, timeout_seconds: int = 120) -> None:
+    """Run the tests that the release's chart has."""
+    _helm().run_tests(_Release(kubeconfig, release, namespace), timeout_seconds)
 
 
 def uninstall(kubeconfig: Path, release: str, namespace: str, *, timeout_seconds: int = 120) -> None:
@@ -127,8 +139,10 @@ class _Release:
 class _Helm(Protocol):
     def status(self, release: _Release) -> str: ...
     def deploy(
-        self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int
+        self, release: _Release, chart: Path | str, values: Object, *, upgrade: bool, timeout_seconds: int
     ) -> None: ...
+    def push(self, archive: Path, remote: str) -> None: ...
+    def run_tests(self, release: _Release, timeout_seconds: int) -> None: ...
     def uninstall(self, release: _Release, timeout_seconds: int) -> None: ...
     def render(
         self,
@@ -162,10 +176,19 @@ class _Binary:
             raise
         return str(found["info"]["status"])
 
-    def deploy(self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int) -> None:
+    def deploy(
+        self, release: _Release, chart: Path | str, values: Object, *, upgrade: bool, timeout_seconds: int
+    ) -> None:
         verb = ("upgrade", "--reset-values") if upgrade else ("install", "--create-namespace")
         how = ("--wait", "--timeout", f"{timeout_seconds}s", "--values", "-")
-        self._run(*verb, release.name, str(chart), *_where(release), *how, stdin=json.dumps(values))
+        plain = ("--plain-http",) if _is_here(chart) else ()
+        self._run(*verb, release.name, str(chart), *_where(release), *how, *plain, stdin=json.dumps(values))
+
+    def push(self, archive: Path, remote: str) -> None:
+        self._run("push", str(archive), remote, *(("--plain-http",) if _is_here(remote) else ()))
+
+    def run_tests(self, release: _Release, timeout_seconds: int) -> None:
+        self._run("test", release.name, *_where(release), "--timeout", f"{timeout_seconds}s")
 
     def uninstall(self, release: _Release, timeout_seconds: int) -> None:
         how = ("--wait", "--timeout", f"{timeout_seconds}s", "--ignore-not-found")
@@ -193,6 +216,11 @@ class _Binary:
         return done.stdout
 
 
+def _is_here(chart: Path | str) -> bool:
+    """Whether it is in a registry of this machine, which needs no TLS."""
+    return str(chart).startswith("oci://127.0.0.1:")
+
+
 def _where(release: _Release) -> tuple[str, ...]:
     return ("--kubeconfig", str(release.kubeconfig), "--namespace", release.namespace)
 
@@ -214,12 +242,15 @@ class _Sdk:
             except self._sdk.HelmNotFoundError:
                 return ""
 
-    def deploy(self, release: _Release, chart: Path, values: Object, *, upgrade: bool, timeout_seconds: int) -> None:
+    def deploy(
+        self, release: _Release, chart: Path | str, values: Object, *, upgrade: bool, timeout_seconds: int
+    ) -> None:
         with self._translated(), self._config(release) as config, self._sdk.HelmContext() as context:
             verb = partial(config.upgrade, reset_values=True)
             if not upgrade:
                 verb = partial(config.install, create_namespace=True)
             how = {"context": context, "namespace": release.namespace, "timeout": timeout_seconds}
+            how["plain_http"] = _is_here(chart)
             # Native code doesn't see ^C, so it runs in a thread, and ^C cancels it.
             with ThreadPoolExecutor(1) as pool:
                 deployed = pool.submit(verb, chart, release.name, values, wait="watcher", **how)
@@ -228,6 +259,14 @@ class _Sdk:
                 except KeyboardInterrupt:
                     context.cancel()
                     raise
+
+    def push(self, archive: Path, remote: str) -> None:
+        with self._translated():
+            self._sdk.push(archive, remote, plain_http=_is_here(remote))
+
+    def run_tests(self, release: _Release, timeout_seconds: int) -> None:
+        with self._translated(), self._config(release) as config:
+            config.test(release.name, timeout=timeout_seconds)
 
     def uninstall(self, release: _Release, timeout_seconds: int) -> None:
         with self._translated(), self._config(release) as config:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 from localcluster import apt, archives, images, needs, runtime
@@ -35,6 +36,7 @@ rm -f /etc/resolv.conf
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 BUILDAH = ("buildah", "--root", str(CACHE / "buildah"), "--runroot", str(RUN / "buildah"),
            "--storage-driver", "overlay")  # fmt: skip
+_TIMESTAMP = int(datetime.fromisoformat(archives.EPOCH).timestamp())
 
 
 def build_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
@@ -58,6 +60,22 @@ def build_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[s
         if not base.exists():
             steps.insert(0, ("make the base image of Debian packages (40 s)", lambda: _make_base(base)))
         run_steps(steps)
+
+
+def save_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str], target: Path) -> None:
+    """Build an image into a docker-archive, for no cluster. Raises ClusterError with the build's last lines."""
+    needs.check_machine()
+    needs.install_packages()
+    with locked(CACHE / "build-image.lock"), tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as folder:
+        name, log, base = images.full_name(tag), CACHE / "build-image.log", _base_archive()
+        log.write_text("")
+        if not base.exists():
+            _make_base(base)
+        _take_base(base)
+        _build(name, dockerfile, context, build_args, log)
+        built = Path(folder) / "image.tar"
+        run(*BUILDAH, "push", name, f"docker-archive:{built}:{name}", log=log)
+        archives.normalise(built, target)
 
 
 def _base_archive() -> Path:
@@ -95,8 +113,10 @@ def _build(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, s
     with tempfile.TemporaryDirectory() as folder:
         arguments = [f"--build-arg={name}={value}" for name, value in build_args.items()]
         volumes = [f"--volume={source}:{target}:ro" for source, target in _mounts(Path(folder))]
+        # One time for all files and images: a layer whose content did not change keeps its digest.
         run(*BUILDAH, "build", "--isolation", "chroot", "--pull-never", "--layers", "--format", "docker",
-            *volumes, *arguments, "--tag", tag, "--file", dockerfile, context, log=log)  # fmt: skip
+            f"--timestamp={_TIMESTAMP}", *volumes, *arguments, "--tag", tag, "--file", dockerfile, context,
+            log=log)  # fmt: skip
 
 
 def _import(tag: str, log: Path) -> None:

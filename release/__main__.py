@@ -1,4 +1,4 @@
-"""`make release VERSION=x`: all that a release consists of but the images, in build/release/x.
+"""`make release VERSION=x`: all that a release consists of, in build/release/x.
 
 A dry run unless --write is given: nothing in the checkout changes, and nothing is ever uploaded. Made twice from one
 commit, the files have equal bytes.
@@ -12,12 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from localcluster.helm import HelmError
+from localcluster.layout import ClusterError
 
-from release import archive, manifest, notes
+from release import archive, manifest, notes, sbom
+from release.images import IMAGES, save
 from release.version import VersionError, set_version
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,10 +30,14 @@ DEFINITIONS = ("tfgpujobs.yaml", "tfgpujobs-no-cel.yaml")
 _NO_REGISTRY = '\nimageRegistry: ""\n'
 
 
-def make(version: str, registry: str, target: Path) -> list[Path]:
-    """Write the files of a release to `target`, which must not exist. Raises VersionError, FragmentError, HelmError."""
+def make(version: str, registry: str, target: Path, images: Iterable[str] = ()) -> list[Path]:
+    """Write the files of a release to `target`, which must not exist.
+
+    Raises VersionError, FragmentError, HelmError, ClusterError, RuntimeError.
+    """
     epoch = int(_git("log", "-1", "--format=%ct"))
-    with tempfile.TemporaryDirectory(prefix="release-") as scratch:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=target.parent) as scratch:
         tree, made = Path(scratch) / "tree", Path(scratch) / "made"
         made.mkdir()
         _checkout(tree)
@@ -41,14 +48,16 @@ def make(version: str, registry: str, target: Path) -> list[Path]:
         for name in DEFINITIONS:
             shutil.copyfile(tree / "crds" / name, made / name)
         archive.write(made / f"tfgpujob-{version}.tgz", tree / CHART, "tfgpujob", epoch)
-        (made / "install.yaml").write_text(manifest.install_yaml(tree / CHART, version))
+        for name, oldest in manifest.FILES.items():
+            (made / name).write_text(manifest.install_yaml(tree / CHART, version, name, oldest))
+        for image in IMAGES.values():
+            sbom.write(image, tree, version, made, epoch)
+        for name in images:
+            save(IMAGES[name], tree, version, registry, made)
         day = datetime.fromtimestamp(epoch, UTC).date().isoformat()
         (made / "notes.md").write_text(notes.notes(version, day, notes.read(tree / "release" / "changes")))
-        files = sorted(made.iterdir())
-        lines = (f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
-        (made / "SHA256SUMS").write_text("".join(lines))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(made, target)
+        (made / "SHA256SUMS").write_text("".join(f"{_digest(file)}  {file.name}\n" for file in sorted(made.iterdir())))
+        made.rename(target)
     return sorted(target.iterdir())
 
 
@@ -92,6 +101,11 @@ def _build(package: Path, target: Path, epoch: int) -> None:
     archive.rewrite(target / done.stdout.splitlines()[-1], epoch)
 
 
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
@@ -101,17 +115,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("make release", description=__doc__)
     parser.add_argument("version")
     parser.add_argument("--registry", default="", help="stands before both images in the chart and in install.yaml")
+    parser.add_argument("--images", nargs="*", choices=IMAGES, default=list(IMAGES), help="those to build: all of them")
     parser.add_argument("--write", action="store_true", help="also set the version and collect the changelog here")
     options = parser.parse_args(arguments)
     target = ROOT / "build" / "release" / options.version
     try:
         if target.exists():
             shutil.rmtree(target)
-        files = make(options.version, options.registry, target)
+        files = make(options.version, options.registry, target, options.images)
         if options.write:
             write_back(options.version, (target / "notes.md").read_text())
-    except (VersionError, notes.FragmentError, HelmError, RuntimeError) as error:
-        print(f"make release: {error}", file=sys.stderr)
+    except (VersionError, notes.FragmentError, HelmError, ClusterError, RuntimeError) as error:
+        fix = f"\n  fix: {error.fix}" if isinstance(error, ClusterError) else ""
+        print(f"make release: {error}{fix}", file=sys.stderr)
         return 1
     for file in files:
         print(f"{file.stat().st_size:>10,}  {file.relative_to(ROOT)}", file=sys.stderr)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import combinations, product
-from typing import Any, cast
+from typing import cast
 
 import click
 import pytest
 import yaml
 from localcluster import helm
 from tests.harness.process import settings
+from tests.unit.chart.choices import ALL_MONITORING, MONITORS, NETWORK, PAIRS, metrics
 from tests.unit.chart.rendered import Object, environment, kinds, of, render
 
 from tfgpujob import names
@@ -28,10 +28,6 @@ DIGEST = "sha256:" + "0" * 64
 def pod(objects: list[Object]) -> Object:
     found: Object = of(objects, "Deployment")["spec"]["template"]["spec"]
     return found
-
-
-def metrics(**parts: Any) -> Object:
-    return {"metrics": {name: {"enabled": True, **part} for name, part in parts.items()}}
 
 
 def test_arguments_are_taken_by_the_operator() -> None:
@@ -101,9 +97,6 @@ def test_a_mirror_stands_before_both_images(digest: str, end: str) -> None:
     assert environ["TRAINER_IMAGE"] == f"mirror.internal:5000/ml/trainerImage{end}"
 
 
-NETWORK: Object = {"networkPolicy": {"enabled": True}}
-
-
 def test_a_network_policy_allows_what_the_operator_needs() -> None:
     assert "NetworkPolicy" not in kinds(render())
     objects = render(NETWORK)
@@ -135,14 +128,6 @@ def test_the_operator_is_told_where_jobs_get_a_network_policy_and_how_its_own_po
     assert config.network_policy_namespaces == {"team-a", "team-b"}
     assert dict(config.operator_labels) == of(objects, "Deployment")["spec"]["selector"]["matchLabels"]
     assert "NetworkPolicy" not in kinds(objects), "each job's is the operator's to make"
-
-
-LABELS = {"labels": {"release": "prom"}}
-ALL_MONITORING = metrics(
-    serviceMonitor={**LABELS, "interval": "7s"}, podMonitor={**LABELS, "interval": "9s"}, prometheusRule=LABELS,
-    dashboard=LABELS,
-)  # fmt: skip
-MONITORS = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 
 
 def test_monitoring_needs_no_discovery_and_is_off_by_default() -> None:
@@ -266,27 +251,8 @@ def test_what_artifact_hub_shows_is_true() -> None:
     assert told["prerelease"] == str(chart["version"].startswith("0.")).lower()
 
 
-CHOICES: dict[str, list[Object]] = {
-    "copies": [{"replicas": 1}, {"replicas": 3}],
-    "namespaces": [{}, {"watchNamespaces": ["a", "b"]}],
-    "rbac": [{}, {"rbac": {"create": False}}, {"rbac": {"aggregateToDefaultRoles": False}}],
-    "account": [{}, {"serviceAccount": {"create": False, "name": "mine"}}],
-    "definition": [{}, {"crds": {"install": False}}],
-    "monitoring": [{}, ALL_MONITORING],
-    "network": [{}, NETWORK],
-    "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
-    "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [{"kind": "A", "metadata": {"name": "a"}}]}],
-}
-PAIRS = [
-    pytest.param({**first, **second}, id=f"{a}-{i}-{b}-{k}")
-    for a, b in combinations(CHOICES, 2)
-    for (i, first), (k, second) in product(enumerate(CHOICES[a]), enumerate(CHOICES[b]))
-    if first or second
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("values", PAIRS)
+@pytest.mark.parametrize("values", [*PAIRS.values()], ids=PAIRS)
 def test_every_two_choices_go_together(values: Object) -> None:
     objects = render(values)
     places = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects]

@@ -57,6 +57,24 @@ def test_the_first_install_makes_the_namespace_and_waits(binary: Path) -> None:
     assert json.loads(binary.with_name("helm.stdin").read_text()) == {"replicas": 2}
 
 
+@pytest.mark.parametrize(("host", "plain"), [("127.0.0.1:5000", True), ("registry.example.com", False)])
+def test_a_chart_of_a_registry(binary: Path, host: str, plain: bool) -> None:
+    """Only a registry of this machine is asked without TLS."""
+    helm.push(Path("tfgpujob-1.tgz"), f"oci://{host}/charts")
+    helm.install(KUBECONFIG, "tfgpu", "ops", f"oci://{host}/charts/tfgpujob:1")
+    pushed, installed = calls(binary)
+    assert pushed[:3] == ["push", "tfgpujob-1.tgz", f"oci://{host}/charts"]
+    assert f"oci://{host}/charts/tfgpujob:1" in installed
+    assert [("--plain-http" in call) for call in (pushed, installed)] == [plain, plain]
+
+
+def test_the_charts_tests_are_run(binary: Path) -> None:
+    helm.run_tests(KUBECONFIG, "tfgpu", "ops", timeout_seconds=7)
+    [call] = calls(binary)
+    assert call[:2] == ["test", "tfgpu"]
+    assert {"7s", "ops", str(KUBECONFIG)} <= set(call)
+
+
 @pytest.mark.parametrize("status", ["deployed", "failed"])
 def test_a_release_that_is_there_becomes_exactly_this(
     binary: Path, in_state: Callable[[str], None], status: str

@@ -1,6 +1,10 @@
 """Image names, archives, and the index of what the nodes must have."""
 
+import hashlib
+import io
+import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -122,3 +126,24 @@ def test_folders_that_pip_reads_are_found_with_the_files_that_an_index_links_to(
         "extra-index-url": f"file:///mirror/simple/ {os.sep}simple https://b.invalid/simple",
     }
     assert local_folders(settings) == {"/wheels", "/mirror", "/simple"}
+
+
+def test_two_builds_of_one_image_are_normalised_to_equal_bytes(tmp_path: Path) -> None:
+    layer = tmp_path / "layer.tar"
+    layer.write_text("content")
+    made: list[Path] = []
+    for host in ("a1b2", "c3d4"):
+        built, normal = tmp_path / f"{host}.tar", tmp_path / f"{host}-normal.tar"
+        archives.write_archive(built, "app:1", layer, {"Cmd": ["sh"], "Hostname": host})
+        os.utime(layer, (1, len(made)))
+        archives.normalise(built, normal)
+        made.append(normal)
+    assert made[0].read_bytes() == made[1].read_bytes()
+    tags, version = archives.image_of(made[0])
+    assert tags == ["app:1"]
+    with tarfile.open(made[0]) as tar:
+        image = json.load(tar.extractfile(f"{version}.json") or io.BytesIO())
+        content = (tar.extractfile("layer.tar") or io.BytesIO()).read()
+    assert image["config"] == {"Cmd": ["sh"]}
+    assert image["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(content).hexdigest()}"]
+    assert content == b"content"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tarfile
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 from localcluster import helm
+from release.images import IMAGES, Image
 
 from release import __main__ as release
-from release import notes, version
+from release import manifest, notes, version
 from tfgpujob.api import crd
 
 VERSION = "9.8.7-rc.1"
@@ -23,6 +25,12 @@ WHEEL_VERSION = "9.8.7rc1"
 REGISTRY = "registry.example.com/ml"
 
 
+BILLS = {
+    f"tfgpujob-operator-{VERSION}.cdx.json": "tfgpujob",
+    f"tfgpujob-trainer-{VERSION}-cpu.cdx.json": "tfgpujob-trainer",
+    f"tfgpujob-trainer-{VERSION}.cdx.json": "tfgpujob-trainer",
+}
+"""The SBOMs, and what each is of."""
 KINDS = (".py", ".toml", ".yaml", ".md")
 
 
@@ -53,7 +61,7 @@ def test_two_builds_have_equal_bytes(folder: Path, tmp_path: Path) -> None:
 def test_everything_is_there_and_has_its_checksum(folder: Path) -> None:
     packages = [f"{name}-{WHEEL_VERSION}" for name in ("tfgpujob", "tfgpujob_trainer")]
     expected = {*(f"{p}-py3-none-any.whl" for p in packages), *(f"{p}.tar.gz" for p in packages)}
-    expected |= {f"tfgpujob-{VERSION}.tgz", "install.yaml", "notes.md", *release.DEFINITIONS}
+    expected |= {f"tfgpujob-{VERSION}.tgz", "notes.md", *manifest.FILES, *release.DEFINITIONS, *BILLS}
     sums = dict(line.split("  ")[::-1] for line in (folder / "SHA256SUMS").read_text().splitlines())
     assert set(sums) == expected == {file.name for file in folder.iterdir()} - {"SHA256SUMS"}
     for name, digest in sums.items():
@@ -75,6 +83,37 @@ def test_packages_hold_all_code_the_version_and_the_licence(folder: Path) -> Non
             assert f"{package}-{WHEEL_VERSION}/src/{package}/__init__.py" in archive.getnames()
 
 
+@pytest.mark.parametrize(("image", "file"), [*zip(IMAGES.values(), BILLS, strict=True)], ids=IMAGES)
+def test_an_sbom_names_what_the_image_is_built_from(folder: Path, image: Image, file: str) -> None:
+    bill = json.loads((folder / file).read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    of = bill["metadata"]["component"]
+    assert (of["name"], of["version"], of["licenses"][0]["license"]["id"]) == (BILLS[file], VERSION, "Apache-2.0")
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", (release.ROOT / image.lock).read_text(), re.MULTILINE))
+    assert {part["name"]: part["version"] for part in bill["components"]} == locked
+    assert all(part["purl"].startswith("pkg:pypi/") for part in bill["components"])
+    assert all(part["externalReferences"][0]["hashes"] for part in bill["components"])
+
+
+def test_an_sbom_fits_its_schema(folder: Path) -> None:
+    # Seconds, which only this test pays for.
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
+    check = JsonStrictValidator(SchemaVersion.V1_6).validate_str
+    text = (folder / next(iter(BILLS))).read_text()
+    assert check(text) is None
+    assert check(text.replace('"library"', '"librarian"')) is not None
+
+
+def test_the_lock_of_an_sbom_is_the_one_that_the_image_installs() -> None:
+    for image in IMAGES.values():
+        dockerfile = (release.ROOT / image.dockerfile).read_text()
+        variant = image.arguments.get("VARIANT") or re.findall(r"^ARG VARIANT=(\w+)", dockerfile, re.MULTILINE)[:1]
+        named = dockerfile.replace("${VARIANT}", "".join(variant))
+        assert f"COPY {image.lock} " in named, image
+
+
 def test_the_packed_chart_installs_this_release(folder: Path) -> None:
     objects = helm.template(folder / f"tfgpujob-{VERSION}.tgz")
     container = images(objects)
@@ -87,14 +126,16 @@ def images(objects: list[dict[str, Any]]) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_install_yaml_is_what_the_chart_installs_without_helm(folder: Path) -> None:
-    text = (folder / "install.yaml").read_text()
+@pytest.mark.parametrize(("name", "definition"), [*zip(manifest.FILES, release.DEFINITIONS, strict=True)])
+def test_install_yaml_is_what_the_chart_installs_without_helm(folder: Path, name: str, definition: str) -> None:
+    text = (folder / name).read_text()
+    assert f"kubectl apply --server-side -f {name}\n" in text
     found = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
     assert [item["kind"] for item in found[:2]] == ["Namespace", "CustomResourceDefinition"]
     assert images(found) == f"{REGISTRY}/tfgpujob-operator:{VERSION}"
     assert "helm.sh/" not in text
     assert "managed-by: Helm" not in text
-    assert found[1] == yaml.load(crd.files()["crds/tfgpujobs.yaml"], Loader=yaml.CSafeLoader)
+    assert found[1] == yaml.load(crd.files()[f"crds/{definition}"], Loader=yaml.CSafeLoader)
     by_chart = helm.template(folder / f"tfgpujob-{VERSION}.tgz", release="tfgpu", namespace="tfgpu-system")
     places = {(item["kind"], item["metadata"]["name"]) for item in by_chart}
     assert {(item["kind"], item["metadata"]["name"]) for item in found} == {*places, ("Namespace", "tfgpu-system")}
