@@ -34,8 +34,8 @@ def write_archive(target: Path, tag: str, layer: Path, config: dict[str, Any]) -
         _describe(tar, [tag], ["layer.tar"], image)
 
 
-def normalise(source: Path, target: Path) -> None:
-    """The same image, with the same layers, without the ids and host names of its build."""
+def normalise(source: Path, target: Path, tag: str) -> None:
+    """The same image, with the same layers, without the ids and host names of its build, nor other tags that it has."""
     with tarfile.open(source) as built, tarfile.open(target, "w") as tar:
         [described] = json.load(_member(built, "manifest.json"))
         config = json.load(_member(built, described["Config"]))
@@ -50,7 +50,7 @@ def normalise(source: Path, target: Path) -> None:
             "created": EPOCH,
             "history": [{"created": EPOCH, **step} for step in steps],
         }
-        _describe(tar, described["RepoTags"], described["Layers"], json.dumps(image, sort_keys=True).encode())
+        _describe(tar, [tag], described["Layers"], json.dumps(image, sort_keys=True).encode())
 
 
 def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:

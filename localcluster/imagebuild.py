@@ -75,7 +75,7 @@ def save_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[st
         _build(name, dockerfile, context, build_args, log)
         built = Path(folder) / "image.tar"
         run(*BUILDAH, "push", name, f"docker-archive:{built}:{name}", log=log)
-        archives.normalise(built, target)
+        archives.normalise(built, target, name)
 
 
 def _base_archive() -> Path:

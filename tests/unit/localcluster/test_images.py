@@ -134,9 +134,9 @@ def test_two_builds_of_one_image_are_normalised_to_equal_bytes(tmp_path: Path) -
     made: list[Path] = []
     for host in ("a1b2", "c3d4"):
         built, normal = tmp_path / f"{host}.tar", tmp_path / f"{host}-normal.tar"
-        archives.write_archive(built, "app:1", layer, {"Cmd": ["sh"], "Hostname": host})
+        archives.write_archive(built, f"{host}:1", layer, {"Cmd": ["sh"], "Hostname": host})
         os.utime(layer, (1, len(made)))
-        archives.normalise(built, normal)
+        archives.normalise(built, normal, "app:1")
         made.append(normal)
     assert made[0].read_bytes() == made[1].read_bytes()
     tags, version = archives.image_of(made[0])
