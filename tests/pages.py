@@ -54,6 +54,7 @@ TYPED_BY = {
 
 _INSTALLS = "downloads 2 GB; tests/unit/cli/test_package.py checks what the extras bring"
 _DOCKER = "needs Docker and a registry; localcluster.release builds both Dockerfiles for every integration test"
+_RELEASE = "needs a release and a registry; tests/integration/test_release.py pushes to one of its own"
 _HELM = "needs the helm command; tests/integration/conftest.py installs the chart by helm or by Helm's library"
 
 NOT_TYPED = {
@@ -72,6 +73,12 @@ NOT_TYPED = {
     "helm upgrade tfgpu charts/tfgpujob --namespace tfgpu-system --reuse-values --wait": _HELM,
     "helm test tfgpu --namespace tfgpu-system": _HELM,
     "helm uninstall tfgpu --namespace tfgpu-system": _HELM,
+    "docker load --input build/release/0.2.0/tfgpujob-operator-0.2.0.tar": _RELEASE,
+    "docker push registry.example.com/ml/tfgpujob-operator:0.2.0": _RELEASE,
+    "helm push build/release/0.2.0/tfgpujob-0.2.0.tgz oci://registry.example.com/ml/charts": _RELEASE,
+    "helm install tfgpu oci://registry.example.com/ml/charts/tfgpujob --version 0.2.0 --namespace tfgpu-system "
+    "--create-namespace --wait": _RELEASE,
+    "kubectl apply --server-side -f build/release/0.2.0/install.yaml": _RELEASE,
     "make demo": "its first steps are those of every integration test; tests/integration/test_demo.py runs the others",
     "make release VERSION=0.2.0 REGISTRY=registry.example.com/ml": "tests/unit/release/test_release.py makes one twice",
     "make test": "it is what runs these tests",
