@@ -10,7 +10,9 @@ from tests.trainer.inprocess import train_here, weights_of
 from tfgpujob_trainer.checkpoint.store import newest
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.script.callbacks import chosen
 from tfgpujob_trainer.train.best import BestEvaluation, updated
+from tfgpujob_trainer.train.callbacks import chiefs
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
 
@@ -140,6 +142,43 @@ def test_callbacks_look_on():
     mine = ["accuracy", "loss"]
     validation = ["val_accuracy", "val_loss"]
     assert recorder.seen == [("begin", 2, True), 7, (0, mine), 14, (1, mine + validation)]
+
+
+class Tracker(keras.callbacks.Callback):
+    """As those of trackers are written: with the alias that Keras calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_batch_end(self, batch, logs=None):
+        self.seen.append((batch, sorted(logs)))
+
+
+def test_the_alias_that_trackers_define_is_called():
+    tracker = Tracker()
+    trained(epochs=1, callbacks=lambda: [tracker], logEverySeconds=600)
+    assert tracker.seen == [(7, ["accuracy", "loss"])]
+
+
+def test_callbacks_are_made_on_the_chief_alone():
+    made = []
+
+    def callbacks():
+        made.append(Tracker())
+        return made
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    for is_chief in (True, False):
+        chiefs(callbacks, is_chief=is_chief, model=model, params={})
+    assert len(made) == 1
+
+
+def test_a_trackers_callback_in_a_script_writes_on_the_first_worker(monkeypatch):
+    monkeypatch.setattr(Tracker, "__module__", "wandb.integration.keras")
+    tracker, own = Tracker(), keras.callbacks.LambdaCallback()
+    assert chosen([tracker, own], is_chief=True) == [tracker, own]
+    assert chosen([tracker, own], is_chief=False) == [own]
 
 
 def test_a_csv_log_works(tmp_path):

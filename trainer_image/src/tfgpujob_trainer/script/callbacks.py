@@ -26,6 +26,8 @@ _LEFT_OUT = {
 }
 _OF_CHIEF = ("TensorBoard", "CSVLogger", "RemoteMonitor")
 """They write, and change nothing in the training."""
+_TRACKERS = ("aim", "clearml", "comet_ml", "mlflow", "neptune", "wandb")
+"""Packages whose callbacks write to a server, where each run is to be once."""
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _UNKNOWN = object()
 
@@ -41,9 +43,14 @@ def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
         reason = next((why for name, why in _LEFT_OUT.items() if _is(callback, name)), None)
         if reason is not None:
             say(f"{type(callback).__name__} is left out: {reason}")
-        elif is_chief or not any(_is(callback, name) for name in _OF_CHIEF):
+        elif is_chief or not _only_writes(callback):
             found.append(callback)
     return found
+
+
+def _only_writes(callback: keras.callbacks.Callback) -> bool:
+    packages = {base.__module__.split(".")[0] for base in type(callback).__mro__}
+    return not packages.isdisjoint(_TRACKERS) or any(_is(callback, name) for name in _OF_CHIEF)
 
 
 def _is(callback: keras.callbacks.Callback, name: str) -> bool:

@@ -30,7 +30,7 @@ from tfgpujob_trainer.report.timing import WorkerTimes
 from tfgpujob_trainer.report.training_log import TrainingLog
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, Steps
-from tfgpujob_trainer.train.callbacks import Callbacks, Hooks, check
+from tfgpujob_trainer.train.callbacks import Hooks, chiefs
 from tfgpujob_trainer.train.run import Position, Run
 from tfgpujob_trainer.train.trainer import Evaluate
 
@@ -90,11 +90,8 @@ def assemble(
         fix = "let data('validation') return rows, or remove trainer.best"
         raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
     if hooks is None:
-        callbacks, params = (
-            check(built.module.callbacks()),
-            {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch},
-        )
-        hooks = Callbacks(callbacks if peers.is_chief else [], built.model, params)
+        params = {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch}
+        hooks = chiefs(built.module.callbacks, is_chief=peers.is_chief, model=built.model, params=params)
     profiled = settings.profile.steps if settings.profile.worker == env.position else None
     return Run(
         config=settings,

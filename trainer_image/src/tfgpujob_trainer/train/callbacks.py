@@ -6,7 +6,7 @@ each batch. What changes the training does not belong there: it would change on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -15,6 +15,8 @@ from tfgpujob_trainer.contract.exits import ConfigError
 
 HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_train_batch_end", "on_test_end")
 """What is called; `on_train_batch_end` with the number of the step at each progress line."""
+_ALIASES = ("on_batch_end",)
+"""Keras' own on_train_batch_end calls it; trackers such as Weights & Biases and MLflow define only this one."""
 
 _INSTEAD = {
     "EarlyStopping": "set trainer.best with a patience",
@@ -67,7 +69,7 @@ def check(callbacks: Any) -> list[keras.callbacks.Callback]:
             if isinstance(callback, getattr(keras.callbacks, known)):
                 raise ConfigError(f"callbacks(): {name} cannot run with several workers", fix)
         for hook in _hooks(callback):
-            if hook not in HOOKS:
+            if hook not in (*HOOKS, *_ALIASES):
                 raise ConfigError(f"callbacks(): {name}.{hook} is never called", f"use one of {', '.join(HOOKS)}")
     return listed
 
@@ -77,6 +79,11 @@ def _hooks(callback: keras.callbacks.Callback) -> list[str]:
     base = keras.callbacks.Callback
     names = [name for name in vars(base) if name.startswith("on_")]
     return [n for n in names if n in vars(callback) or getattr(type(callback), n) is not getattr(base, n)]
+
+
+def chiefs(make: Callable[[], Any], *, is_chief: bool, model: keras.Model, params: Mapping[str, Any]) -> Callbacks:
+    """What `callbacks()` makes, on the chief; on no other worker is it called, since to make a tracker starts a run."""
+    return Callbacks(check(make()) if is_chief else [], model, params)
 
 
 class Callbacks:
