@@ -61,7 +61,6 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
         found = Disaster(workspace, stays, goes)
         for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND)):
             train(workspace, name, _on(stays), victim=victim)
-        train(workspace, "in-place", _on(stays), victim=SECOND, recovery="InPlace")
         placed = {"chief": _on(stays), "ps": _on(stays), "worker": _apart("servers")}
         serve(workspace, "servers", placed, forceDeleteAfterSeconds=FORCE_AFTER)
         if kube.has_gpus():
@@ -185,6 +184,7 @@ def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, nam
 def test_in_place_a_killed_task_costs_no_pod_and_not_one_bit(disaster: Disaster) -> None:
     """The same kill, and the processes of both pods start again in them."""
     workspace = disaster.workspace
+    train(workspace, "in-place", _on(disaster.stays), victim=SECOND, recovery="InPlace")
     for job in ("in-place", "undisturbed"):
         assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
     status = workspace.status("in-place")
