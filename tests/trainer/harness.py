@@ -98,10 +98,11 @@ def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS) -> N
         time.sleep(0.05)
 
 
-def ask(port: int) -> dict[str, Any]:
-    """What the process with this TFGPU_PROGRESS_PORT says of itself; empty while it doesn't answer."""
+def ask(port: int, token: str = "") -> dict[str, Any]:
+    """What the process with this TFGPU_PROGRESS_PORT says of itself; empty while it doesn't answer, or refuses."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/progress", headers={"X-Tfgpu-Token": token})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             assert answer.headers["Content-Type"] == "application/json"
             told: dict[str, Any] = json.loads(answer.read(MOST_BYTES + 1))
             return told

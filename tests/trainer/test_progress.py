@@ -50,10 +50,12 @@ def run(launch: Launcher) -> tuple[Task, dict[str, Any], list[str]]:
     config = trainer_config(
         launch.directory / "out", checkpoint={"everySteps": 5}, profile={"steps": [3, 4]}, evaluate={"everyEpochs": 1}
     )
-    task = launch.start(config, env={"TEST_AT": "20", "TEST_DO": "stall", "TFGPU_PROGRESS_PORT": str(port)})
+    env = {"TEST_AT": "20", "TEST_DO": "stall", "TFGPU_PROGRESS_PORT": str(port), "TFGPU_PROGRESS_TOKEN": "0af3"}
+    task = launch.start(config, env=env)
     # The save after step 15 goes on beside the steps.
-    until(lambda: (told := ask(port)).get("step") == 19 and told["lastCheckpoint"]["step"] == 15)
-    seen, addresses = ask(port), listening(port)
+    until(lambda: (told := ask(port, "0af3")).get("step") == 19 and told["lastCheckpoint"]["step"] == 15)
+    seen, addresses = ask(port, "0af3"), listening(port)
+    assert ask(port) == {}, "without the token it tells nothing"
     task.process.kill()
     task.wait()
     return task, seen, addresses
