@@ -11,7 +11,7 @@ from tests.unit.chart.rendered import Object, environment, kinds, of, render, ri
 
 import tfgpujob
 from tfgpujob import names
-from tfgpujob.api import crd
+from tfgpujob.api import admission_policy, crd
 from tfgpujob.shell import settings
 
 DIGEST = "sha256:" + "0" * 64
@@ -206,6 +206,26 @@ def test_a_label_selector_of_namespaces_comes_with_the_right_to_see_them() -> No
     assert read.exclude_namespaces == {"kube-system", "ops"}
     with pytest.raises(helm.HelmError, match="watchNamespaces and watchNamespaceSelector are both set: leave one"):
         render({"watchNamespaceSelector": "gpu", "watchNamespaces": ["a"]})
+
+
+def test_the_host_gate_may_be_the_api_servers_too() -> None:
+    assert "ValidatingAdmissionPolicy" not in kinds(render(version="v1.30.0"))
+    on: Object = {"admissionPolicy": {"enabled": True}}
+    objects = render(
+        {**on, "allowHostAccessNamespaces": ["infra"], "watchNamespaces": ["a", "infra"]}, version="v1.30.0"
+    )
+    spec = of(objects, "ValidatingAdmissionPolicy")["spec"]
+    assert {key: spec[key] for key in ("variables", "validations")} == admission_policy.policy()
+    assert spec["failurePolicy"] == "Fail"
+    chosen = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert [(each["operator"], each["values"]) for each in chosen] == [("In", ["a", "infra"]), ("NotIn", ["infra"])]
+    binding = of(objects, "ValidatingAdmissionPolicyBinding")
+    name = of(objects, "ValidatingAdmissionPolicy")["metadata"]["name"]
+    assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+    everywhere = render({**on, "allowHostAccessNamespaces": ["*"]}, version="v1.30.0")
+    assert "ValidatingAdmissionPolicy" not in kinds(everywhere)
+    with pytest.raises(helm.HelmError, match=r"needs Kubernetes 1\.30 or later"):
+        render(on, version="v1.29.3")
 
 
 def test_the_pod_settings_arrive() -> None:

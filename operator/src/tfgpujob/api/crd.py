@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from tfgpujob import names
+from tfgpujob.api.admission_policy import policy
 from tfgpujob.api.reference import reference
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel
@@ -174,6 +175,7 @@ def files() -> dict[str, str]:
         **{f"crds/{name}": text for name, text in crds.items()},
         # A Helm chart can't reach outside its own folder.
         **{f"charts/tfgpujob/files/{name}": text for name, text in crds.items()},
+        "charts/tfgpujob/files/admission-policy.yaml": _yaml(policy()),
         "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
         "trainer_image/src/tfgpujob_trainer/contract/spec.py": dataclasses(),
     }

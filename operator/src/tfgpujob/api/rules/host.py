@@ -6,17 +6,40 @@ Checked by the operator because it makes the pods: in a namespace without Pod Se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tfgpujob.api.invalid import Invalid
 
-_ASK: Final = "or ask an administrator to allow host access in this namespace"
-_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-_SYSTEM_CLASS: Final = "system-"
+ASK: Final = "or ask an administrator to allow host access in this namespace"
+CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
-Allowed = Callable[[Any], bool]
+
+class OneOf(NamedTuple):
+    """Lets these values pass, and no other."""
+
+    values: tuple[Any, ...]
+
+    def __call__(self, value: Any) -> bool:
+        return any(type(value) is type(known) and value == known for known in self.values)
+
+    def cel(self, value: str) -> str:
+        """The same of the CEL expression `value`."""
+        return f"{value} in {json.dumps(self.values)}" if self.values else "false"
+
+
+class NotBeginning(NamedTuple):
+    """Lets texts pass that don't begin so."""
+
+    prefix: str
+
+    def __call__(self, value: Any) -> bool:
+        return isinstance(value, str) and not value.startswith(self.prefix)
+
+    def cel(self, value: str) -> str:
+        return f"!{value}.startsWith({json.dumps(self.prefix)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +49,13 @@ class Control:
     name: str
     paths: tuple[str, ...]
     """`*` is each item of a list. What begins with `container.` is looked for in every container of any kind."""
-    allowed: Allowed
+    allowed: OneOf | NotBeginning
     problem: str
     fix: str = "remove it"
 
 
-def _one_of(*values: Any) -> Allowed:
-    return lambda value: any(type(value) is type(known) and value == known for known in values)
+def _one_of(*values: Any) -> OneOf:
+    return OneOf(values)
 
 
 def _secured(path: str) -> tuple[str, ...]:
@@ -83,7 +106,7 @@ CONTROLS: Final = (
         _one_of(*_CAPABILITIES),
         "gives the container a right over its node or other pods",
     ),
-    Control("host path", ("volumes.*.hostPath",), lambda _: False, "gives the pod files of its node"),
+    Control("host path", ("volumes.*.hostPath",), _one_of(), "gives the pod files of its node"),
     Control("host ports", ("container.ports.*.hostPort",), _one_of(0), "takes a port of its node"),
     Control(
         "host probes",
@@ -113,14 +136,14 @@ CONTROLS: Final = (
     Control(
         "system priority",
         ("priorityClassName",),
-        lambda value: isinstance(value, str) and not value.startswith(_SYSTEM_CLASS),
+        NotBeginning("system-"),
         "evicts other pods as only the cluster's own may",
         "use another PriorityClass",
     ),
 )
 """The last two are none of the standard's."""
 
-_ANNOTATIONS: Final = {
+ANNOTATIONS: Final = {
     "container.apparmor.security.beta.kubernetes.io/": ("AppArmor", ("", "runtime/default", "localhost/")),
     "seccomp.security.alpha.kubernetes.io/": ("seccomp", ("", "runtime/default", "docker/default", "localhost/")),
     "container.seccomp.security.alpha.kubernetes.io/": (
@@ -138,22 +161,22 @@ def host_access(template: Mapping[str, Any], path: str) -> Iterator[Invalid]:
         for pattern in control.paths:
             for field, value in _found(spec, pattern, f"{path}.spec"):
                 if not control.allowed(value):
-                    yield Invalid(field, control.problem, f"{control.fix}, {_ASK}")
+                    yield Invalid(field, control.problem, f"{control.fix}, {ASK}")
     metadata = template.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     for key, value in annotations.items() if isinstance(annotations, Mapping) else ():
-        for prefix, (what, passing) in _ANNOTATIONS.items():
+        for prefix, (what, passing) in ANNOTATIONS.items():
             if str(key).startswith(prefix) and not _passes(value, passing):
                 yield Invalid(
-                    f"{path}.metadata.annotations[{key}]", f"takes a container out of {what}", f"remove it, {_ASK}"
+                    f"{path}.metadata.annotations[{key}]", f"takes a container out of {what}", f"remove it, {ASK}"
                 )
 
 
 def system_priority(name: str | None, field: str) -> Iterator[Invalid]:
     """The same of a PriorityClass that stands elsewhere than in a template."""
-    if name is not None and name.startswith(_SYSTEM_CLASS):
-        control = CONTROLS[-1]
-        yield Invalid(field, control.problem, f"{control.fix}, {_ASK}")
+    control = CONTROLS[-1]
+    if name is not None and not control.allowed(name):
+        yield Invalid(field, control.problem, f"{control.fix}, {ASK}")
 
 
 def _passes(value: Any, passing: tuple[str, ...]) -> bool:
@@ -163,7 +186,7 @@ def _passes(value: Any, passing: tuple[str, ...]) -> bool:
 
 def _found(spec: Any, pattern: str, path: str) -> Iterator[tuple[str, Any]]:
     first, _, rest = pattern.partition(".")
-    patterns = [f"{kind}.*.{rest}" for kind in _CONTAINERS] if first == "container" else [pattern]
+    patterns = [f"{kind}.*.{rest}" for kind in CONTAINERS] if first == "container" else [pattern]
     for each in patterns:
         yield from _walk(spec, each.split("."), path)
 
