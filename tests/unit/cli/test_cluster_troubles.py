@@ -1,0 +1,196 @@
+"""The verbs when something is in the way: no cluster, an interrupt, what can't happen any more."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.harness.live import LiveCluster
+from tests.harness.scenario import job
+from tests.machine import PATIENCE
+from tests.unit.cli.test_cluster_verbs import Output, submit
+
+from tfgpujob.cli import main as cli
+from tfgpujob.exits import Exit
+
+
+def test_what_cannot_happen_any_more_is_said(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "through", worker=1)
+    live.until_running("through")
+    assert cli.main(["logs", "through", "--index", "7"]) == Exit.OK
+    assert "no such replica of through has printed anything" in capsys.readouterr().err
+    live.finish("through-worker-0", 0)
+    assert cli.main(["wait", "through", "--timeout", str(PATIENCE)]) == Exit.OK
+    for verb in ("suspend", "resume"):
+        capsys.readouterr()
+        assert cli.main([verb, "through"]) == Exit.OK
+        assert capsys.readouterr().out == "through has finished, and stays so\n"
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "why"),
+    [("/no/such/file", "there is no /no/such/file"), ("", "KUBECONFIG is not set, and there is no ~/.kube/config")],
+)
+def test_no_kubeconfig(
+    kubeconfig: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(["list"]) == Exit.CLUSTER
+    assert f"no cluster: {why}; set KUBECONFIG to the file that leads to your cluster" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer(
+    live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    config = yaml.safe_load(live.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert cli.main(["list"]) == Exit.CLUSTER
+    assert "is KUBECONFIG right?" in capsys.readouterr().err
+
+
+def test_names_of_jobs_are_completed(
+    live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    submit(tmp_path, "complete-me", worker=1)
+    capsys.readouterr()
+    monkeypatch.setenv("_TFGPU_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "tfgpu describe comp")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        cli.tfgpu.main([], prog_name="tfgpu")
+    assert capsys.readouterr().out == "plain,complete-me\n"
+
+
+def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
+    submit(tmp_path, "followed", worker=1)
+    live.until_running("followed")
+    live.say("followed-worker-0", "begins")
+    # What is started in a shell's background begins with the signal ignored, and so do its children.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heed}; import sys; from tfgpujob.cli.main import main; sys.exit(main())"]
+    following = subprocess.Popen(
+        [*command, "logs", "followed", "-f"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    assert following.stdout.readline() == "worker-0 | begins\n"
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=PATIENCE)
+    assert (following.returncode, said.strip()) == (Exit.INTERRUPTED, "")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "flags", "line"),
+    [
+        ("theirs", ["-n", "mine"], "puts stray into the namespace theirs, and -n says mine; keep one of them"),
+        (5, [], "5 is no name"),
+    ],
+)
+def test_a_job_goes_where_its_file_and_its_user_say(
+    namespace: object, flags: list[str], line: str, live: LiveCluster, tmp_path: Path, capsys: Output
+) -> None:
+    made = job("stray", worker=1)
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({**made, "metadata": {**made["metadata"], "namespace": namespace}})
+    )
+    assert cli.main(["submit", str(tmp_path / "job.yaml"), *flags]) == Exit.USAGE
+    assert line in capsys.readouterr().err
+
+
+def test_every_job_of_a_file_is_submitted(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "jobs.yaml"
+    jobs = [job(f"of-many-{i}", worker=1) for i in range(2)]
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": jobs}))
+    assert cli.main(["submit", str(file)]) == Exit.OK
+    assert re.findall(r"default/(\S+) is created", capsys.readouterr().out) == ["of-many-0", "of-many-1"]
+    live.until_running("of-many-1")
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}}
+    file.write_text(yaml.safe_dump_all([code, *jobs]))
+    assert cli.main(["submit", str(file)]) == Exit.USAGE
+    assert "holds 2 jobs and the ConfigMap code, which belongs to a job" in capsys.readouterr().err
+
+
+def test_top_goes_on_when_the_server_is_away_for_a_while(
+    live: LiveCluster, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(tmp_path, "watched", worker=1)
+    live.until_running("watched")
+    looks: list[float] = []
+
+    def between_two_looks(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 1:
+            live.do(lambda: setattr(live.front, "outage", 2))
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfgpujob.cli.verbs.top.time.sleep", between_two_looks)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    capsys.readouterr()
+    assert cli.main(["top", "watched"]) == Exit.INTERRUPTED
+    shown = capsys.readouterr()
+    assert (shown.out.count("worker-0"), shown.err.count("not known now: apiserver is shutting down")) == (2, 2)
+    # What will not pass by itself, and a server that does not answer from the first, ends it.
+    live.do(lambda: setattr(live.front, "outage", 1))
+    assert cli.main(["top"]) == Exit.CLUSTER
+    assert cli.main(["top", "nobody"]) == Exit.NOT_FOUND
+
+
+def test_a_line_that_does_not_end_comes_in_pieces_and_is_whole_again(
+    live: LiveCluster, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfgpujob.client.logs.LONGEST_LINE", 10)
+    submit(tmp_path, "endless", worker=2)
+    live.until_running("endless")
+    live.say("endless-worker-0", "." * 95, "short")
+    live.say("endless-worker-1", "other")
+    capsys.readouterr()
+    assert cli.main(["logs", "endless"]) == Exit.OK
+    assert capsys.readouterr().out == f"worker-0 | {'.' * 95}\nworker-0 | short\nworker-1 | other\n"
+
+
+def test_doctor_finds_what_is_wrong_in_a_cluster(live: LiveCluster, capsys: Output) -> None:
+    container = {"name": "operator", "env": [{"name": "LEASE_NAME", "value": "tfgpu"}]}
+    template = {"spec": {"serviceAccountName": "tfgpu", "containers": [container]}}
+    metadata = {"name": "tfgpu", "namespace": "ops", "labels": {"app.kubernetes.io/version": "0.0.1"}}
+    behind = live.front.behind
+    lists: dict[str, list[object]] = {
+        "/apis/apps/v1/deployments": [{"metadata": metadata, "spec": {"template": template}}],
+        "/apis/storage.k8s.io/v1/storageclasses": [],
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": [],
+        "/api/v1/namespaces/kube-system/pods": [],
+    }
+    answers: dict[str, dict[str, object]] = {
+        **{path: {"items": items} for path, items in lists.items()},
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews": {"status": {"allowed": False}},
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfgpujobs.tfgpu.dev": {"spec": {"versions": []}},
+        "/apis/coordination.k8s.io/v1/namespaces/ops/leases/tfgpu": {"spec": {}},
+    }
+    behind.update(answers)
+    try:
+        assert cli.main(["doctor"]) == Exit.CLUSTER
+    finally:
+        for path in answers:
+            del behind[path]
+    said = capsys.readouterr().out
+    for words in (
+        "problem: the definition is older than this tool",
+        "problem: no copy of the operator leads",
+        "may not: create pods, delete pods, list pods, create services, create events, list tfgpujobs, update tfgpuj",
+        "problem: no node offers nvidia.com/gpu",
+        "problem: no pod of the cluster's DNS is ready",
+        "note: the operator is 0.0.1",
+        "note: there is no default StorageClass",
+    ):
+        assert words in said
+    assert "a job sent on trial" not in said
