@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from localcluster.layout import BUSYBOX_IMAGE, PAUSE_IMAGE, debian_architecture
 
@@ -29,51 +29,23 @@ def write_archive(target: Path, tag: str, layer: Path, config: dict[str, Any]) -
             "history": [{"created": EPOCH, "created_by": "localcluster"}],
         }
     ).encode()
+    name = f"{hashlib.sha256(image).hexdigest()}.json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [tag], "Layers": ["layer.tar"]}]).encode()
     with tarfile.open(target, "w") as tar:
         tar.add(layer, "layer.tar")
-        _describe(tar, [tag], ["layer.tar"], image)
-
-
-def normalise(source: Path, target: Path, tag: str) -> None:
-    """The same image, with the same layers, without the ids and host names of its build, nor other tags that it has."""
-    with tarfile.open(source) as built, tarfile.open(target, "w") as tar:
-        [described] = json.load(_member(built, "manifest.json"))
-        config = json.load(_member(built, described["Config"]))
-        for layer in described["Layers"]:
-            info = tarfile.TarInfo(layer)
-            info.size = built.getmember(layer).size
-            tar.addfile(info, _member(built, layer))
-        config["config"].pop("Hostname", None)
-        steps = [{key: step[key] for key in ("created_by", "empty_layer") if key in step} for step in config["history"]]
-        image = {
-            **{key: config[key] for key in ("architecture", "os", "config", "rootfs")},
-            "created": EPOCH,
-            "history": [{"created": EPOCH, **step} for step in steps],
-        }
-        _describe(tar, [tag], described["Layers"], json.dumps(image, sort_keys=True).encode())
-
-
-def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
-    found = tar.extractfile(name)
-    if found is None:
-        raise KeyError(name)
-    return found
-
-
-def _describe(tar: tarfile.TarFile, tags: list[str], layers: list[str], image: bytes) -> None:
-    """The last parts of a docker-archive."""
-    name = f"{hashlib.sha256(image).hexdigest()}.json"
-    manifest = json.dumps([{"Config": name, "RepoTags": tags, "Layers": layers}]).encode()
-    for member, data in ((name, image), ("manifest.json", manifest)):
-        info = tarfile.TarInfo(member)
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
+        for member, data in ((name, image), ("manifest.json", manifest)):
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
 
 
 def image_of(archive: Path) -> tuple[list[str], str]:
     """The tags in a docker-archive and the digest of its (first) image's configuration."""
     with tarfile.open(archive) as tar:
-        images = json.load(_member(tar, "manifest.json"))
+        manifest = tar.extractfile("manifest.json")
+        if manifest is None:
+            raise KeyError("manifest.json")
+        images = json.load(manifest)
     config = Path(images[0]["Config"]).name.removesuffix(".json")
     return [tag for image in images for tag in image["RepoTags"] or []], config
 

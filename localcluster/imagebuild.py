@@ -17,6 +17,7 @@ from pathlib import Path
 
 from localcluster import apt, archives, images, needs, runtime
 from localcluster.layout import CACHE, IMAGES, RUN
+from localcluster.normalise import normalise
 from localcluster.progress import run_steps
 from localcluster.tools import locked, run, succeeds
 
@@ -75,7 +76,7 @@ def save_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[st
         _build(name, dockerfile, context, build_args, log)
         built = Path(folder) / "image.tar"
         run(*BUILDAH, "push", name, f"docker-archive:{built}:{name}", log=log)
-        archives.normalise(built, target, name)
+        normalise(built, target, name)
 
 
 def _base_archive() -> Path:

@@ -11,6 +11,7 @@ import pytest
 from localcluster import archives, images
 from localcluster.imagebuild import local_folders, pip_settings
 from localcluster.layout import ClusterError, Node
+from localcluster.normalise import normalise
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +137,7 @@ def test_two_builds_of_one_image_are_normalised_to_equal_bytes(tmp_path: Path) -
         built, normal = tmp_path / f"{host}.tar", tmp_path / f"{host}-normal.tar"
         archives.write_archive(built, f"{host}:1", layer, {"Cmd": ["sh"], "Hostname": host})
         os.utime(layer, (1, len(made)))
-        archives.normalise(built, normal, "app:1")
+        normalise(built, normal, "app:1")
         made.append(normal)
     assert made[0].read_bytes() == made[1].read_bytes()
     tags, version = archives.image_of(made[0])
