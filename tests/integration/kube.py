@@ -18,6 +18,7 @@ Object = dict[str, Any]
 
 RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
     "ConfigMap": ("/api/v1", "configmaps", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "Deployment": ("/apis/apps/v1", "deployments", True),
@@ -30,6 +31,7 @@ RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "Pod": ("/api/v1", "pods", True),
     "ResourceQuota": ("/api/v1", "resourcequotas", True),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
     "Service": ("/api/v1", "services", True),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "TFGPUJob": ("/apis/tfgpu.dev/v1alpha1", "tfgpujobs", True),
@@ -56,6 +58,7 @@ class Kube:
         load_kube_config(str(kubeconfig), client_configuration=self._configuration, persist_config=False)
         self._rest = RESTClientObject(self._configuration)
         self._base = str(self._configuration.host).rstrip("/")
+        self._served: dict[str, list[Object]] = {}
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
         """The decoded answer. Raises Refused."""
@@ -103,6 +106,18 @@ class Kube:
     def patch(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> Object:
         """A merge patch."""
         return self.call("PATCH", path_of(kind, namespace, name), change, "application/merge-patch+json")
+
+    def apply(self, body: Object, *, dry_run: bool = False) -> Object:
+        """As `kubectl apply --server-side --force-conflicts` does, of any kind that the server has. Raises Refused."""
+        group, namespace = body["apiVersion"], body["metadata"].get("namespace")
+        prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
+        if prefix not in self._served:
+            self._served[prefix] = self.call("GET", prefix)["resources"]
+        row = next(row for row in self._served[prefix] if row["kind"] == body["kind"] and "/" not in row["name"])
+        where = f"{prefix}/namespaces/{namespace}" if row["namespaced"] else prefix
+        query = urlencode({"fieldManager": "kubectl", "force": "true", **({"dryRun": "All"} if dry_run else {})})
+        path = f"{where}/{row['name']}/{body['metadata']['name']}?{query}"
+        return self.call("PATCH", path, json.dumps(body), "application/apply-patch+yaml")
 
     def delete(self, kind: str, namespace: str, name: str, *, grace_seconds: int | None = None) -> None:
         """No object of that name is no error."""
