@@ -241,20 +241,6 @@ def test_the_private_names_of_keras_that_the_step_stands_on_exist():
     assert tf.__version__ == "2.21.0"
 
 
-class OwnStep(keras.Model):
-    """A model whose train_step is its own."""
-
-    def train_step(self, data):
-        return {}
-
-
-def own_step():
-    inputs = keras.Input((6,))
-    net = OwnStep(inputs, keras.layers.Dense(1)(inputs))
-    net.compile(adamw(), "mse")
-    return net
-
-
 class Largest(keras.metrics.Metric):
     """A metric whose state is not a sum."""
 
@@ -277,7 +263,6 @@ def frozen(model):
 @pytest.mark.parametrize(
     ("make_model", "message", "fix"),
     [
-        (own_step, "OwnStep overrides train_step", "run it as your own script: remove spec.trainer"),
         (lambda: 3, "model() returned a int", "return a compiled keras.Model"),
         (lambda: keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]), "is not compiled", "call model.compile"),
         (lambda: dense(adamw(), run_eagerly=True), "run_eagerly", "remove it from compile()"),

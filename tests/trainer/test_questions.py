@@ -19,7 +19,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data import splits
 from tfgpujob_trainer.data.sources.arrays import arrays
 from tfgpujob_trainer.data.sources.read import source
-from tfgpujob_trainer.model import optimizer_takeover
+from tfgpujob_trainer.model import optimizer_takeover, own_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "questions.md").read_text()
@@ -61,7 +61,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
         model(keras.losses.MeanSquaredError(reduction="none")), "Mirrored", None
     ),
     "gradients applied every step *and* on accumulation, in a train_step of its own": lambda: (
-        optimizer_takeover.take_over_optimizer(own_step(), "Mirrored", None)
+        own_steps.leave_optimizers(own_step(), "Mirrored", 4)
     ),
     "no TF_CONFIG": lambda: environment.read({"TFGPU_STRATEGY": "MultiWorkerMirrored"}),
     "one worker of two in TF_CONFIG": lambda: environment.read(tf_config(["10.0.0.1:2222"], index=1)),

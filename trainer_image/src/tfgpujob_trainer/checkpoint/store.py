@@ -217,10 +217,14 @@ def newest(path: Path, say: Say) -> Saved | None:
 
 
 def variables_to_save(model: keras.Model) -> dict[str, Any]:
-    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizer."""
+    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizers."""
     metrics = {id(v) for v in model.metrics_variables}
     own = [v for v in model.variables if id(v) not in metrics]
-    return {**_named("model", own), **_named("optimizer", model.optimizer.variables)}
+    named = {**_named("model", own), **_named("optimizer", model.optimizer.variables)}
+    for attribute, value in vars(model).items():  # a train_step of the model's own may use several
+        if isinstance(value, keras.optimizers.Optimizer) and value is not model.optimizer:
+            named |= _named(attribute, value.variables)
+    return named
 
 
 def _owner(record: Mapping[str, Any]) -> Owner | None:

@@ -127,7 +127,15 @@ SUPPORT: dict[str, dict[str, Support]] = {
         EXACT, Support("refused", "has a collective, which is not run twice", "leave it out of trainer.recompute")
     ),
     "placement": _alone_and_together(EXACT, _WHOLE, _WHOLE),
-    "own train_step": _refused("overrides train_step", _SCRIPT),
+    "own train_step": _alone_and_together(
+        EXACT,
+        Support(
+            "per worker",
+            "takes each replica's rows by themselves, and its gradients are averaged over all rows",
+            "a loss that is a mean over rows, without random numbers or batch statistics, is exact",
+        ),
+        Support("refused", "overrides train_step", _SCRIPT),
+    ),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
     "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.metrics import check_metrics
+from tfgpujob_trainer.model.own_steps import has_own_steps
 
 
 def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True) -> None:
@@ -19,6 +20,8 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
     try:
         model._symbolic_build(data_batch=arrays)  # noqa: SLF001
     except Exception as error:
+        if has_own_steps(model) and all(layer.built for layer in model._flatten_layers(include_self=False)):  # noqa: SLF001
+            return  # a GAN, say, which is never called itself, and whose parts have their variables
         rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
         error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
         raise

@@ -30,12 +30,12 @@ def fit(model: keras.Model, states: Sequence[Any]) -> bool:
     return [tuple(v.shape) for v in metric_variables(model)] == [tuple(state.shape) for state in states]
 
 
-def results(model: keras.Model, states: list[Any]) -> dict[str, float]:
-    """The model's metrics from state that was summed over all replicas; the loss is not among them."""
+def results(model: keras.Model, states: list[Any], *, with_loss: bool = False) -> dict[str, float]:
+    """The model's metrics from state that was summed over all replicas; one named loss only `with_loss`."""
     mapping = list(zip(metric_variables(model), states, strict=True))
     with keras.StatelessScope(state_mapping=mapping):
         values = model.get_metrics_result()
-    return {name: float(np.mean(value)) for name, value in values.items() if name != "loss"}
+    return {name: float(np.mean(value)) for name, value in values.items() if with_loss or name != "loss"}
 
 
 class MetricStates:

@@ -6,8 +6,7 @@ import numpy as np
 
 from tfgpujob_trainer.data.schedule import evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
-from tfgpujob_trainer.model import metrics
-from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
+from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
 from tfgpujob_trainer.parameter_server.step import ServerSteps
@@ -34,5 +33,4 @@ class ServerEvaluator:
             loss = add_loss(loss, sums.loss)
             states = [a + b for a, b in zip(states, sums.metrics, strict=True)] if states else sums.metrics
             self._heartbeat.beat(phases.EVALUATING)
-        values = metrics.results(self._built.model, states)
-        return {"loss": mean_loss(loss) + self._steps.regularisation(), **values}
+        return self._steps.values(loss, states)

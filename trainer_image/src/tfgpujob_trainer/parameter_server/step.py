@@ -20,8 +20,8 @@ from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, unpack
 from tfgpujob_trainer.model.class_weights import weigher
-from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
-from tfgpujob_trainer.model.metrics import metric_variables
+from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
+from tfgpujob_trainer.model.metrics import metric_variables, results
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.parameter_server.embedding_lookup import look_up_on_servers
 from tfgpujob_trainer.parameter_server.rows import read_batch
@@ -66,6 +66,10 @@ class ServerSteps:
         self.evaluate = self._compile(self._evaluate_batch)
         look_up_on_servers(model)
         count_every_step(takeover.optimizer)
+
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """Loss and metrics from their sums."""
+        return {"loss": mean_loss(loss) + self.regularisation(), **results(self._model, states)}
 
     def regularisation(self) -> float:
         """The weight regularisers' part of the loss, now."""

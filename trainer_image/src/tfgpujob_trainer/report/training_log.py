@@ -65,7 +65,7 @@ class TrainingLog:
             "steps": self.steps,
             "epoch": epoch,
             "epochs": self.epochs,
-            "loss": _number(values["loss"]),
+            "loss": _number(values["loss"]) if "loss" in values else None,
             "examplesPerSecond": self._interval.rate,
             "stepSeconds": self._interval.step_seconds,
             "inputWait": self._interval.input_wait,

@@ -31,6 +31,7 @@ from tfgpujob_trainer.model.optimizer_takeover import (
     give_back_optimizer,
     take_over_optimizer,
 )
+from tfgpujob_trainer.model.own_steps import give_back_optimizers, has_own_steps, leave_optimizers
 from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
@@ -38,9 +39,11 @@ from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
 from tfgpujob_trainer.script.datasets import parts
+from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.built_model import SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.loop import SynchronousTrainer
@@ -71,7 +74,6 @@ class Takeover:
         """Train, or go on with this fit() where its last checkpoint is; its history."""
         self.calls += 1
         self.fits += 1
-        _refuse_own_steps(model, "test_step")
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
         data = fit_data(call, self._strategy.num_replicas_in_sync)
@@ -108,20 +110,23 @@ class Takeover:
     def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
         """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
         self.calls += 1
-        _refuse_own_steps(model, "test_step")
         name, replicas = name_in_support(self._strategy), self._strategy.num_replicas_in_sync
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
         data = source_of(*rows, "evaluate", size, steps=given["steps"], replicas=replicas)
-        takeover = take_over_optimizer(model, name, self._settings.accumulate)
+        own = has_own_steps(model)
+        takeover = leave_optimizers(model, name, 1) if own else take_over_optimizer(model, name, None)
         with self._holding(model, takeover):
             with self._strategy.scope():
                 build(model, data.head(2), name, trains=False)
-                steps = SynchronousSteps(self._strategy, model, takeover, data.example())
+                steps: SynchronizedSteps
+                if own:
+                    steps = OwnSteps(self._strategy, model, data.example(), name=name)
+                else:
+                    steps = SynchronousSteps(self._strategy, model, takeover, data.example())
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
             evaluator = Evaluator(
                 strategy=self._strategy,
-                model=model,
                 steps=steps,
                 schedule=Schedule(
                     rows=data.rows,
@@ -161,7 +166,10 @@ class Takeover:
             yield
         finally:
             self._held = None
-            give_back_optimizer(takeover)
+            if has_own_steps(model):
+                give_back_optimizers(model)
+            else:
+                give_back_optimizer(takeover)
             give_back_losses(model)
             draw_as_compiled(model)
 

@@ -21,8 +21,8 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, batch_spec, number, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
-from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, numbers_of
-from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
+from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
+from tfgpujob_trainer.model.metrics import MetricStates, metric_variables, results
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
@@ -56,7 +56,7 @@ class StepResult:
 class Compiled:
     """A function of each replica, in one graph.
 
-    That function returns whether the gradients were applied, the flags of `SynchronousSteps._message`, (numerator,
+    That function returns whether the gradients were applied, the `flags`, (numerator,
     normaliser) of each part of the loss, the state of the metrics, and the times of the all-reduce. `inputs` is the
     signature of the batches; without one it is traced for each size of batch and each number of micro-batches.
     """
@@ -93,6 +93,14 @@ class Compiled:
         numbers = [reduced - ready, applied, flags, *numbers_of(groups)]
         # One vector: the host waits for each number that it reads.
         return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
+
+
+def flags(strategy: tf.distribute.Strategy, finite: Any, stop: Any, own_seconds: Any, dtype: Any) -> Any:
+    """What a replica tells all others: whether it stops, whether its numbers are finite, and its seconds."""
+    context = tf.distribute.get_replica_context()
+    mine = tf.one_hot(context.replica_id_in_sync_group, strategy.num_replicas_in_sync, dtype=dtype)
+    not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)
+    return tf.concat([[tf.cast(stop, dtype)], mine * not_finite, mine * own], axis=0)
 
 
 class SynchronousSteps:
@@ -133,6 +141,14 @@ class SynchronousSteps:
             self.notes += jitted_notes(model, name)
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
         self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * replicas)
+
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """Loss and metrics from their sums."""
+        return {"loss": mean_loss(loss) + self.regularisation(), **results(self._model, states)}
+
+    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """The same of an evaluation."""
+        return self.values(loss, states)
 
     def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
         """What to say of a loss that couples rows; raises ConfigError if it is to be accumulated and not allowed."""
@@ -268,12 +284,8 @@ class SynchronousSteps:
     def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
         """What is all-reduced beside the gradients; `Compiled` reads the flags."""
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
-        context = tf.distribute.get_replica_context()
-        dtype = groups[0][0].dtype
-        mine = tf.one_hot(context.replica_id_in_sync_group, self._strategy.num_replicas_in_sync, dtype=dtype)
-        not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)
         return {
-            "flags": tf.concat([[tf.cast(stop, dtype)], mine * not_finite, mine * own], axis=0),
+            "flags": flags(self._strategy, finite, stop, own_seconds, groups[0][0].dtype),
             "groups": groups,
             "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
         }

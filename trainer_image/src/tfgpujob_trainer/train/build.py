@@ -19,6 +19,7 @@ from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.model import recompute_and_placement
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
+from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
@@ -43,7 +44,8 @@ def build_model(
     devices = placement_devices(settings.placement, strategy)
     with recompute_and_placement.create_on_devices(settings.placement, devices):
         model = module.model()
-    takeover = take_over_optimizer(model, name, settings.accumulate)
+    take_over = leave_optimizers if has_own_steps(model) else take_over_optimizer
+    takeover = take_over(model, name, settings.accumulate)
     check_precision(settings, model)
     build(model, head, name)
     schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, takeover.accumulate)

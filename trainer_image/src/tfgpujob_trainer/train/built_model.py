@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import keras
 import tensorflow as tf
@@ -11,7 +11,10 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.model.loss import LossSums
+from tfgpujob_trainer.model.metrics import MetricStates
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.step.synchronous import StepResult
 
 
 class Steps(Protocol):
@@ -20,8 +23,25 @@ class Steps(Protocol):
     notes: list[str]
     """Log lines: what a user should know about how they are computed."""
 
-    def regularisation(self) -> float:
-        """The weight regularisers' part of the loss, now."""
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """Loss and metrics of the training from their sums."""
+
+
+class SynchronizedSteps(Steps, Protocol):
+    """Steps that all replicas take together: step/synchronous.py, or the model's own in step/own_step.py."""
+
+    metric_states: MetricStates
+
+    def train(
+        self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True
+    ) -> StepResult:
+        """One optimizer step on this worker's part of a global batch."""
+
+    def evaluate(self, batches: Any) -> StepResult:
+        """One batch of an evaluation."""
+
+    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """Loss and metrics of an evaluation from their sums."""
 
 
 S_co = TypeVar("S_co", bound=Steps, covariant=True)

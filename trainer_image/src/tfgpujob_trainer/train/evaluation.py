@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
-from tfgpujob_trainer.model import metrics
-from tfgpujob_trainer.model.loss import LossSums, add_loss, mean_loss
+from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.step.synchronous import SynchronousSteps
+from tfgpujob_trainer.train.built_model import SynchronizedSteps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +21,7 @@ class Evaluator:
     """Evaluates a model on a split, with the replicas and batch size of the training."""
 
     strategy: tf.distribute.Strategy
-    model: keras.Model
-    steps: SynchronousSteps
+    steps: SynchronizedSteps
     schedule: Schedule
     first_replica: int
     heartbeat: Heartbeat
@@ -43,6 +40,6 @@ class Evaluator:
                 self.heartbeat.beat(phases.EVALUATING)
         finally:
             feed.close()
-        values = metrics.results(self.model, states)
+        values = self.steps.evaluated(loss, states)
         self.steps.metric_states.reset()
-        return {"loss": mean_loss(loss) + self.steps.regularisation(), **values}
+        return values

@@ -47,7 +47,7 @@ def finish(
         "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
         **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.stops_early}),
         "weightsSha256": weights_digest(run.built.model),
-        "model": str(output / "model.keras"),
+        "model": str(output / model_file(run.built.model)),
     }
     if run.peers.is_chief:
         export(run.built.model, takeover, output, saved_model=run.config.export.saved_model)
@@ -56,7 +56,7 @@ def finish(
         CompletionMark(output).write(to_json(run.config), summary)
     remote = object_store(run.config.output.store, say)
     if remote is not None and run.peers.is_chief:
-        for name in ("model.keras", "run.json", "saved_model", "checkpoints/COMPLETED.json"):
+        for name in (model_file(run.built.model), "run.json", "saved_model", "checkpoints/COMPLETED.json"):
             remote.put(output, name)
         say(f"copied to {remote.url}")
     for line in summary_lines(summary):
@@ -66,12 +66,26 @@ def finish(
     return summary
 
 
+def model_file(model: keras.Model) -> str:
+    """Where the model goes: whole, or its weights if it was made of what Keras cannot write down."""
+    try:
+        model.get_config()
+    except NotImplementedError:
+        return "model.weights.h5"
+    return "model.keras"
+
+
 def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, *, saved_model: bool) -> None:
-    """Write model.keras, and saved_model/ if asked to, each replacing an older one in one go."""
-    temporary = output / ".model.tmp.keras"
+    """Write the model's file, and saved_model/ if asked to, each replacing an older one in one go."""
+    name = model_file(model)
+    temporary = output / name.replace("model.", ".model.tmp.")
+    if name != "model.keras":
+        say(
+            f"{name} has the weights alone: {type(model).__name__} has no get_config(), by which it could be made again"
+        )
     with as_compiled(takeover):
-        model.save(temporary)
-    temporary.replace(output / "model.keras")
+        (model.save if name == "model.keras" else model.save_weights)(temporary)
+    temporary.replace(output / name)
     if saved_model:
         folder = output / ".saved_model.tmp"
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import NotFiniteError
 from tfgpujob_trainer.contract.spec import TrainerConfig
@@ -21,12 +22,14 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.loss import add_loss
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.timing import StepTime
+from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
-from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.built_model import Built, SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.run import (
     Position,
@@ -57,9 +60,11 @@ class SynchronousTrainer:
 
     def build_steps(
         self, model: keras.Model, takeover: OptimizerTakeover, data: Source, schedule: Schedule
-    ) -> SynchronousSteps:
+    ) -> SynchronizedSteps:
         """Steps with the exact gradient of the global batch."""
         draw_per_replica(model)
+        if has_own_steps(model):
+            return self._own_steps(model, data, schedule)
         steps = SynchronousSteps(
             self._strategy,
             model,
@@ -74,23 +79,35 @@ class SynchronousTrainer:
         steps.notes += steps.check_coupled_loss(data.head(ROWS), allowed=bool(self._settings.allow_coupled_loss))
         return steps
 
-    def evaluator(self, built: Built[SynchronousSteps]) -> Evaluator:
+    def _own_steps(self, model: keras.Model, data: Source, schedule: Schedule) -> OwnSteps:
+        steps = OwnSteps(
+            self._strategy,
+            model,
+            data.example(),
+            name=name_in_support(self._strategy),
+            rows=schedule.rows_per_replica if data.even_batches else None,
+            class_weights=self._settings.class_weights,
+        )
+        self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+        steps.try_on(data.head(ROWS))
+        return steps
+
+    def evaluator(self, built: Built[SynchronizedSteps]) -> Evaluator:
         """Evaluation with the replicas and the batch size of the training."""
         return Evaluator(
             strategy=built.strategy,
-            model=built.model,
             steps=built.steps,
             schedule=built.schedule,
             first_replica=built.first_replica,
             heartbeat=self._heartbeat,
         )
 
-    def train(self, run: Run[SynchronousSteps]) -> tuple[Position, dict[str, Any]]:
+    def train(self, run: Run[SynchronizedSteps]) -> tuple[Position, dict[str, Any]]:
         """See `train`."""
         return train(run), {}
 
 
-def train(run: Run[SynchronousSteps]) -> Position:
+def train(run: Run[SynchronizedSteps]) -> Position:
     """Train from the last checkpoint, or the beginning, to the last step.
 
     Raises StoppedError after a cooperative stop (saved), NotFiniteError, FencedError.
@@ -125,7 +142,7 @@ def train(run: Run[SynchronousSteps]) -> Position:
     return position
 
 
-def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Position:
+def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Position:
     run.profiler.before(position.step + 1)
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
@@ -162,7 +179,7 @@ def _one_step(run: Run[SynchronousSteps], feed: Feed, position: Position) -> Pos
     return position
 
 
-def _skipped(run: Run[SynchronousSteps], step: int) -> None:
+def _skipped(run: Run[SynchronizedSteps], step: int) -> None:
     """An overflow: harmless while the loss scale finds its value, hopeless when it goes on."""
     run.skipped += 1
     run.skipped_in_all += 1
@@ -173,7 +190,7 @@ def _skipped(run: Run[SynchronousSteps], step: int) -> None:
         )
 
 
-def _not_finite(run: Run[SynchronousSteps], step: int, flags: Sequence[float]) -> None:
+def _not_finite(run: Run[SynchronizedSteps], step: int, flags: Sequence[float]) -> None:
     local = run.built.local_replicas
     workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
     raise NotFiniteError(

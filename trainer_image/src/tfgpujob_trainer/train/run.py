@@ -17,7 +17,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
-from tfgpujob_trainer.model.loss import LossSums, mean_loss
+from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.report import phases
 from tfgpujob_trainer.report.heartbeat import Heartbeat
 from tfgpujob_trainer.report.log import say
@@ -149,8 +149,7 @@ def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
 
 def values_so_far(run: Run[Steps], position: Position) -> dict[str, float]:
     """Loss and metrics since the epoch began."""
-    loss = mean_loss(position.loss) + run.built.steps.regularisation()
-    return {"loss": loss, **metrics.results(run.built.model, run.metric_states)}
+    return run.built.steps.values(position.loss, run.metric_states)
 
 
 def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:

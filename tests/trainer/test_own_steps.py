@@ -1,0 +1,187 @@
+"""Models with a train_step() of their own, on two replicas, against plain Keras on one device."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.trainer.inprocess import train_here, weights_of
+from tests.trainer.reference import train_plainly
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.train.finish import model_file
+
+ROWS = 45
+
+
+def data():
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(ROWS, 6)), rng.normal(size=(ROWS, 2))
+
+
+def net(outputs, inputs=6):
+    layers = [keras.layers.Dense(5, "tanh", kernel_regularizer="l2"), keras.layers.Dense(outputs)]
+    return keras.Sequential([keras.Input((inputs,)), *layers])
+
+
+class Distilled(keras.Model):
+    """A student that learns from a teacher too, with metrics of its own, and a number that is none."""
+
+    reduce = staticmethod(keras.ops.mean)
+
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.student = net(2), net(2)
+        self.teacher.trainable = False
+        self.tracker = keras.metrics.Mean(name="distance")
+
+    def call(self, x, training=False):
+        return self.student(x, training=training)
+
+    def loss_of(self, x, y, found):
+        rows = keras.ops.mean(keras.ops.square(found - y) + keras.ops.square(found - self.teacher(x)), axis=1)
+        return type(self).reduce(rows)
+
+    def train_step(self, data):
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            found = self(x, training=True)
+            loss = self.loss_of(x, y, found)
+            total = loss + (keras.ops.sum(self.losses) if type(self).reduce is keras.ops.mean else 0.0)
+        gradients = tape.gradient(total, self.student.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.student.trainable_weights, strict=True))
+        self.tracker.update_state(keras.ops.mean(keras.ops.abs(found - y), axis=1))
+        return {"loss": loss, "distance": self.tracker.result()}
+
+    def test_step(self, data):
+        x, y = data[:2]
+        found = self(x)
+        self.tracker.update_state(keras.ops.mean(keras.ops.abs(found - y), axis=1))
+        return {"distance": self.tracker.result()}
+
+
+class Summed(Distilled):
+    """Whose loss is a sum over the rows."""
+
+    reduce = staticmethod(keras.ops.sum)
+
+
+class Noisy(Distilled):
+    """Which draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(5)
+
+    def loss_of(self, x, y, found):
+        noise = keras.random.normal(keras.ops.shape(found), seed=self.seeds)
+        return super().loss_of(x, y, found + noise)
+
+
+class Adversarial(keras.Model):
+    """Two parts, each with its optimizer; never called itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.maker, self.judge = net(2), net(1, inputs=2)
+        self.judged = keras.metrics.Mean(name="judged")
+
+    def compile(self, maker, judge):
+        super().compile()
+        self.maker_optimizer, self.judge_optimizer = maker, judge
+
+    def train_step(self, data):
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean(keras.ops.square(self.judge(y) - 1) + keras.ops.square(self.judge(self.maker(x)) + 1))
+        weights = self.judge.trainable_weights
+        self.judge_optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        with tf.GradientTape() as tape:
+            fooled = keras.ops.mean(keras.ops.square(self.judge(self.maker(x)) - 1))
+        weights = self.maker.trainable_weights
+        self.maker_optimizer.apply(tape.gradient(fooled, weights), weights)
+        self.judged.update_state(self.judge(y))
+        return {"judged": self.judged.result()}
+
+
+def distilled(kind=Distilled):
+    model = kind()
+    model.compile(keras.optimizers.AdamW(0.02, clipnorm=0.3))
+    return model
+
+
+def adversarial():
+    model = Adversarial()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1, momentum=0.9))
+    return model
+
+
+def train(make, devices=2, **fields):
+    keras.utils.set_random_seed(1)
+    return train_here(make, data(), devices=devices, epochs=3, batch=8, seed=1, **fields)
+
+
+def notes(run):
+    return [note for note in run.built.steps.notes if "train_step" in note]
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    ("make", "shown"),
+    [
+        (distilled, "Distilled's own train_step: its gradients are means over the rows"),
+        (lambda: distilled(Summed), "Summed's own train_step: its gradients are sums over the rows"),
+        (adversarial, "Adversarial's own train_step: its gradients are means over the rows"),
+    ],
+)
+def test_two_replicas_do_what_the_step_does_on_one_device(make, shown):
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make(), *data(), epochs=3, batch=8, seed=1)
+    for devices in (1, 2):
+        run = train(make, devices)
+        for found, wanted in zip(weights_of(run), expected, strict=True):
+            assert np.abs(found - wanted).max() < 1e-10
+        assert [note.startswith(shown) for note in notes(run)] == [True] * (devices - 1)
+
+
+@pytest.mark.usefixtures("float64")
+def test_its_values_are_those_that_it_returns():
+    alone, together = (train(distilled, devices, validation=data(), evaluate={"everyEpochs": 1}) for devices in (1, 2))
+    assert set(alone.last_epoch) == {"loss", "distance"}
+    for name, value in alone.last_epoch.items():
+        assert abs(value - together.last_epoch[name]) < 1e-10 < value
+    found = together.evaluate(together.built.validation)
+    x, y = data()
+    assert found == {"distance": pytest.approx(np.abs(together.built.model.student(x) - y).mean(), abs=1e-6)}
+    assert set(train(adversarial).last_epoch) == {"judged"}
+
+
+def test_what_cannot_be_shown_is_said():
+    (note,) = notes(train(lambda: distilled(Noisy)))
+    assert note.startswith("Noisy's own train_step: takes each replica's rows by themselves")
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "message"),
+    [
+        (distilled, {"accumulate": 2}, "trainer.accumulate is 2, and Distilled has a train_step of its own"),
+        (Distilled, {}, "is not compiled"),
+    ],
+)
+def test_what_a_step_of_its_own_excludes(make, fields, message):
+    with pytest.raises(ConfigError, match=message):
+        train(make, **fields)
+
+
+class Holds(keras.Model):
+    """Made of something that Keras cannot write down."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+
+def test_a_model_that_cannot_be_written_down_leaves_its_weights():
+    assert model_file(Holds(net(2))) == "model.weights.h5"
+    assert model_file(distilled()) == model_file(net(2)) == "model.keras"

@@ -1,0 +1,60 @@
+"""Models with a train_step() or test_step() of their own: what is built, refused and given back around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+
+_NEUTRAL: dict[str, Any] = {"gradient_accumulation_steps": None}
+
+
+def has_own_steps(model: Any) -> bool:
+    """Whether the model's class overrides one of them."""
+    return isinstance(model, keras.Model) and any(
+        getattr(type(model), name) is not getattr(keras.Model, name) for name in ("train_step", "test_step")
+    )
+
+
+def optimizers(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
+    """All that the model holds, by the names of its attributes."""
+    return {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
+
+
+def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) -> OptimizerTakeover:
+    """Let the model's step use its optimizers as they are, but for their own all-reduce.
+
+    Raises ConfigError for what cannot be done around a step that is not the trainer's.
+    """
+    who = type(model).__name__
+    if strategy == "ParameterServer":
+        require("own train_step", strategy, who)
+    if not model.compiled or model.optimizer is None:
+        raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
+    if (accumulate or 1) > 1:
+        raise ConfigError(
+            f"trainer.accumulate is {accumulate}, and {who} has a train_step of its own", "set accumulate to 1"
+        )
+    if model.run_eagerly:
+        require("run_eagerly", strategy, who)
+    if model.steps_per_execution > 1:
+        require("steps_per_execution", strategy, who)
+    for optimizer in optimizers(model).values():
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            raise ConfigError(f"{who} has a train_step of its own and a loss scale", "use mixed_bfloat16")
+        for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if getattr(optimizer, name):
+                raise ConfigError(f"{who} has a train_step of its own and an optimizer with {name}", "remove it")
+        optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
+    return OptimizerTakeover(model.optimizer, None, None, 1, None, dict(_NEUTRAL))
+
+
+def give_back_optimizers(model: keras.Model) -> None:
+    """Let all of them do again what Keras has them do."""
+    for optimizer in optimizers(model).values():
+        for name in ("apply", "_all_reduce_sum_gradients"):
+            vars(optimizer).pop(name, None)

@@ -1,0 +1,243 @@
+"""A model's own train_step() and test_step() under a strategy.
+
+Each replica runs the step as it is, on its own rows. What it hands to an optimizer is all-reduced first: if its loss is
+a mean over rows, its gradients times its rows, summed over the replicas and divided by all rows, are those of the
+global batch. That this holds is tried on some rows before the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model import metrics
+from tfgpujob_trainer.model.batch import batch_spec, unpack
+from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.loss import LossSums
+from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
+from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
+from tfgpujob_trainer.model.own_steps import optimizers
+from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
+from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
+from tfgpujob_trainer.step.synchronous import Compiled, StepResult, flags
+
+ROWS = 8
+"""How many rows are tried: two halves of four."""
+_TOLERANCE = 1e-3
+"""Of the largest element of a gradient; what is wrong differs by more."""
+
+Gradients = list[list[Any]]
+"""Of each use of an optimizer in a step."""
+
+
+class OwnSteps:
+    """The steps that the model's author wrote, as `SynchronousSteps` are taken."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        arrays: Any,
+        *,
+        name: str,
+        rows: int | None = None,
+        class_weights: Mapping[str, float] | None = None,
+    ) -> None:
+        self._strategy, self._model = strategy, model
+        self._weigh = weigher(class_weights or {})
+        self._all_reduce = AllReduce(strategy)
+        self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
+        self._statistics = moving_statistics(model)
+        self._rows: dict[int, Any] = {}
+        self._tried: dict[int, Gradients] | None = None
+        self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
+        self._sums = False
+        self._names: dict[str, tuple[str, ...]] = {}
+        self.notes = batch_normalization_notes(model, name, 1)
+        self._name = name
+        for optimizer in optimizers(model).values():
+            optimizer.apply = partial(self._apply, optimizer, type(optimizer).apply)
+        specs = (batch_spec(arrays, rows),) * len(strategy.extended.worker_devices)
+        self._train = Compiled(strategy, partial(self._replica, "train_step"), specs)
+        self._evaluate = Compiled(strategy, partial(self._replica, "test_step"), (batch_spec(arrays),) * len(specs))
+
+    def train(
+        self,
+        batches: Any,
+        *,
+        edges: Any,
+        stop: bool,
+        own_seconds: float = 0.0,
+        whole: bool = True,  # noqa: ARG002 (XLA compiles no step of another author)
+    ) -> StepResult:
+        """One train_step() of each replica."""
+        return self._train(batches, edges, stop=stop, own_seconds=own_seconds)
+
+    def evaluate(self, batches: Any) -> StepResult:
+        """One test_step() of each replica."""
+        return self._evaluate(batches, tf.zeros([1, 1], tf.int32))
+
+    def waits_for_peers(self) -> bool:
+        """See `SynchronousSteps`."""
+        return self._all_reduce.waits_for_peers()
+
+    def regularisation(self) -> float:
+        """Nothing: it is part of whatever the step computes."""
+        return 0.0
+
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """What train_step() returns, by its names: metrics from their state, other numbers as means over the rows."""
+        return self._values("train_step", loss, states)
+
+    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        """The same of test_step()."""
+        return self._values("test_step", loss, states)
+
+    def _values(self, step: str, loss: LossSums, states: list[Any]) -> dict[str, float]:
+        known = metrics.results(self._model, states, with_loss=self._has_loss_metric(states))
+        names = self._names.get(step, ())
+        means = {name: n / d if d else 0.0 for name, (n, d) in zip(names, loss, strict=False)}
+        return {name: known.get(name, means.get(name, 0.0)) for name in names}
+
+    def _has_loss_metric(self, states: list[Any]) -> bool:
+        """Whether a metric counts what the step calls `loss`; Keras adds one of that name, perhaps without use."""
+        of_keras = self._model._loss_tracker  # noqa: SLF001
+        if any(metric.name == "loss" and metric is not of_keras for metric in self._model.metrics):
+            return True
+        its = [] if of_keras is None else [id(v) for v in of_keras.variables]
+        return any(np.any(state) for v, state in zip(self._metrics, states, strict=True) if id(v) in its)
+
+    def try_on(self, rows: Any) -> None:
+        """Build the optimizers, and say whether the gradients of some rows are those of their halves.
+
+        Only then may replicas share a batch and be exact.
+        """
+        even = len(tf.nest.flatten(rows)[0]) // 2 * 2
+        found = self._gradients(tf.nest.map_structure(lambda array: array[:even], rows))
+        self.metric_states.reset()
+        for optimizer, variables in self._variables.values():
+            if not optimizer.built:
+                optimizer.build(variables)
+        if self._strategy.num_replicas_in_sync == 1:
+            return
+        who = f"{type(self._model).__name__}'s own train_step"
+        if _is_mean(found):
+            self.notes.append(f"{who}: its gradients are means over the rows, so those of the global batch are exact")
+        elif _is_sum(found):
+            self._sums = True
+            self.notes.append(f"{who}: its gradients are sums over the rows, so those of the global batch are exact")
+        else:
+            self.notes += require("own train_step", self._name, who)
+
+    def _replica(self, step: str, batches: Any, _edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
+        replica = local_replica(self._strategy)
+        batch = batches[replica]
+        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+        self._rows[replica] = rows
+        logs = getattr(self._model, step)(self._as_given(batch)) or {}
+        self._names[step] = tuple(logs)
+        count = tf.cast(rows, keras.config.floatx())
+        groups = [(tf.cast(value, count.dtype) * count, count) for value in logs.values()]
+        finite = [tf.math.is_finite(tf.cast(value, count.dtype)) for value in logs.values()]
+        message = {
+            "flags": flags(self._strategy, tf.reduce_all(finite), stop, own_seconds, count.dtype),
+            "groups": groups,
+            "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
+            "statistics": [tf.convert_to_tensor(v.value) for v in self._statistics],
+        }
+        message, times = self._all_reduce(message)
+        replicas = self._strategy.num_replicas_in_sync
+        if step == "train_step":
+            for variable, value in zip(self._statistics, message["statistics"], strict=True):
+                variable.assign(value / tf.cast(replicas, value.dtype))
+        return tf.constant(True), message["flags"], message["groups"], message["metrics"], times
+
+    def _as_given(self, batch: Any) -> Any:
+        """What Keras gives to a step: x alone, or as many as there are."""
+        given = tuple(part for part in self._weigh(unpack(batch)) if part is not None)
+        return given if len(given) > 1 else given[0]
+
+    def _apply(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        original: Callable[..., Any],
+        grads: Any,
+        trainable_variables: Any = None,
+    ) -> None:
+        """Stands in for `optimizer.apply`: the gradients of all replicas' rows are applied."""
+        known = optimizer._trainable_variables if trainable_variables is None else trainable_variables  # noqa: SLF001
+        variables = list(known)
+        replica = local_replica(self._strategy)
+        grads = shaped(list(grads), variables)
+        if self._tried is not None:
+            self._variables[id(optimizer)] = optimizer, variables
+            self._tried.setdefault(replica, []).append([g for g in grads if g is not None])
+            return
+        if self._strategy.num_replicas_in_sync > 1:
+            dense = next((g for g in grads if g is not None), None)
+            rows = tf.cast(self._rows[replica], keras.config.floatx() if dense is None else dense.dtype)
+            own = grads if self._sums else [multiplied(g, rows) for g in grads]
+            message, _ = self._all_reduce({"gradients": own, "rows": rows})
+            grads = message["gradients"]
+            grads = grads if self._sums else [divided(g, message["rows"]) for g in grads]
+        original(optimizer, grads, variables)
+
+    def _gradients(self, rows: Any) -> tuple[Gradients, Gradients, Gradients]:
+        """Of all rows and of both halves, as every replica computes them; nothing is applied, or remembered."""
+        count = len(tf.nest.flatten(rows)[0])
+        parts = slice(0, count), slice(0, count // 2), slice(count // 2, count)
+        states = self._model.variables
+
+        def replica() -> Any:
+            before = [tf.identity(v.value) for v in states]
+            found = []
+            for part in parts:
+                assert self._tried is not None
+                self._tried.pop(local_replica(self._strategy), None)
+                of_part = tf.nest.map_structure(lambda array, part=part: tf.constant(array[part]), rows)
+                self._model.train_step(self._as_given(of_part))
+                mine = self._tried.get(local_replica(self._strategy), [])
+                found.append([[tf.convert_to_tensor(g) for g in of_use] for of_use in mine])
+                for variable, value in zip(states, before, strict=True):
+                    variable.assign(value)
+            return found
+
+        with self._trying():
+            result = tf.function(lambda: self._strategy.run(replica), autograph=False)()
+        first = tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0].numpy(), result)
+        return first[0], first[1], first[2]
+
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
+        self._tried = {}
+        try:
+            yield
+        finally:
+            self._tried = None
+
+
+def _is_mean(found: Sequence[Gradients]) -> bool:
+    return _equal(found[0], found[1], found[2], 0.5)
+
+
+def _is_sum(found: Sequence[Gradients]) -> bool:
+    return _equal(found[0], found[1], found[2], 1.0)
+
+
+def _equal(whole: Gradients, one: Gradients, other: Gradients, factor: float) -> bool:
+    """Whether each gradient is `factor` times the sum of the halves'."""
+    flat = [[g for of_use in gradients for g in of_use] for gradients in (whole, one, other)]
+    if not flat[0] or len({len(gradients) for gradients in flat}) != 1:
+        return False
+    largest = max(float(np.abs(g).max()) for g in flat[0])
+    return all(
+        a.shape == b.shape == c.shape and float(np.abs(a - (b + c) * factor).max()) <= _TOLERANCE * largest
+        for a, b, c in zip(*flat, strict=True)
+    )
