@@ -89,7 +89,7 @@ test-unit: venv ## the operator's unit tests, in seconds
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
-	$(TRAINER_PY) -m pytest tests/trainer
+	$(TRAINER_PY) -m pytest tests/trainer -n 2 --dist loadfile
 test-integration: venv ## the same promises on a real cluster; the local one ends with it, unless something failed
 	@$(PY) -m tests.integration.target
 	@failed=0; \
