@@ -117,6 +117,13 @@ def test_speed_is_judged_on_a_quiet_machine_only() -> None:
     assert judged(samples(**own), SHORT).problems == []
 
 
+def test_what_a_step_costs_is_judged_on_a_quiet_machine_only() -> None:
+    costs: Callable[[int], float] = lambda second: 0.9 * second + 0.0005 * second**2  # noqa: E731
+    assert judged(samples(cpu=costs, busy=lambda second: 2.0 * second)).problems == []
+    (problem,) = judged(samples(cpu=costs, busy=costs)).problems
+    assert problem.startswith(f"{WORKER}: cpu grows")
+
+
 def job(scenario: Scenario, codes: dict[str, int | None], tmp_path: Path) -> Job:
     class Ended:
         def __init__(self, code: int | None) -> None:
