@@ -226,9 +226,11 @@ def test_helm_test_asks_what_the_operator_may_ask(namespaces: list[str]) -> None
     [tested] = helm.hooks(values={"watchNamespaces": namespaces}, release="tfgpu", namespace="ops")
     spec, labels = tested["spec"], tested["metadata"]["labels"]
     [container] = spec["containers"]
-    verb = tfgpu.get_command(click.Context(tfgpu), container["command"][1])
+    # With its settings: click keeps the help option that a command is asked for first.
+    root = click.Context(tfgpu, **tfgpu.context_settings)
+    verb = tfgpu.get_command(root, container["command"][1])
     assert verb is not None
-    given = verb.make_context("list", list(container["args"])).params
+    given = verb.make_context("list", list(container["args"]), parent=root).params
     assert (given["all_namespaces"], given["namespace"]) == (not namespaces, "team-a" if namespaces else None)
     objects = render({"watchNamespaces": namespaces})
     assert spec["serviceAccountName"] == pod(objects)["serviceAccountName"]
