@@ -136,7 +136,7 @@ def judge(scenario: Scenario, series: Mapping[Key, list[Point]], length: Length,
     found = Found(series=series)
     trees = dict.fromkeys(subject for subject, measure in series if measure == "threads")
     judged: dict[Key, Judgement] = {}
-    of_speed = []
+    of_speed: list[str] = []
     bounds: dict[Key, Bound] = dict(of_job(scenario, log_every=log_every))
     for subject in trees:
         bounds |= {(subject, name): bound for name, bound in of_process(subject, scenario, length).items()}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
 from tfgpujob.api.spec import RestartPolicy
-from tfgpujob.api.strategies import TRAITS, Cluster
+from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
-from tfgpujob.names import Strategy
 
 
 def recovers_in_place(spec: JobSpec, replica_spec: ReplicaSpec) -> bool:
@@ -16,15 +15,14 @@ def recovers_in_place(spec: JobSpec, replica_spec: ReplicaSpec) -> bool:
     return (
         spec.run_policy.recovery is Recovery.IN_PLACE
         and spec.trainer is not None
-        and spec.strategy is not Strategy.CUSTOM
-        and TRAITS[spec.strategy].cluster is not Cluster.SPARSE
+        and spec.traits.work is Work.SYNCHRONOUS
         and replica_spec.restart_policy is not RestartPolicy.NEVER
     )
 
 
 def environment(spec: JobSpec, plan: Plan, address: Address, *, budget: int, token: str) -> dict[str, str | None]:
     """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees."""
-    alone = spec.predicts or TRAITS[spec.strategy].cluster is Cluster.NONE
+    alone = spec.predicts or spec.traits.cluster is Cluster.NONE
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
