@@ -159,6 +159,7 @@ def test_interrupted_work_cleans_up_before_the_interrupt_is_told(thread: Callabl
         loop.stop()
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_moment_is_told_and_leaves_the_loop_alive() -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -199,6 +199,7 @@ tensorboard._delete = interrupted
 """Whoever sends the signal sends it again, and again, when the pod is about to be deleted."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("impatient", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_verb_shows_the_address_and_leaves_nothing_behind(
