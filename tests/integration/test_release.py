@@ -97,6 +97,7 @@ def test_a_release_is_installed_by_helm_from_a_registry_and_then_without_helm(
         kept = workspace.submit(workspace.new_job("kept", RUN_ON))
         workspace.wait_for(kept, "Running")
         before = workspace.uids(kept)
+        operator.scale(0)  # else it may still ask for what it has no right to any more
         operator.uninstall()
         workspace.eventually(lambda: not of_release(kube, RELEASE), "an uninstall leaves nothing of the release")
         assert kube.find("CustomResourceDefinition", "", "tfgpujobs.tfgpu.dev") is not None
