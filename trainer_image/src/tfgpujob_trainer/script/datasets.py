@@ -54,7 +54,6 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
 class _Dataset:
     def __init__(self, dataset: Any, split: str) -> None:
         self._dataset, self._split = dataset, split
-        self._fixed: dict[tuple[int, int], Any] = {}
         drawing = [type(one).__name__ for one in with_inputs(dataset) if draws(one, below=False)]
         chooses = [kind for kind in drawing if kind not in _MAPS]
         if chooses or any("Random" in type(one).__name__ for one in with_inputs(dataset)):
@@ -120,12 +119,11 @@ class _Dataset:
     def _arranged(self, dataset: Any, shuffles: Iterator[int], seed: int, number: int) -> Any:
         """`dataset` with an order that depends on the seed and the number of the pass alone."""
         if not _shuffles(dataset):
-            return dataset
+            return _uncached(dataset)
         kind = type(dataset).__name__
-        if kind == "CacheDataset":  # keeps what the first pass brings
-            if (id(dataset), seed) not in self._fixed:
-                self._fixed[id(dataset), seed] = self._arranged(dataset._input_dataset, count(), seed, 0).cache()
-            return self._fixed[id(dataset), seed]
+        if kind == "CacheDataset":
+            # Always the order of the first pass, as a cache keeps it.
+            return self._arranged(dataset._input_dataset, count(), seed, 0)
         inputs = [self._arranged(one, shuffles, seed, number) for one in dataset._inputs()]
         if kind == "_ShuffleDataset":
             # Two datasets made of one whose order is fixed, such as by take() and skip(), must agree on it.
@@ -168,6 +166,20 @@ def _shuffles(dataset: Any) -> bool:
         return _reshuffles(one) or unseeded
 
     return any(type(one).__name__ == "_ShuffleDataset" and draws_anew(one) for one in with_inputs(dataset))
+
+
+def _uncached(dataset: Any) -> Any:
+    """`dataset` without its cache(), where it can be built again.
+
+    Who leaves an iterator before its end, as one that looks at the first batch does, may leave a cache behind that is
+    taken for complete (TensorFlow 2.21, where prefetch() comes before it): the next pass then ends too early.
+    """
+    if not any(type(one).__name__ == "CacheDataset" for one in with_inputs(dataset)):
+        return dataset
+    if type(dataset).__name__ == "CacheDataset":
+        return _uncached(dataset._input_dataset)
+    again = _AGAIN.get(type(dataset).__name__)
+    return dataset if again is None else again(dataset, [_uncached(one) for one in dataset._inputs()])
 
 
 def _calls(dataset: Any) -> Any:
