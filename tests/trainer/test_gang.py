@@ -128,6 +128,14 @@ def test_who_is_what_follows_from_the_environment(monkeypatch):
     assert isinstance(gang.member(environment(0, **asked), 4), Leader)
 
 
+def test_without_its_port_the_leader_trains_all_the_same(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = {"TFGPU_RECOVERY_LEADER": f"127.0.0.1:{port}", "TFGPU_RECOVERY_TOKEN": "secret"}
+        assert isinstance(gang.member(environment(0, **asked), 1), Alone)
+    assert f"no restarts in place: port {port}" in capsys.readouterr().out
+
+
 def test_a_word_that_is_not_known_is_refused():
     with pytest.raises(ConfigError, match="TFGPU_RECOVERY is 'Never'"):
         environment(0, TFGPU_RECOVERY="Never")

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
 from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.report.log import say
 from tfgpujob_trainer.supervise.rounds import Command, End, GiveUp, Rounds, Start, Stop
 
 LINE_BYTES = 4096
@@ -195,7 +196,11 @@ def member(env: Environment, processes: int) -> Member:
     if env.name != members[0]:
         return Follower(env.name, env.recovery.leader, env.recovery.token)
     host = "" if env.in_pod else "127.0.0.1"
-    return Leader(members, budget=env.recovery.budget, token=env.recovery.token, port=port, host=host)
+    try:
+        return Leader(members, budget=env.recovery.budget, token=env.recovery.token, port=port, host=host)
+    except OSError as error:
+        say(f"no restarts in place: port {port}: {error.strerror}")
+        return Alone()
 
 
 def _keep_alive(connection: socket.socket) -> None:
