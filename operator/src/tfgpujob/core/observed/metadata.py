@@ -42,3 +42,14 @@ def owner_reference(job: Object) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def dependent_metadata(job: Object) -> dict[str, Any]:
+    """Of an object of the job's that has its name: the service, the NetworkPolicy."""
+    name = job["metadata"]["name"]
+    return {
+        "name": name,
+        "namespace": job["metadata"]["namespace"],
+        "labels": job_labels(name),
+        "ownerReferences": [owner_reference(job)],
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.metadata import job_labels, owner_reference
+from tfgpujob.core.observed.metadata import dependent_metadata
 from tfgpujob.core.observed.snapshot import Config, Object
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -21,8 +21,7 @@ def build_network_policy(job: Object, config: Config) -> Object:
     """Ingress only: every port from the job's own pods, /progress from the operator's. Policies add up, so whoever
     needs more, such as a scraper, allows it in a policy of his own.
     """
-    metadata = job["metadata"]
-    own = {"podSelector": {"matchLabels": {names.LABEL_JOB_NAME: metadata["name"]}}}
+    own = {"podSelector": {"matchLabels": {names.LABEL_JOB_NAME: job["metadata"]["name"]}}}
     operator = {
         "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: config.operator_namespace}},
         "podSelector": {"matchLabels": dict(config.operator_labels)},
@@ -30,12 +29,7 @@ def build_network_policy(job: Object, config: Config) -> Object:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "labels": job_labels(metadata["name"]),
-            "ownerReferences": [owner_reference(job)],
-        },
+        "metadata": dependent_metadata(job),
         "spec": {
             **own,
             "policyTypes": ["Ingress"],
