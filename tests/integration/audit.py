@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.eventually import eventually
+from tests.integration.eventually import WAIT_SECONDS, eventually
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
@@ -51,7 +51,9 @@ class AuditLog:
         """What was finished since; with namespaces, only what was about objects there, or outside of any for ""."""
         return [r for r in self._read(position) if not namespaces or r.namespace in namespaces]
 
-    def renewals(self, position: int, count: int, *, seconds: float = 60, report: Callable[[], str] = str) -> None:
+    def renewals(
+        self, position: int, count: int, *, seconds: float = WAIT_SECONDS, report: Callable[[], str] = str
+    ) -> None:
         """Waits until the leader has renewed its Lease `count` times (one every 2 s): time passes, and it lives."""
 
         def enough() -> bool:

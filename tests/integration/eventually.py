@@ -11,11 +11,19 @@ from tests.machine import Deadline
 T = TypeVar("T")
 
 
+WAIT_SECONDS = 120
+"""Seconds after which, on a quiet machine, something does not come any more; it costs only the tests that fail.
+
+Longer than a kubelet's resync: v1.20's misses a deletion that comes just as the container starts, and deletes the pod
+when it looks at all its pods again, after 60 to 90 s.
+"""
+
+
 def eventually(
     condition: Callable[[], T],
     what: str,
     *,
-    seconds: float = 30,
+    seconds: float = WAIT_SECONDS,
     every: float = 0.1,
     report: Callable[[], str] = str,
 ) -> T:

@@ -18,7 +18,7 @@ from typing import IO, Any
 import pytest
 from localcluster import helm
 from localcluster.release import NAMESPACE, RELEASE
-from tests.integration.eventually import eventually
+from tests.integration.eventually import WAIT_SECONDS, eventually
 from tests.integration.kube import Kube, Object
 from tests.machine import PATIENCE
 
@@ -109,7 +109,7 @@ class Installation:
         lease = self.kube.find("Lease", NAMESPACE, NAME)
         return str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")
 
-    def wait_for_leader(self, *, other_than: str = "", seconds: float = 60) -> str:
+    def wait_for_leader(self, *, other_than: str = "", seconds: float = WAIT_SECONDS) -> str:
         """Waits until one that lives holds the Lease: one that was killed seems to lead until its term is over."""
 
         def found() -> str:

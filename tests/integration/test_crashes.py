@@ -37,7 +37,7 @@ def test_a_crash_at_any_write_of_a_start_is_made_good(
     assert dying.wait(PATIENCE) == -9
     left_behind = workspace.uids(job)
     operator.start()
-    workspace.wait_for(job, "Running", seconds=40)
+    workspace.wait_for(job, "Running")
 
     pods = workspace.uids(job)
     assert sorted(pods) == ["survivor-worker-0", "survivor-worker-1"]

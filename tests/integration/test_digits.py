@@ -64,7 +64,7 @@ def test_one_worker_trains_digits_without_tf_config(workspace: Workspace, strate
     job["spec"] |= {"strategy": strategy, "replicaSpecs": {"worker": {}}}
     job["spec"]["trainer"]["epochs"] = 3
     name = workspace.submit(job)
-    assert workspace.finished(name, seconds=120) == "Succeeded", workspace.describe()
+    assert workspace.finished(name) == "Succeeded", workspace.describe()
     pod = workspace.pods(name)["digits-worker-0"]
     assert "TF_CONFIG" not in environment(pod)
     assert summary(pod)["epochs"] == 3
@@ -76,7 +76,7 @@ def test_a_trainer_that_cannot_find_its_module_says_so_in_the_status(workspace: 
     job["spec"] |= {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}}
     job["spec"]["trainer"]["entrypoint"] = "digitz"
     name = workspace.submit(job)
-    assert workspace.finished(name, seconds=60) == "Failed"
+    assert workspace.finished(name) == "Failed"
     status = workspace.status(name)
     assert status["lastFailure"]["exitCode"] == 2
     assert "digitz" in status["lastFailure"]["message"]

@@ -39,7 +39,7 @@ def resized(workspace: Workspace, name: str, *, workers: int, after: int) -> int
             return None
         return re.search(r"resuming after step (\d+)", training.log(workspace, first))
 
-    step = int(workspace.eventually(resumed, f"{workers} new workers go on", seconds=60).group(1))
+    step = int(workspace.eventually(resumed, f"{workers} new workers go on").group(1))
     workspace.wait_for(name, "Running")
     assert len(workspace.pods(name)) == workers
     return step

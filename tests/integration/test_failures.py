@@ -20,7 +20,7 @@ def test_exit_137_restarts_the_whole_gang_once(workspace: Workspace) -> None:
     job = workspace.submit(workspace.new_job("killed", FAIL_FIRST.format(code=137)))
     found = workspace.wait_for(job, "Restarting", reason="RetryableFailure")
     assert "killed-worker-1 ended with exit code 137" in found["message"]
-    assert workspace.finished(job, seconds=90) == "Succeeded"
+    assert workspace.finished(job) == "Succeeded"
     status = workspace.status(job)
     assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (2, 1, 0)
     assert status["lastFailure"]["exitCode"] == 137
@@ -70,4 +70,4 @@ def test_restart_policies_overrule_exit_codes(workspace: Workspace, policy: str)
     job = workspace.new_job("policy", FAIL_FIRST.format(code=code))
     job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = policy
     name = workspace.submit(job)
-    assert workspace.finished(name, seconds=90) == ("Failed" if policy == "Never" else "Succeeded")
+    assert workspace.finished(name) == ("Failed" if policy == "Never" else "Succeeded")

@@ -34,13 +34,13 @@ def test_fault_quota(workspace: Workspace) -> None:
     """A quota for two of four pods: none is held, the reason is shown, and the job runs when it is raised."""
     workspace.limit_pods(2)
     job = workspace.submit(workspace.new_job("quota", roles={"worker": {"replicas": 4}}))
-    found = workspace.wait_for(job, "Created", status="False", reason="QuotaExceeded", seconds=5)
+    found = workspace.wait_for(job, "Created", status="False", reason="QuotaExceeded")
     assert "exceeded quota" in found["message"]
     workspace.eventually(lambda: not workspace.pods(job), "all pods are released")
     assert workspace.status(job)["phase"] == "Pending"
 
     workspace.limit_pods(4)
-    assert workspace.finished(job, seconds=90) == "Succeeded"
+    assert workspace.finished(job) == "Succeeded"
     assert workspace.status(job)["replicaStatuses"]["worker"]["succeeded"] == 4
 
 
@@ -49,7 +49,7 @@ def test_fault_template_refused(workspace: Workspace, audit: AuditLog) -> None:
     job = workspace.new_job("template")
     job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 99999}]
     name = workspace.submit(job)
-    found = workspace.wait_for(name, "Accepted", status="False", reason="TemplateRefused", seconds=5)
+    found = workspace.wait_for(name, "Accepted", status="False", reason="TemplateRefused")
     assert "containerPort" in found["message"]
     assert workspace.pods(name) == {}
     # What belongs to the refused start has been answered when the Lease has been renewed once.
@@ -107,13 +107,13 @@ def test_fault_foreign_pod(workspace: Workspace) -> None:
     workspace.occupy("Pod", "taken-worker-1")
     uid = workspace.kube.get("Pod", workspace.namespace, "taken-worker-1")["metadata"]["uid"]
     job = workspace.submit(workspace.new_job("taken"))
-    found = workspace.wait_for(job, "Accepted", status="False", reason="NameTaken", seconds=5)
+    found = workspace.wait_for(job, "Accepted", status="False", reason="NameTaken")
     assert "metadata.name: the pod taken-worker-1 belongs to somebody else" in found["message"]
     workspace.eventually(lambda: not workspace.pods(job), "the pods beside the foreign one are released")
     assert workspace.kube.get("Pod", workspace.namespace, "taken-worker-1")["metadata"]["uid"] == uid
 
     workspace.kube.delete("Pod", workspace.namespace, "taken-worker-1")
-    assert workspace.finished(job, seconds=60) == "Succeeded"
+    assert workspace.finished(job) == "Succeeded"
     assert workspace.condition(job, "Accepted")["status"] == "True"
 
 
@@ -137,7 +137,7 @@ def test_fault_privileged(workspace: Workspace) -> None:
         job["spec"]["replicaSpecs"]["worker"]["template"]["spec"] |= change
         names[field] = workspace.submit(job)
     for field, name in names.items():
-        found = workspace.wait_for(name, "Accepted", status="False", reason="InvalidSpec", seconds=5)
+        found = workspace.wait_for(name, "Accepted", status="False", reason="InvalidSpec")
         assert field in found["message"]
         assert "administrator" in found["message"]
     assert workspace.kube.list("Pod", workspace.namespace) == []
@@ -231,7 +231,7 @@ def test_fault_evicted(workspace: Workspace) -> None:
     pod["volumes"] = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]
     pod["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
     name = workspace.submit(job)
-    assert workspace.finished(name, seconds=120) == "Succeeded", workspace.describe()
+    assert workspace.finished(name) == "Succeeded", workspace.describe()
     status = workspace.status(name)
     assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (2, 0, 1)
     assert status["lastFailure"]["cause"] == "Evicted"

@@ -21,7 +21,7 @@ def test_a_foreign_service_is_reported_and_the_job_runs_once_the_name_is_free(wo
     assert workspace.kube.get("Service", workspace.namespace, "taken")["metadata"]["uid"] == uid
 
     workspace.kube.delete("Service", workspace.namespace, "taken")
-    assert workspace.finished(job, seconds=60) == "Succeeded"
+    assert workspace.finished(job) == "Succeeded"
     assert workspace.condition(job, "Accepted")["status"] == "True"
 
 
@@ -54,5 +54,5 @@ def test_a_job_of_the_same_name_runs_while_the_old_pods_still_terminate(workspac
 
     workspace.submit(workspace.new_job("twice"))
     assert workspace.wait_for(job, "Created", status="False")["reason"] == "WaitingForOldPods"
-    assert workspace.finished(job, seconds=60) == "Succeeded"
+    assert workspace.finished(job) == "Succeeded"
     assert not set(before.values()) & set(workspace.uids(job).values())

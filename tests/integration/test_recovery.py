@@ -68,11 +68,11 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
         for job in (_custom(workspace, stays), _deleted(workspace, goes)):
             workspace.submit(job)
         for name in ("alone", "deleted"):
-            workspace.wait_for(name, "Running", seconds=60)
+            workspace.wait_for(name, "Running")
         # Last, since it would be done before the others are ready.
-        workspace.eventually(lambda: steps_done(workspace, "servers-chief-0"), "servers trains", seconds=120)
+        workspace.eventually(lambda: steps_done(workspace, "servers-chief-0"), "servers trains")
         train(workspace, "moved", _apart("moved"), forceDeleteAfterSeconds=FORCE_AFTER)
-        workspace.eventually(lambda: steps_done(workspace, "moved-worker-0") > STEPS // 4, "moved trains", seconds=120)
+        workspace.eventually(lambda: steps_done(workspace, "moved-worker-0") > STEPS // 4, "moved trains")
         names = ("moved", "alone", "servers", "deleted")
         found.before = {name: workspace.uids(name) for name in names}
         for name in ("moved", "servers"):
@@ -211,7 +211,7 @@ def test_fault_node_lost(disaster: Disaster) -> None:
 def test_fault_terminating(disaster: Disaster) -> None:
     """A deleted job's pods are stuck on the lost node: they are forced, and a new job of that name runs."""
     workspace = disaster.workspace
-    workspace.wait_for("deleted", "Running", seconds=60)
+    workspace.wait_for("deleted", "Running")
     assert not set(workspace.uids("deleted").values()) & set(disaster.before["deleted"].values())
     assert workspace.status("deleted")["attempt"] == 1
 
@@ -232,7 +232,7 @@ def test_a_worker_whose_node_is_lost_takes_the_chief_of_the_parameter_servers_al
     assert new in ({"servers-chief-0", "servers-worker-0"}, {"servers-chief-0", "servers-worker-1"})
     assert re.search(r"resuming after step \d+", log(workspace, "servers-chief-0"))
     enough(workspace, "servers")
-    assert workspace.finished("servers", seconds=120) == "Succeeded", workspace.describe()
+    assert workspace.finished("servers") == "Succeeded", workspace.describe()
     status = workspace.status("servers")
     assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (1, 0, 1)
     assert summary(workspace.pods("servers")["servers-chief-0"])["steps"] == SERVED_STEPS
@@ -260,6 +260,6 @@ def replaced(disaster: Disaster, name: str) -> set[str]:
         ready = workspace.status(name).get("ready") == f"{len(disaster.before[name])}/{len(disaster.before[name])}"
         return len(pods) == len(disaster.before[name]) and there and ready
 
-    workspace.eventually(settled, f"all pods of {name} run on {disaster.stays}", seconds=60)
+    workspace.eventually(settled, f"all pods of {name} run on {disaster.stays}")
     now = workspace.uids(name)
     return {pod for pod, uid in now.items() if uid != disaster.before[name][pod]}

@@ -108,7 +108,7 @@ def _kept_pods(workspace: Workspace, name: str) -> list[Object]:
 def wait_until_shown(workspace: Workspace, name: str) -> tuple[str, float]:
     """The message, and how many seconds it took."""
     started = time.monotonic()
-    message = workspace.eventually(lambda: shown(workspace, name), f"{name} is refused", seconds=10)
+    message = workspace.eventually(lambda: shown(workspace, name), f"{name} is refused")
     return message, time.monotonic() - started
 
 
@@ -123,7 +123,7 @@ def test_a_broken_job_is_refused_with_field_problem_and_fix(workspace: Workspace
         message, seconds = wait_until_shown(workspace, name)
         assert is_within(seconds, SHOWN_WITHIN), f"shown after {seconds:.2f} s"
         # The user is told first; a second worker that was created beside the refused one goes right after it.
-        workspace.eventually(lambda: not _kept_pods(workspace, name), f"{name} holds no pods", seconds=10)
+        workspace.eventually(lambda: not _kept_pods(workspace, name), f"{name} holds no pods")
     for words in BROKEN[damage]:
         assert words in message
 

@@ -136,4 +136,4 @@ def remove(kube: Kube, applied: list[Object]) -> None:
     for item in applied:
         if item["kind"] not in {"Namespace", "CustomResourceDefinition"}:
             kube.delete(item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
-    eventually(lambda: not of_release(kube, "tfgpu"), "what was applied is gone", seconds=90)
+    eventually(lambda: not of_release(kube, "tfgpu"), "what was applied is gone")

@@ -103,7 +103,7 @@ def test_a_backoff_ends_after_a_restart(overdue: Workspace) -> None:
 
 def test_a_stall_is_restarted_after_a_restart(overdue: Workspace) -> None:
     """By the trainer's own word, for which it is asked again; then it trains on to the end."""
-    assert overdue.finished("stalled", seconds=120) == "Succeeded", overdue.describe()
+    assert overdue.finished("stalled") == "Succeeded", overdue.describe()
     status = overdue.status("stalled")
     assert (status["attempt"], status["restarts"]) == (2, 1)
     failure = status["lastFailure"]

@@ -48,7 +48,7 @@ def trainers(kube: Kube, target: Target, operator: Installation) -> Iterator[Wor
         job = new_trainer(workspace, "taught", {"worker": {"replicas": 1}}, paced="")
         job["spec"]["strategy"] = "OneDevice"
         workspace.submit(job)
-        workspace.finished("taught", seconds=120)
+        workspace.finished("taught")
         for name, workers, paced in (("calm", 1, ""), ("disturbed", PREDICTING, "predicting")):
             workspace.submit(_predict(workspace, name, workers, paced))
         yield workspace
@@ -82,12 +82,12 @@ def tell(request: pytest.FixtureRequest) -> Tell:
 def test_predictions_are_there_once_whoever_is_killed(trainers: Workspace, target: Target, tell: Tell) -> None:
     """kill -9 of each worker once it has written a part: each comes back alone, and the parts are the bytes of an
     undisturbed run."""
-    trainers.eventually(lambda: len(_workers_with_a_part(trainers)) == PREDICTING, "all have written", seconds=120)
+    trainers.eventually(lambda: len(_workers_with_a_part(trainers)) == PREDICTING, "all have written")
     killed = time.monotonic()
     for index in range(PREDICTING):
         trainers.run_in(f"disturbed-worker-{index}", KILL)
     for name in ("calm", "disturbed"):
-        assert trainers.finished(name, seconds=120) == "Succeeded", trainers.describe()
+        assert trainers.finished(name) == "Succeeded", trainers.describe()
     tell(f"{PREDICTING} workers that predict were killed: all rows are there after {time.monotonic() - killed:.1f} s")
     status = trainers.status("disturbed")
     assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (1, PREDICTING, 0)
@@ -143,20 +143,20 @@ def _read_predictions(workspace: Workspace, image: str) -> list[dict[str, Any]]:
         pod = workspace.kube.get("Pod", workspace.namespace, "reader")
         return pod["status"].get("phase") in {"Succeeded", "Failed"}
 
-    workspace.eventually(ended, "the predictions are read", seconds=60)
+    workspace.eventually(ended, "the predictions are read")
     found: list[dict[str, Any]] = json.loads(workspace.kube.log(workspace.namespace, "reader", "tensorflow"))
     return found
 
 
 def test_parameter_servers_outlive_every_kill(trainers: Workspace, tell: Tell) -> None:
     """kill -9 of a worker, the chief and a ps in turn: who starts again, from where, and what it costs."""
-    trainers.eventually(lambda: steps_done(trainers, "servers-chief-0"), "it trains", seconds=120)
+    trainers.eventually(lambda: steps_done(trainers, "servers-chief-0"), "it trains")
     took = {}
     for victim, new in (("worker-1", ["worker-1"]), ("chief-0", ["chief-0"]), ("ps-0", ["chief-0", "ps-0"])):
         before, step = trainers.uids("servers"), steps_done(trainers, "servers-chief-0")
         trainers.run_in(f"servers-{victim}", KILL)
         killed = time.monotonic()
-        trainers.eventually(partial(_trains_again, trainers, new[0], before), f"{victim} is back", seconds=120)
+        trainers.eventually(partial(_trains_again, trainers, new[0], before), f"{victim} is back")
         took[victim] = time.monotonic() - killed
         now = trainers.uids("servers")
         assert sorted(pod for pod, uid in now.items() if uid != before[pod]) == [f"servers-{task}" for task in new]
@@ -169,7 +169,7 @@ def test_parameter_servers_outlive_every_kill(trainers: Workspace, tell: Tell) -
     tell(f"killed under ParameterServer, and training again: {told}")
 
     enough(trainers, "servers")
-    assert trainers.finished("servers", seconds=120) == "Succeeded", trainers.describe()
+    assert trainers.finished("servers") == "Succeeded", trainers.describe()
     status = trainers.status("servers")
     assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (1, 3, 0)
     ended = summary(trainers.pods("servers")["servers-chief-0"])
@@ -187,7 +187,7 @@ def _trains_again(workspace: Workspace, task: str, before: dict[str, str]) -> bo
 
 def test_a_worker_that_computes_slowly_and_then_hangs_is_named(trainers: Workspace) -> None:
     """Degraded while it is slow, and Stalled once it hangs; in both, the other one waits for it."""
-    found = trainers.wait_for("pair", "Degraded", seconds=120)
+    found = trainers.wait_for("pair", "Degraded")
     told = re.search(r"pair-worker-1 needs ([\d.]+) s of its own for a step, the others ([\d.]+) s", found["message"])
     assert told, found["message"]
     # Its steps rest for three times as long; what they compute besides takes all the same time.
@@ -195,7 +195,7 @@ def test_a_worker_that_computes_slowly_and_then_hangs_is_named(trainers: Workspa
     assert 1.5 < float(told[1]) / float(told[2]) < 3.1
     assert "waits for its data" not in found["message"]
     trainers.run_in("pair-worker-1", "touch /tmp/hang")
-    found = trainers.wait_for("pair", "Stalled", seconds=120)
+    found = trainers.wait_for("pair", "Stalled")
     stalled = r"nothing was done for more than \d+ s\. pair-worker-1 holds up the others\."
     assert re.search(stalled, found["message"]), found["message"]
     assert trainers.condition("pair", "Degraded")["status"] == "True"

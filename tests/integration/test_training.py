@@ -47,7 +47,7 @@ def test_curves_use_and_cost_of_a_job_that_trains(tool: Tool) -> None:
         with urllib.request.urlopen(f"{url[0]}/data/plugin/scalars/tags", timeout=PATIENCE) as answer:
             return json.loads(answer.read()).get("train", [])  # type: ignore[no-any-return]
 
-    tool.workspace.eventually(lambda: "loss" in tags(), "the curve of the loss", seconds=60)
+    tool.workspace.eventually(lambda: "loss" in tags(), "the curve of the loss")
     assert f"{name}-tensorboard" in " ".join(pod["metadata"]["name"] for pod in viewers(tool))
     looking.send_signal(signal.SIGTERM)
     assert looking.wait(PATIENCE) == Exit.TERMINATED

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.integration.eventually import eventually
+from tests.integration.eventually import WAIT_SECONDS, eventually
 from tests.integration.kube import Kube, Object, Refused
 
 RUN_ON = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); signal.pause()"
@@ -79,7 +79,7 @@ class Workspace:
         return next((c for c in conditions if c["type"] == of_type), {})
 
     def wait_for(
-        self, name: str, of_type: str, *, status: str = "True", reason: str | None = None, seconds: float = 30
+        self, name: str, of_type: str, *, status: str = "True", reason: str | None = None, seconds: float = WAIT_SECONDS
     ) -> Object:
         """The condition, once it has this status and reason."""
 
@@ -92,7 +92,7 @@ class Workspace:
         found: Object = self.eventually(met, what, seconds=seconds)
         return found
 
-    def finished(self, name: str, *, seconds: float = 60) -> str:
+    def finished(self, name: str, *, seconds: float = WAIT_SECONDS) -> str:
         """Waits for the end; gives the phase."""
         self.wait_for(name, "Finished", seconds=seconds)
         phase: str = self.status(name)["phase"]
@@ -153,7 +153,7 @@ class Workspace:
             }
         self.kube.create(kind, self.namespace, {"metadata": {"name": name}, "spec": spec})
 
-    def eventually(self, condition: Callable[[], Any], what: str, *, seconds: float = 30) -> Any:
+    def eventually(self, condition: Callable[[], Any], what: str, *, seconds: float = WAIT_SECONDS) -> Any:
         return eventually(condition, what, seconds=seconds, report=self.describe)
 
     def describe(self) -> str:
