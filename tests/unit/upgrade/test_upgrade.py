@@ -40,19 +40,40 @@ def test_what_a_status_does_not_keep_is_named() -> None:
 @pytest.mark.parametrize("name", previous.DEFINITIONS)
 def test_fields_of_the_definition_are_only_added(name: str) -> None:
     """docs/releases.md promises it: a definition that is upgraded drops nothing from a job that is there."""
-    current = yaml.load((previous.ROOT / "crds" / name).read_text(), Loader=yaml.CSafeLoader)
-    before, after = dict(fields(previous.definition(name))), dict(fields(current))
+    before, after = types(previous.definition(name)), types(current(name))
     assert before.items() <= after.items()
     assert "spec.runPolicy.suspend" in before
 
 
-def fields(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Path and type of every field."""
+@needs_history
+@pytest.mark.parametrize("name", previous.DEFINITIONS)
+def test_no_default_is_added_to_the_definition(name: str) -> None:
+    """An API server writes it into every job, and the last release refuses a job with a field that it doesn't know."""
+    before, after = defaults(previous.definition(name)), defaults(current(name))
+    assert after.items() <= before.items()
+    assert before["spec.runPolicy.suspend"] is False
+
+
+def current(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.load((previous.ROOT / "crds" / name).read_text(), Loader=yaml.CSafeLoader)
+    return found
+
+
+def types(definition: dict[str, Any]) -> dict[str, str]:
+    return {path: str(schema.get("type")) for path, schema in fields(definition)}
+
+
+def defaults(definition: dict[str, Any]) -> dict[str, Any]:
+    return {path: schema["default"] for path, schema in fields(definition) if "default" in schema}
+
+
+def fields(definition: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and schema of every field."""
     [version] = definition["spec"]["versions"]
     waiting = [("", version["schema"]["openAPIV3Schema"])]
     while waiting:
         path, schema = waiting.pop()
-        yield path, str(schema.get("type"))
+        yield path, schema
         waiting += [(f"{path}.{key}".lstrip("."), part) for key, part in schema.get("properties", {}).items()]
         items = (schema.get(key) for key in ("items", "additionalProperties"))
         waiting += [(f"{path}[]", part) for part in items if isinstance(part, dict)]

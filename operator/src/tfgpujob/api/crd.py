@@ -35,6 +35,9 @@ _SCALE = {
     "labelSelectorPath": ".status.selector",
 }
 """For `kubectl scale`."""
+_ADDED = ("runPolicy.voluntaryDisruption", "runPolicy.recovery")
+"""Fields below spec that the last release didn't know, and that have a default: the operator's, and not the API
+server's, which would write it into every job. After a rollback the older operator would refuse the field."""
 
 
 def build(*, cel: bool) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def root_schema(*, cel: bool) -> Schema:
             "apiVersion": {"description": f"Always {names.API_VERSION}.", "type": "string"},
             "kind": {"description": f"Always {names.KIND}.", "type": "string"},
             "metadata": {"type": "object"},
-            "spec": spec_schema(),
+            "spec": _without_added_defaults(spec_schema()),
             "status": structural(JobStatus, defaults=False),
         },
     }
@@ -99,6 +102,15 @@ def spec_schema() -> Schema:
             **structural(PodTemplate),
             "description": replica["properties"]["template"]["description"],
         }
+    return spec
+
+
+def _without_added_defaults(spec: Schema) -> Schema:
+    for path in _ADDED:
+        node = spec
+        for key in path.split("."):
+            node = node["properties"][key]
+        del node["default"]
     return spec
 
 
