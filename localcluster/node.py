@@ -18,7 +18,17 @@ import yaml
 
 from localcluster import components, images
 from localcluster.api import Api
-from localcluster.layout import GPU_RESOURCE, KUBECONFIG, MASTER_ADDRESS, REPOSITORY, RUN, ClusterError, Node, Settings
+from localcluster.layout import (
+    CACHE,
+    GPU_RESOURCE,
+    KUBECONFIG,
+    MASTER_ADDRESS,
+    REPOSITORY,
+    RUN,
+    ClusterError,
+    Node,
+    Settings,
+)
 from localcluster.storage import STORAGE_CLASS
 from localcluster.tools import run, succeeds, wait_for
 
@@ -56,8 +66,8 @@ class Programs:
             "PYTHONPATH": str(REPOSITORY),
             # Some client libraries look for a cloud otherwise, and wait.
             "AWS_EC2_METADATA_DISABLED": "true",
+            "XDG_CACHE_HOME": str(CACHE.parents[1]),
         }
-        environment.update({k: v for k, v in os.environ.items() if k == "XDG_CACHE_HOME"})
         with (self._node.logs / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
