@@ -128,7 +128,7 @@ class Scheduler:
         self.server.observers.append(self._notice)
 
     def _notice(self, change: Change) -> None:
-        if change.kind == "Pod" and change.type in ("ADDED", "DELETED"):
+        if change.kind in ("Pod", "PodGroup") and change.type in ("ADDED", "DELETED"):
             asyncio.get_running_loop().call_later(self.delay, self.schedule)
 
     def schedule(self) -> None:
@@ -139,7 +139,7 @@ class Scheduler:
             meta = pod["metadata"]
             if pod["spec"].get("nodeName") or "deletionTimestamp" in meta:
                 continue
-            if pod["spec"].get("schedulerName", NAME) != NAME:
+            if not self._schedules(pod):
                 continue
             if _gpus(pod) <= free:
                 free -= _gpus(pod)
@@ -149,9 +149,24 @@ class Scheduler:
                 condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
                 write_status(self.server, pod, conditions=[{**condition, "message": message}])
 
+    def _schedules(self, pod: Object) -> bool:
+        """The default scheduler's pods; as Volcano those of a pod group that is there and has as many as it needs."""
+        scheduler = pod["spec"].get("schedulerName", NAME)
+        if scheduler != "volcano":
+            return bool(scheduler == NAME)
+        namespace, group = pod["metadata"]["namespace"], _group_of(pod)
+        found = self.server.objects.get(("PodGroup", namespace, group))
+        members = [p for p in self.server.select("Pod", namespace) if _group_of(p) == group and not finished(p)]
+        return found is not None and len(members) >= found["spec"]["minMember"]
+
     def _node_for(self, pod: Object) -> str:
         index = (pod["metadata"].get("labels") or {}).get(names.LABEL_REPLICA_INDEX, "0")
         return self.nodes[int(index) % len(self.nodes)]
+
+
+def _group_of(pod: Object) -> str:
+    name: str = (pod["metadata"].get("annotations") or {}).get("scheduling.k8s.io/group-name", "")
+    return name
 
 
 class Kubelet:

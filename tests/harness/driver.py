@@ -73,6 +73,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     world.stuck = scenario.stuck
     if scenario.isolated:
         world.isolate_jobs()
+    if scenario.in_gangs:
+        world.schedule_in_gangs()
     world.promises.truth.strict_lists = not strike.behind
     complaints = Complaints(world).attach()
     try:

@@ -14,7 +14,7 @@ from functools import partial
 
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
-from tests.harness.resources import Object, matches
+from tests.harness.resources import Object, in_objects, matches
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
@@ -28,8 +28,10 @@ WATCHED = {
     Kind.POD: names.LABEL_JOB_NAME,
     Kind.SERVICE: names.LABEL_JOB_NAME,
     Kind.NETWORK_POLICY: names.LABEL_JOB_NAME,
+    Kind.VOLCANO_POD_GROUP: names.LABEL_JOB_NAME,
     Kind.NODE: "",
 }
+KINDS = {in_objects(kind): kind for kind in WATCHED}
 Handle = Callable[[Kind, str | None, Object], None]
 
 
@@ -96,7 +98,7 @@ class Feed:
         if event is None or loop.time() < self._blind_until:
             return
         sight = self._blindfold.decide()
-        kind = Kind(change.kind)
+        kind = KINDS[change.kind]
         if sight is Sight.GONE:
             self._blind_until = loop.time() + BLIND
             loop.call_later(BLIND, self._relist)
@@ -111,9 +113,9 @@ class Feed:
             self._tell_listed(obj)
 
     def _tell_listed(self, obj: Object) -> None:
-        kind = obj.get("kind")
-        if kind in WATCHED and _is_selected(kind, obj):
-            asyncio.get_running_loop().call_later(DELAY, self._tell, Kind(kind), None, obj)
+        kind = KINDS.get(str(obj.get("kind")))
+        if kind is not None and _is_selected(kind, obj):
+            asyncio.get_running_loop().call_later(DELAY, self._tell, kind, None, obj)
 
     def _tell(self, kind: Kind, event: str | None, obj: Object) -> None:
         loop = asyncio.get_running_loop()
@@ -125,13 +127,12 @@ class Feed:
         self._handle(kind, event, obj)
 
 
-def _is_selected(kind: str, obj: Object) -> bool:
-    selector = WATCHED[Kind(kind)]
+def _is_selected(kind: Kind, obj: Object) -> bool:
+    selector = WATCHED[kind]
     return not selector or matches(selector, obj["metadata"].get("labels") or {})
 
 
 def _as_seen(change: Change) -> str | None:
     """The event's type for a watch with our selectors; None when it is not told at all."""
-    if change.kind not in WATCHED:
-        return None
-    return change.as_seen(partial(_is_selected, change.kind))
+    kind = KINDS.get(change.kind)
+    return change.as_seen(partial(_is_selected, kind)) if kind is not None else None

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 
 from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Fault, Injector, Write
-from tests.harness.resources import matches
+from tests.harness.resources import in_objects, matches
 
 from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.errors import ApiError
@@ -52,7 +52,7 @@ class MemoryCluster:
         self._dead = True
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        return await self._read(lambda: self._server.get(kind, namespace, name))
+        return await self._read(lambda: self._server.get(in_objects(kind), namespace, name))
 
     async def list(
         self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
@@ -60,7 +60,7 @@ class MemoryCluster:
         if self.lists_as_of is not None:
             return await self._read(lambda: self._old_list(kind, namespace, selector))
         items, revision, following = await self._read(
-            lambda: self._server.list_page(kind, namespace, selector, limit, token)
+            lambda: self._server.list_page(in_objects(kind), namespace, selector, limit, token)
         )
         return ListPage(list[Object](items), str(revision), following)
 
@@ -69,7 +69,7 @@ class MemoryCluster:
         items = [
             obj
             for obj in self._server.history.at(self.lists_as_of).values()
-            if obj.get("kind") == kind
+            if obj.get("kind") == in_objects(kind)
             and namespace in (None, obj["metadata"].get("namespace"))
             and matches(selector, obj["metadata"].get("labels") or {})
         ]
@@ -81,8 +81,8 @@ class MemoryCluster:
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         return await self._write(
-            ("create", kind, namespace, body["metadata"]["name"]),
-            lambda: self._server.create(kind, namespace, body, by=self.by),
+            ("create", in_objects(kind), namespace, body["metadata"]["name"]),
+            lambda: self._server.create(in_objects(kind), namespace, body, by=self.by),
         )
 
     async def delete(
@@ -96,9 +96,9 @@ class MemoryCluster:
         grace_seconds: int | None = None,
     ) -> None:
         await self._write(
-            ("delete", kind, namespace, name),
+            ("delete", in_objects(kind), namespace, name),
             lambda: self._server.delete(
-                kind,
+                in_objects(kind),
                 namespace,
                 name,
                 by=self.by,

@@ -240,6 +240,8 @@ def _all_at_once(real: Any) -> Any:
 MUTATIONS: Sequence[Mutation] = (
     Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
     Mutation("create the NetworkPolicy beside the pods", (Outcome, "stages"), _all_at_once, ("isolated",)),
+    Mutation("create the pod group beside the pods", (Outcome, "stages"), _all_at_once, ("gang",)),
+    Mutation("keep a finished job's pod group", (finished, "delete_pod_groups"), lambda _: lambda *of: (), ("gang",)),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
     Mutation(
         "create during deletion",

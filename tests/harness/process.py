@@ -15,7 +15,7 @@ from tests.harness.feed import Blindfold, Feed
 from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.vtime import VirtualLoop
 
-from tfgpujob.core.observed.snapshot import Config
+from tfgpujob.core.observed.snapshot import Config, Kind
 from tfgpujob.shell.main import Operator
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.settings import Settings
@@ -151,6 +151,11 @@ def isolating(config: Config) -> Config:
         operator_namespace=SYSTEM_NAMESPACE,
         operator_labels=labels,
     )
+
+
+def with_gangs(config: Config) -> Config:
+    """As the chart sets it with gang.backends, where the cluster serves Volcano's pod groups."""
+    return replace(config, gangs=(("Volcano", Kind.VOLCANO_POD_GROUP),))
 
 
 def upgraded(config: Config = CONFIG) -> Config:

@@ -50,6 +50,7 @@ RESOURCES = {
         Resource("Pod", "v1", "pods", status=True, graceful=True),
         Resource("Service", "v1", "services", status=True),
         Resource("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", generation=True),
+        Resource("PodGroup", "scheduling.volcano.sh/v1beta1", "podgroups", generation=True),
         Resource("Event", "v1", "events"),
         Resource("ConfigMap", "v1", "configmaps"),
         Resource("PersistentVolumeClaim", "v1", "persistentvolumeclaims", status=True),
@@ -68,6 +69,11 @@ def resource(kind: str) -> Resource:
         return RESOURCES[kind]
     except KeyError:
         raise NotModelledError(f"the harness serves no {kind}") from None
+
+
+def in_objects(kind: str) -> str:
+    """The kind as objects say it: the operator tells pod groups apart by version and group, `PodGroup.v1beta1.…`."""
+    return kind.partition(".")[0]
 
 
 def merged(old: Mapping[str, Any], **changes: Any) -> Object:

@@ -48,6 +48,8 @@ class Scenario:
     """Replicas that wait for their data for ever, in runs that don't end (`ends`)."""
     isolated: bool = False
     """Each job gets a NetworkPolicy."""
+    in_gangs: bool = False
+    """Each job gets a pod group."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Operators whose watches are that many seconds late."""
 

@@ -12,7 +12,7 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold
 from tests.harness.history import Change
-from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating
+from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs
 from tests.harness.promises import Promises
 from tests.harness.resources import Object, controller
 from tests.harness.vtime import VirtualLoop
@@ -83,6 +83,11 @@ class World:
         """Every job gets a NetworkPolicy."""
         self.config = isolating(self.config)
         self.promises.truth.isolated = True
+
+    def schedule_in_gangs(self) -> None:
+        """Every job gets a pod group."""
+        self.config = with_gangs(self.config)
+        self.promises.truth.in_gangs = True
 
     def spawn(self, identity: str, behind: int = 0) -> OperatorProcess:
         """Start an operator process; when it dies, the kubelet starts it again."""

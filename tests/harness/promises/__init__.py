@@ -17,6 +17,8 @@ from tests.harness.resources import controller
 
 from tfgpujob import names
 
+KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup")
+"""Of what belongs to a job."""
 Promise = Callable[[Change, Truth], Iterator[str]]
 OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
 OF_STATUS: tuple[Promise, ...] = (
@@ -32,6 +34,7 @@ OF_WRITES: tuple[Promise, ...] = (
     writes.touches_only_its_own,
     writes.deletes_carry_the_uid,
     writes.isolation_comes_before_pods,
+    writes.gang_comes_before_pods,
 )
 """Of operators. They hold for a write that arrives late too."""
 OF_WRITES_IN_TIME: tuple[Promise, ...] = (
@@ -59,13 +62,16 @@ class Promises:
                 self.broken.append(line)
 
     def orphans(self) -> list[str]:
-        """What belongs to a job that is gone, or of whose name there is another one now. Asked for at the end."""
+        """What belongs to a job that is gone, or of whose name there is another one now, and pod groups of jobs that
+        have nothing to be scheduled. Asked for at the end."""
         server = self.truth.server
-        alive = {job["metadata"]["uid"] for job in server.select(names.KIND)}
+        jobs = {job["metadata"]["uid"]: job for job in server.select(names.KIND)}
+        over = {uid for uid, job in jobs.items() if intent.is_over(job)}
         found = []
-        for kind in ("Pod", "Service", "NetworkPolicy"):
+        for kind in KINDS:
             for obj in server.select(kind):
                 owner = controller(obj)
+                alive = jobs.keys() - over if kind == "PodGroup" else jobs.keys()
                 if owner and owner["kind"] == names.KIND and owner["uid"] not in alive:
                     found.append(f"orphans: {kind} {obj['metadata']['name']}")
         return found
@@ -79,7 +85,7 @@ def _concerned(change: Change) -> Iterator[Promise]:
         yield from OF_STATUS
     if change.kind == "Lease" and change.type == "MODIFIED" and not late:
         yield from OF_LEASES
-    if change.by.startswith(OPERATOR) and change.kind in ("Pod", "Service", "NetworkPolicy", names.KIND):
+    if change.by.startswith(OPERATOR) and change.kind in (*KINDS, names.KIND):
         yield from OF_WRITES
         if not late:
             yield from OF_WRITES_IN_TIME

@@ -25,7 +25,7 @@ def creates_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[st
     attempt, current = labels[names.LABEL_ATTEMPT], str(status.get("attempt"))
     if current != attempt or not status.get("plan"):
         yield f"{title(change)} of attempt {attempt}, status has {current}"
-    if _is_over(job):
+    if is_over(job):
         yield f"{title(change)} for a job that is finished or suspended"
     role, index = _replica(change.object)
     done = ((status.get("replicaStatuses") or {}).get(role) or {}).get("succeededIndexes") or ()
@@ -43,16 +43,19 @@ def creates_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[st
 
 
 def deletes_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[str]:
-    """A pod goes only when the status says why: a later attempt, its own restart, the end, or a suspension."""
-    job = truth.job_of(change.object) if change.verb in DELETES and change.kind == "Pod" else None
-    if job is None or _is_over(job):
+    """A pod goes only when the status says why: a later attempt, its own restart, the end, or a suspension. So does a
+    pod group, but for a restart of one replica."""
+    job = truth.job_of(change.object) if change.verb in DELETES and change.kind in ("Pod", "PodGroup") else None
+    if job is None or is_over(job):
         return
     if truth.now <= truth.made.get(change.object["metadata"]["uid"], 0.0) + FLIGHT:
         return  # taken back by who has just made it: the server had dropped a field of it
     labels = change.object["metadata"]["labels"]
-    restart = int(labels[names.LABEL_REPLICA_RESTART])
-    later = int((job.get("status") or {}).get("attempt", 0)) > int(attempt_of(change.object)[1])
-    if not later and _persisted_restart(job, *_replica(change.object)) <= restart:
+    if int((job.get("status") or {}).get("attempt", 0)) > int(attempt_of(change.object)[1]):
+        return
+    if change.kind == "PodGroup" or _persisted_restart(job, *_replica(change.object)) <= int(
+        labels[names.LABEL_REPLICA_RESTART]
+    ):
         yield title(change)
 
 
@@ -70,7 +73,7 @@ def force_is_the_last_resort(change: Change, truth: Truth) -> Iterator[str]:
         yield f"{meta['name']} is on a node that is ready"
 
 
-def _is_over(job: Object) -> bool:
+def is_over(job: Object) -> bool:
     return any(conditions(job).get(kind, {}).get("status") == "True" for kind in ("Finished", "Suspended"))
 
 

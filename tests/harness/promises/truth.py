@@ -26,6 +26,10 @@ class Truth:
         """Whether jobs get a NetworkPolicy each."""
         self.with_policy: set[str] = set()
         """uids of jobs for which there has been one."""
+        self.in_gangs = False
+        """Whether jobs get a pod group for each attempt."""
+        self.with_group: set[tuple[str, str]] = set()
+        """(job uid, attempt) for which there has been one."""
         self.gone: dict[str, float] = {}
         """Jobs that are gone or going, by uid, and since when."""
         self.made: dict[str, float] = {}
@@ -71,6 +75,8 @@ class Truth:
             self.made[meta["uid"]] = self.now
         if change.kind == "NetworkPolicy" and (owner := controller(change.object)):
             self.with_policy.add(owner["uid"])
+        if change.kind == "PodGroup":
+            self.with_group.add(attempt_of(change.object))
         if change.kind == "Node" and not _is_ready(change.object):
             self._note_lost_node(meta["name"])
         if change.kind == "Pod":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.harness.history import Change
 from tests.harness.memory_cluster import LATE_MARK
-from tests.harness.promises.truth import DELETES, Truth, title
+from tests.harness.promises.truth import DELETES, Truth, attempt_of, title
 from tests.harness.resources import controller
 
 from tfgpujob import names
@@ -16,7 +16,8 @@ FLIGHT = 1.0
 
 
 def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
-    """Pods, services and NetworkPolicies are created and deleted, never changed; only those that a job controls."""
+    """Pods, services, NetworkPolicies and pod groups are created and deleted, never changed; only those that a job
+    controls."""
     del truth
     if change.verb in DELETES:
         owner = controller(change.object)
@@ -42,6 +43,17 @@ def isolation_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
     owner = controller(change.object)
     if owner and owner["uid"] not in truth.with_policy:
         yield f"{title(change)} before the NetworkPolicy of its job"
+
+
+def gang_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
+    """Where jobs get a pod group, no pod of an attempt is made before its own, and each is linked to it."""
+    if not truth.in_gangs or change.verb != "create" or change.kind != "Pod" or controller(change.object) is None:
+        return
+    if attempt_of(change.object) not in truth.with_group:
+        yield f"{title(change)} before the pod group of its attempt"
+    meta = change.object["metadata"]
+    if meta["annotations"].get("scheduling.k8s.io/group-name") != meta["labels"][names.LABEL_JOB_NAME]:
+        yield f"{title(change)} is not linked to the pod group"
 
 
 def nothing_for_a_job_that_goes(change: Change, truth: Truth) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.harness.scenarios.gangs import GANGS
 from tests.harness.scenarios.isolation import ISOLATION
 from tests.harness.scenarios.losses import LOSSES, REPLICAS
 from tests.harness.scenarios.nodes import NODES
@@ -24,5 +25,6 @@ SCENARIOS = {
         *OPERATORS,
         *PROGRESS,
         *ISOLATION,
+        *GANGS,
     )
 }

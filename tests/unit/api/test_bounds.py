@@ -109,6 +109,7 @@ FULL: dict[str, Any] = {
         "suspend": False,
         "managedBy": "tfgpu.dev/operator",
         "schedulingPolicy": {
+            "gang": "Auto",
             "minAvailable": 1,
             "queue": "a",
             "minResources": {"cpu": "1"},

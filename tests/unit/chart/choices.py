@@ -30,6 +30,7 @@ CHOICES: dict[str, list[Object]] = {
     "definition": [{}, {"crds": {"install": False}}],
     "monitoring": [{}, ALL_MONITORING],
     "network": [{}, NETWORK],
+    "gangs": [{}, {"gang": {"backends": ["Volcano", "Native"], "default": "Native"}}],
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],
 }

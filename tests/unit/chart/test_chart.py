@@ -12,6 +12,8 @@ from tests.unit.chart.rendered import Object, environment, kinds, of, render, ri
 import tfgpujob
 from tfgpujob import names
 from tfgpujob.api import admission_policy, crd
+from tfgpujob.core.observed.gang import GANG_SCHEDULERS
+from tfgpujob.core.observed.snapshot import POD_GROUPS
 from tfgpujob.shell import settings
 
 DIGEST = "sha256:" + "0" * 64
@@ -102,6 +104,27 @@ def test_the_right_to_network_policies_is_asked_for_only_where_jobs_get_one(valu
     assert rights(found["rules"]) - JOB_RIGHTS - nodes == {
         ("networking.k8s.io", "networkpolicies", verb, "") for verb in ("get", "list", "watch", "create")
     }
+
+
+@pytest.mark.parametrize(
+    ("gang", "group"),
+    [
+        ("Volcano", "scheduling.volcano.sh"),
+        ("SchedulerPlugins", "scheduling.x-k8s.io"),
+        ("Native", "scheduling.k8s.io"),
+    ],
+)
+def test_the_right_to_pod_groups_is_asked_for_only_of_gang_schedulers_that_are_named(gang: str, group: str) -> None:
+    assert {api.partition("/")[0] for api in map(POD_GROUPS.get, GANG_SCHEDULERS[gang].kinds) if api} == {group}
+    found = of(render({"gang": {"backends": [gang]}}), "ClusterRole", "tfgpu-tfgpujob")
+    assert rights(found["rules"]) - JOB_RIGHTS - NODE_RIGHTS == {
+        (group, "podgroups", verb, "") for verb in ("get", "list", "watch", "create", "delete")
+    }
+
+
+def test_the_default_gang_scheduler_is_one_that_jobs_may_use() -> None:
+    with pytest.raises(helm.HelmError, match=r"gang\.default is Native, which gang\.backends does not name"):
+        render({"gang": {"backends": ["Volcano"], "default": "Native"}})
 
 
 def test_users_get_jobs_by_the_roles_that_they_have() -> None:

@@ -121,6 +121,14 @@ def test_a_network_policy_can_be_narrowed() -> None:
     assert [p["port"] for p in policy["egress"][1]["ports"]] == [8443]
 
 
+def test_the_operator_is_told_which_gang_schedulers_jobs_may_use() -> None:
+    assert "GANG_BACKENDS" not in environment(render())
+    gang = {"backends": ["SchedulerPlugins", "Volcano"], "default": "Volcano", "schedulerName": "second"}
+    read = from_environment(environment(render({"gang": gang})))
+    assert read.gang_backends == ("SchedulerPlugins", "Volcano")
+    assert (read.config.default_gang, read.config.coscheduling_scheduler) == ("Volcano", "second")
+
+
 def test_the_operator_is_told_where_jobs_get_a_network_policy_and_how_its_own_pods_are_known() -> None:
     assert "NETWORK_POLICY_NAMESPACES" not in environment(render())
     objects = render({"networkPolicy": {"jobNamespaces": ["team-a", "team-b"]}})

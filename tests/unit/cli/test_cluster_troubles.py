@@ -160,7 +160,8 @@ def test_a_line_that_does_not_end_comes_in_pieces_and_is_whole_again(
 
 
 def test_doctor_finds_what_is_wrong_in_a_cluster(live: LiveCluster, capsys: Output) -> None:
-    container = {"name": "operator", "env": [{"name": "LEASE_NAME", "value": "tfgpu"}]}
+    gangs = {"name": "GANG_BACKENDS", "value": "Volcano,OfALaterRelease"}
+    container = {"name": "operator", "env": [{"name": "LEASE_NAME", "value": "tfgpu"}, gangs]}
     template = {"spec": {"serviceAccountName": "tfgpu", "containers": [container]}}
     metadata = {"name": "tfgpu", "namespace": "ops", "labels": {"app.kubernetes.io/version": "0.0.1"}}
     behind = live.front.behind
@@ -187,6 +188,7 @@ def test_doctor_finds_what_is_wrong_in_a_cluster(live: LiveCluster, capsys: Outp
         "problem: the definition is older than this tool",
         "problem: no copy of the operator leads",
         "may not: create pods, delete pods, list pods, create services, create events, list tfgpujobs, update tfgpuj",
+        "update tfgpujobs/status, list podgroups, create podgroups, delete podgroups",
         "problem: no node offers nvidia.com/gpu",
         "problem: no pod of the cluster's DNS is ready",
         "note: the operator is 0.0.1",

@@ -21,6 +21,7 @@ from tfgpujob import names
 from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.progress_report import Report, parse
 from tfgpujob.core.observed.snapshot import (
+    POD_GROUPS,
     Config,
     Create,
     Delete,
@@ -230,7 +231,7 @@ class World:
         return outcome
 
     def snapshot(self) -> Snapshot:
-        """What the store would hold: pods by their label, the service and the NetworkPolicy by its name."""
+        """What the store would hold: pods by their label, the service, the NetworkPolicy, pod groups by their name."""
         assert self.job is not None
         name = self.job["metadata"]["name"]
         pods = [trim_pod(body) for (kind, _), body in self.objects.items() if kind is Kind.POD]
@@ -240,6 +241,7 @@ class World:
             pods=tuple(pod for pod in pods if pod.job_name == name),
             service=trim_dependent(service) if service else None,
             network_policy=trim_dependent(policy) if policy else None,
+            pod_groups={k: trim_dependent(self.objects[k, name]) for k in POD_GROUPS if (k, name) in self.objects},
             reports=dict(self.reports),
             deferred_since=self._deferred_since,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,24 @@ import pytest
 import yaml
 from tests.unit.core import make
 
-from tfgpujob.core.observed.snapshot import Snapshot
+from tfgpujob.core.observed.snapshot import Kind, Snapshot
 from tfgpujob.core.reconcile import reconcile
 
 GOLDEN = Path(__file__).parent / "golden"
+GANGS = (
+    ("Volcano", Kind.VOLCANO_POD_GROUP),
+    ("SchedulerPlugins", Kind.COSCHEDULING_POD_GROUP),
+    ("Native", Kind.NATIVE_POD_GROUP),
+)
+CONFIG = replace(make.CONFIG, gangs=GANGS)
+"""Of several, only a job that names one gets one."""
 CASES = sorted(path.name.removesuffix(".job.yaml") for path in GOLDEN.glob("*.job.yaml"))
 
 
 def objects(job: dict[str, Any]) -> list[Any]:
     """The objects of a first look, in the order in which they are created."""
     job["metadata"] |= {"namespace": "default", "uid": "11111111-2222-3333-4444-555555555555", "generation": 1}
-    outcome = reconcile(Snapshot(job), make.START, make.CONFIG)
+    outcome = reconcile(Snapshot(job), make.START, CONFIG)
     assert outcome.creates, outcome.status
     return json.loads(json.dumps([create.body for create in outcome.creates]))  # type: ignore[no-any-return]
 

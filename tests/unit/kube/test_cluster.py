@@ -114,6 +114,24 @@ async def test_an_old_server_drops_fields_and_is_asked_once(
         assert [path for _, path, _ in server.requests] == ["/version"]
 
 
+async def test_what_a_server_serves_is_what_it_lists_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        server.answer = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
+        assert await cluster.serves(Kind.VOLCANO_POD_GROUP)
+        server.answer = {"resources": [{"name": "workloads"}]}
+        assert not await cluster.serves(Kind.NATIVE_POD_GROUP)
+        server.status, server.answer = 404, {"reason": "NotFound", "message": "no"}
+        assert not await cluster.serves(Kind.COSCHEDULING_POD_GROUP)
+        server.status, server.answer = 503, {"reason": "ServiceUnavailable", "message": "later"}
+        with pytest.raises(ApiError):
+            await cluster.serves(Kind.COSCHEDULING_POD_GROUP)
+        assert [path for _, path, _ in server.requests] == [
+            "/apis/scheduling.volcano.sh/v1beta1",
+            "/apis/scheduling.k8s.io/v1beta1",
+            *2 * ["/apis/scheduling.x-k8s.io/v1alpha1"],
+        ]
+
+
 async def test_lists_are_paged_and_may_be_of_all_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(tmp_path, monkeypatch) as (server, cluster):
         server.answer = {"items": [pod()], "metadata": {"resourceVersion": "9", "continue": "next"}}

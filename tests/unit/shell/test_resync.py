@@ -50,6 +50,24 @@ def test_network_policies_are_listed_where_jobs_get_one() -> None:
     run(main())
 
 
+def test_pod_groups_of_the_gang_schedulers_in_use_are_listed() -> None:
+    async def main() -> None:
+        cluster, groups = ScriptedCluster(job()), [Kind.VOLCANO_POD_GROUP]
+        syncing = Resync(cluster, Store(), lambda _: None, namespaces=["ns"], random=lambda: 0.5, pod_groups=groups)
+        await syncing.once()
+        assert cluster.calls[1] == f"list {Kind.VOLCANO_POD_GROUP} ns tfgpu.dev/job-name"
+
+        def uninstalled(call: str) -> None:
+            if call.startswith(f"list {Kind.VOLCANO_POD_GROUP}"):
+                raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+        cluster.refuse = uninstalled
+        await syncing.once()
+        assert cluster.calls[-1].startswith("list Pod "), "an uninstalled scheduler stops no other list"
+
+    run(main())
+
+
 def test_what_vanished_unseen_is_found() -> None:
     async def main() -> None:
         cluster, store = ScriptedCluster(job()), Store()

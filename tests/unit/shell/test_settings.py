@@ -26,6 +26,9 @@ def test_everything_can_be_set() -> None:
             "ALLOWED_SERVICE_ACCOUNTS": "team-a/trainer",
             "NETWORK_POLICY_NAMESPACES": "team-a",
             "OPERATOR_LABELS": "app=tfgpu,component=operator",
+            "GANG_BACKENDS": "Volcano,Native",
+            "GANG_DEFAULT": "Native",
+            "COSCHEDULING_SCHEDULER": "second",
             "WORKERS": "4",
             "PROGRESS_SECONDS": "0",
             "LOG_FORMAT": "text",
@@ -41,6 +44,9 @@ def test_everything_can_be_set() -> None:
     assert settings.config.network_policy_namespaces == {"team-a"}
     assert settings.config.operator_namespace == "tfgpu-system"
     assert dict(settings.config.operator_labels) == {"app": "tfgpu", "component": "operator"}
+    assert settings.gang_backends == ("Volcano", "Native")
+    assert (settings.config.default_gang, settings.config.coscheduling_scheduler) == ("Native", "second")
+    assert settings.config.gangs == (), "nobody has asked the cluster yet"
     assert settings.workers == 4
     assert settings.progress_seconds == 0
     assert settings.log_format == "text"
@@ -55,6 +61,8 @@ def test_everything_can_be_set() -> None:
         ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
         ({**IMAGES, "PROGRESS_SECONDS": "5"}, "PROGRESS_SECONDS is 5: set it to 15 or more, or to 0"),
         ({**IMAGES, "OPERATOR_LABELS": "app"}, "OPERATOR_LABELS is 'app': set it to KEY=VALUE"),
+        ({**IMAGES, "GANG_BACKENDS": "Kai"}, "GANG_BACKENDS is 'Kai': name any of Volcano, SchedulerPlugins, Native"),
+        ({**IMAGES, "GANG_DEFAULT": "Volcano"}, "GANG_DEFAULT is 'Volcano': name one of GANG_BACKENDS"),
         (
             {**IMAGES, "WATCH_NAMESPACES": "a", "WATCH_NAMESPACE_SELECTOR": "gpu"},
             "WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out",

@@ -41,6 +41,17 @@ def test_a_snapshot_has_the_job_its_pods_by_name_and_its_service() -> None:
     assert store.count() == {Kind.JOB: 1, Kind.POD: 3, Kind.SERVICE: 1}
 
 
+def test_a_pod_group_is_kept_with_its_attempt() -> None:
+    store = Store()
+    group = {**service(), "kind": "PodGroup"}
+    labels = {**service()["metadata"]["labels"], "tfgpu.dev/attempt": "3"}
+    group["metadata"] = {**service()["metadata"], "uid": "group-uid", "labels": labels}
+    store.put(Kind.VOLCANO_POD_GROUP, group)
+    assert {kind: held.attempt for kind, held in store.snapshot(KEY).pod_groups.items()} == {Kind.VOLCANO_POD_GROUP: 3}
+    assert store.remove(Kind.VOLCANO_POD_GROUP, "ns", "train", "group-uid") == KEY
+    assert store.snapshot(KEY).pod_groups == {}
+
+
 def test_a_network_policy_is_kept_beside_the_service_of_its_name() -> None:
     store = Store()
     policy = {**service(), "kind": "NetworkPolicy"}

@@ -8,6 +8,7 @@ from tfgpujob.api.parse import parse_job, read_run_policy
 from tfgpujob.api.rules.gpu import gpus, plain_count, processes, replicas_in_sync
 from tfgpujob.api.spec import (
     CleanPodPolicy,
+    Gang,
     GpuMemory,
     GpuSpec,
     JobSpec,
@@ -29,6 +30,7 @@ from tfgpujob.api.trainer import CodeSource, TrainerSpec
 __all__ = [
     "CleanPodPolicy",
     "CodeSource",
+    "Gang",
     "GpuMemory",
     "GpuSpec",
     "Invalid",

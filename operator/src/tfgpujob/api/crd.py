@@ -35,7 +35,7 @@ _SCALE = {
     "labelSelectorPath": ".status.selector",
 }
 """For `kubectl scale`."""
-_ADDED = ("runPolicy.voluntaryDisruption", "runPolicy.recovery")
+_ADDED = ("runPolicy.voluntaryDisruption", "runPolicy.recovery", "runPolicy.schedulingPolicy.gang")
 """Fields below spec that the last release didn't know, and that have a default: the operator's, and not the API
 server's, which would write it into every job. After a rollback the older operator would refuse the field."""
 

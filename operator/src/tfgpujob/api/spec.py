@@ -82,6 +82,16 @@ class VoluntaryDisruption(StrEnum):
     ALLOW = "Allow"
 
 
+class Gang(StrEnum):
+    """runPolicy.schedulingPolicy.gang."""
+
+    AUTO = "Auto"
+    NONE = "None"
+    VOLCANO = "Volcano"
+    SCHEDULER_PLUGINS = "SchedulerPlugins"
+    NATIVE = "Native"
+
+
 class SuccessPolicy(StrEnum):
     """spec.successPolicy."""
 
@@ -177,14 +187,20 @@ class GpuSpec(Model):
 class SchedulingPolicy(Model):
     """spec.runPolicy.schedulingPolicy."""
 
+    gang: Annotated[Gang, Field(strict=False)] = Gang.AUTO
+    """The scheduler that places all pods of an attempt or none, by a pod group that the operator makes for it. Volcano;
+    SchedulerPlugins: the coscheduling plugin of kube-scheduler; Native: kube-scheduler's own, from Kubernetes 1.36 on.
+    Auto: the one that this cluster's operator uses, if any, unless a template names another scheduler or a pod group
+    of its own. None: none. This field and the next three count from the next attempt."""
     min_available: Positive | None = None
-    """Kept from a TFJob, without effect: what a scheduler is to know stands in the template of each role."""
+    """Pods that must find a place together. Absent: all but the evaluator. No more than the job has."""
     queue: Text | None = None
-    """Kept from a TFJob, without effect: what a scheduler is to know stands in the template of each role."""
+    """The queue of Volcano in which the job waits."""
     min_resources: Annotated[dict[str, Quantity], Field(max_length=64)] | None = None
-    """Kept from a TFJob, without effect: what a scheduler is to know stands in the template of each role."""
+    """What must be free before a pod is placed, for Volcano and SchedulerPlugins. Absent: they count the pods."""
     priority_class: Text | None = None
-    """PriorityClass of the pods, from the next one that is created; a template's own priorityClassName wins."""
+    """PriorityClass of the pods, from the next one that is created; a template's own priorityClassName wins. The pod
+    group has it too."""
     schedule_timeout_seconds: Positive | None = None
     """Seconds in which all required pods must have a node. After that all are released, and startPolicy decides, as
     after startDeadlineSeconds, which also counts pulling images and starting. Absent: only startDeadlineSeconds."""
@@ -245,8 +261,8 @@ class RunPolicy(Model):
     """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. Anything else: this operator does
     not touch it. It can't be changed."""
     scheduling_policy: SchedulingPolicy | None = None
-    """How the pods are scheduled: priorityClass and scheduleTimeoutSeconds. What starts, starts whole without it: see
-    startDeadlineSeconds."""
+    """How the pods are scheduled: together, in which queue, how important, and in what time. What starts, starts whole
+    without it too: see startDeadlineSeconds."""
     failure_log_lines: Annotated[int, Field(ge=0, le=100)] = 20
     """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes. 0: none."""
 

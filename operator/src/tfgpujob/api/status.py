@@ -90,6 +90,10 @@ class PlanStatus(StatusModel):
     """Image by role, and the peer gate's."""
     operator_version: str
     """Version of the operator that resolved it."""
+    gang: str | None = None
+    """The gang scheduler that has a pod group of this attempt. Absent: none."""
+    scheduler_name: str | None = None
+    """schedulerName of pods whose template names none. Absent: the cluster's default."""
 
 
 class RetryStatus(StatusModel):

@@ -87,7 +87,7 @@ def _scheduling(policy: Part, target: dict[str, Any]) -> None:
     target["schedulingPolicy"] = wishes
     for field in ("queue", "minAvailable", "minResources"):
         if field in wishes:
-            text = "is kept and has no effect: the templates' labels and annotations tell a scheduler such things"
+            text = "goes into a pod group, if the operator here is set up for the gang scheduler (gang.backends)"
             source.note(Effect.CHANGED, field, text)
     if "scheduleTimeoutSeconds" in wishes:
         text = "is the operator's: pods without a node by then are released with all the others, and tried again"

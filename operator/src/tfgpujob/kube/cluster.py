@@ -61,6 +61,17 @@ class KubeCluster(Connection):
             self._drops_fields = (major, minor) < _STRICT_FROM
         return self._drops_fields
 
+    async def serves(self, kind: Kind) -> bool:
+        """Whether this server knows the kind, in that version, by what it lists of itself."""
+        version, plural = paths.api(kind)
+        try:
+            found = await self.send("GET", version)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return False
+        return any(resource.get("name") == plural for resource in found.get("resources") or ())
+
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         # A server too old to know the parameter ignores it.
         query = {"fieldValidation": "Strict"} if kind is Kind.POD else None

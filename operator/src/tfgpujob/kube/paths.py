@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Kind
 from tfgpujob.kube.errors import InvalidNameError
 
 _CORE: Final = "/api/v1"
@@ -16,6 +16,7 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.POD: (_CORE, "pods"),
     Kind.SERVICE: (_CORE, "services"),
     Kind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
+    **{kind: (f"/apis/{api_version}", "podgroups") for kind, api_version in POD_GROUPS.items()},
     Kind.NODE: (_CORE, "nodes"),
     Kind.NAMESPACE: (_CORE, "namespaces"),
 }
@@ -25,6 +26,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 def of_kind(kind: Kind, namespace: str | None, name: str = "") -> str:
     """A collection of a namespace, or of the whole cluster if None; or the object of this name in it."""
     return _path(*_COLLECTIONS[kind], namespace, name)
+
+
+def api(kind: Kind) -> tuple[str, str]:
+    """Where the API server lists what it serves of the kind's group and version, and how it calls the kind there."""
+    return _COLLECTIONS[kind]
 
 
 def events(namespace: str) -> str:

@@ -183,7 +183,7 @@ class ObjectWriter:
             whose = pod_ownership(holder, uid, *_start(create.body))
         else:
             holder = trim_dependent(found)
-            whose = dependent_ownership(holder, uid)
+            whose = dependent_ownership(holder, uid, _start(create.body)[0])
         if whose is Ownership.OURS:
             self._store.put(create.kind, found, of=key)
             return whose
@@ -218,7 +218,7 @@ def _refusal(create: Create, error: ApiError, holder: Pod | Dependent | None = N
 
 
 def _start(body: Object) -> tuple[int, int]:
-    """Attempt, and restart of the replica, that a pod is made for."""
+    """Attempt, and restart of the replica, that a pod is made for; a pod group has only the first, others neither."""
     labels = body["metadata"].get("labels") or {}
     return int(labels.get(names.LABEL_ATTEMPT, 0)), int(labels.get(names.LABEL_REPLICA_RESTART, 0))
 

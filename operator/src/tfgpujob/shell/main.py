@@ -23,6 +23,7 @@ from tfgpujob.kube.interface import Cluster
 from tfgpujob.names import Condition
 from tfgpujob.shell import log_format
 from tfgpujob.shell.background import BackgroundTasks, TaskDiedError
+from tfgpujob.shell.discovery import with_gangs
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.leader_election import LeaderElector
@@ -73,6 +74,7 @@ class Operator:
             random=chance,
             nodes=settings.watch_nodes,
             network_policies=bool(settings.config.network_policy_namespaces),
+            pod_groups=[kind for _, kind in settings.config.gangs or ()],
             namespace_selector=settings.watch_namespace_selector,
         )
         self.elector = LeaderElector(
@@ -176,6 +178,7 @@ async def operate(settings: Settings) -> None:
     stop = asyncio.Event()
     _stop_on_signals(stop)
     async with await KubeCluster.connect() as cluster, HttpProgressClient() as fetch_progress:
+        settings = await with_gangs(settings, cluster.serves)
         operator = Operator(cluster, settings, fetch_progress=fetch_progress)
         background = operator.background
         ready = operator.resync.synced.is_set

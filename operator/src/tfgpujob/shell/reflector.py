@@ -1,4 +1,4 @@
-"""The reflectors of pods, services, NetworkPolicies, nodes and namespaces: a list-watch each, which feeds the cache.
+"""The reflectors of pods, services, NetworkPolicies, pod groups, nodes, namespaces: a list-watch each, for the cache.
 
 Of a job's events all but a handful are its pods'. kopf, which watches the jobs, runs each event through a task, a queue
 and a handler of its own, at several times the cost of everything that we do with it, so these kinds are watched here.

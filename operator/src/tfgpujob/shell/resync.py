@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Cluster, ListPage
 from tfgpujob.kube.list_watch import pages
@@ -22,7 +22,7 @@ PAGE: Final = 100
 """Objects a request. Pages of 500 pods make the process 18 MB larger for good."""
 SELECTORS: Final = {
     Kind.JOB: "",
-    Kind.NETWORK_POLICY: names.LABEL_JOB_NAME,
+    **dict.fromkeys((Kind.NETWORK_POLICY, *POD_GROUPS), names.LABEL_JOB_NAME),
     Kind.SERVICE: names.LABEL_JOB_NAME,
     Kind.POD: names.LABEL_JOB_NAME,
     Kind.NODE: "",
@@ -42,14 +42,15 @@ class Resync:
         random: Callable[[], float],
         nodes: bool = False,
         network_policies: bool = False,
+        pod_groups: Sequence[Kind] = (),
         namespace_selector: str = "",
     ) -> None:
-        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies`: whether they are
-        listed too. `namespace_selector`: labels of the namespaces that are served; empty: any.
+        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies` and `pod_groups`:
+        what else is listed. `namespace_selector`: labels of the namespaces that are served; empty: any.
         """
         self._nodes = nodes
         policies = (Kind.NETWORK_POLICY,) if network_policies else ()
-        self.dependents: Sequence[Kind] = (*policies, Kind.SERVICE, Kind.POD)
+        self.dependents: Sequence[Kind] = (*policies, *pod_groups, Kind.SERVICE, Kind.POD)
         """Kinds of what belongs to jobs."""
         self.selectors = {**SELECTORS, Kind.NAMESPACE: namespace_selector}
         self._gained: set[str] = set()
@@ -145,11 +146,11 @@ class Resync:
         before = {known.uid: known for known in self._store.known(kind, namespace)}
         nodes_before, elsewhere = self._store.nodes.known(), list[Object]()
 
-        selector, limit = self.selectors[kind], PAGE
+        limit = PAGE
 
         async def fetch(token: str) -> ListPage:
             nonlocal limit
-            page = await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
+            page = await self._page(kind, namespace, limit, token)
             # Where objects are large, the next ones may be too: what is too long has been read in vain.
             limit = min(PAGE, 2 * (page.limit or PAGE))
             return page
@@ -171,6 +172,16 @@ class Resync:
         elif kind is Kind.NAMESPACE:
             self._sync_namespaces({obj["metadata"]["name"] for obj in elsewhere})
         self.versions[kind, namespace] = page.resource_version
+
+    async def _page(self, kind: Kind, namespace: str | None, limit: int, token: str) -> ListPage:
+        selector = self.selectors[kind]
+        try:
+            return await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
+        except ApiError as error:
+            if error.code != 404 or kind not in POD_GROUPS:
+                raise
+            # Its gang scheduler was uninstalled: all else is listed as before.
+            return ListPage((), "", "")
 
     def _sync_namespaces(self, listed: set[str]) -> None:
         for namespace in (self._store.namespaces.selected or set()) - listed:

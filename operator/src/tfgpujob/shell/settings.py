@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tfgpujob import __version__
+from tfgpujob.core.observed.gang import GANG_SCHEDULERS
 from tfgpujob.core.observed.snapshot import Config
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -58,6 +59,8 @@ class Settings:
     health_port: int = 8080
     log_format: str = "json"
     log_level: str = "INFO"
+    gang_backends: tuple[str, ...] = ()
+    """GANG_BACKENDS, comma-separated: gang schedulers that jobs may use where the cluster serves their pod groups."""
 
 
 def with_arguments(environment: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
@@ -91,6 +94,12 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     namespace_selector = text("WATCH_NAMESPACE_SELECTOR", "")
     if namespace_selector and _items(environment, "WATCH_NAMESPACES"):
         raise SettingsError("WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out")
+    gang_backends, default_gang = _items(environment, "GANG_BACKENDS"), text("GANG_DEFAULT", "")
+    for gang in gang_backends:
+        if gang not in GANG_SCHEDULERS:
+            raise SettingsError(f"GANG_BACKENDS is {gang!r}: name any of {', '.join(GANG_SCHEDULERS)}")
+    if default_gang and default_gang not in gang_backends:
+        raise SettingsError(f"GANG_DEFAULT is {default_gang!r}: name one of GANG_BACKENDS, or leave it out")
     config = Config(
         operator_image=_required(environment, "OPERATOR_IMAGE", "the image that this operator runs from"),
         trainer_image=_required(environment, "TRAINER_IMAGE", "the image that jobs without an image of their own get"),
@@ -102,6 +111,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         progress_key=os.urandom(32),
         operator_namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
         operator_labels=_labels(environment, "OPERATOR_LABELS"),
+        gangs=(),
+        default_gang=default_gang,
+        coscheduling_scheduler=text("COSCHEDULING_SCHEDULER", ""),
     )
     return Settings(
         config=config,
@@ -118,6 +130,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         health_port=number("HEALTH_PORT", 8080),
         log_format=log_format,
         log_level=text("LOG_LEVEL", "INFO").upper(),
+        gang_backends=gang_backends,
     )
 
 

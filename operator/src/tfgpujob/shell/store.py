@@ -1,5 +1,5 @@
-"""The cache of jobs, their pods, services and NetworkPolicies, indexed by job, as an informer's: watches, lists and our
-own writes feed it.
+"""The cache of jobs, their pods, services, NetworkPolicies and pod groups, indexed by job, as an informer's: watches,
+lists and our own writes feed it.
 
 An older resourceVersion never replaces a newer one, and what was deleted stays deleted, so the three sources may arrive
 in any order. It may be stale, so the core has what it would act on read again (`Outcome.lookups`). A DELETED event that
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from tfgpujob import names
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_report import Report
-from tfgpujob.core.observed.snapshot import Dependent, Kind, Object, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Dependent, Kind, Object, Pod, Snapshot
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 from tfgpujob.names import Condition
 from tfgpujob.shell.namespaces import Namespaces
@@ -43,7 +43,7 @@ class _Entry:
     job: Object | None = None
     pods: dict[str, Pod] = field(default_factory=dict)
     dependents: dict[Kind, Dependent] = field(default_factory=dict)
-    """The service and the NetworkPolicy."""
+    """The service, the NetworkPolicy and pod groups."""
     reports: dict[str, Report] = field(default_factory=dict)
     """By pod uid; only of pods that are there."""
 
@@ -101,6 +101,7 @@ class Store:
             pods=pods,
             service=entry.dependents.get(Kind.SERVICE),
             network_policy=entry.dependents.get(Kind.NETWORK_POLICY),
+            pod_groups={kind: held for kind, held in entry.dependents.items() if kind in POD_GROUPS},
             lost_nodes=lost,
             reports=dict(entry.reports),
         )

@@ -49,7 +49,7 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
         ),
         (
             make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}),
-            "spec.runPolicy.schedulingPolicy.queue has no effect: tell the scheduler in each role's template",
+            "spec.runPolicy.schedulingPolicy.queue has no effect without a gang scheduler: an administrator names it",
         ),
         (
             make.job(trainer=SAVED, run={"schedulingPolicy": {"scheduleTimeoutSeconds": 1800}}),

@@ -15,7 +15,8 @@ from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.output import coloured, printable
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
-from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.observed.gang import GANG_SCHEDULERS
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Object
 from tfgpujob.describe.installation import Finding, Installation, examine
 from tfgpujob.exits import Exit
 from tfgpujob.kube import paths
@@ -132,6 +133,9 @@ def _denied(client: Client, deployment: Object) -> Iterator[str]:
     settings = _environment(deployment)
     namespaces = [n for n in settings.get("WATCH_NAMESPACES", "").split(",") if n] or [""]
     needs = _NEEDS + (_POLICIES if settings.get("NETWORK_POLICY_NAMESPACES") else ())
+    for gang in GANG_SCHEDULERS.keys() & settings.get("GANG_BACKENDS", "").split(","):
+        group = POD_GROUPS[GANG_SCHEDULERS[gang].kinds[0]].partition("/")[0]
+        needs += tuple((verb, group, "podgroups", "") for verb in ("list", "create", "delete"))
     for namespace in namespaces:
         for verb, group, resource, part in needs:
             attributes = {"verb": verb, "group": group, "resource": resource, "subresource": part}

@@ -45,7 +45,7 @@ def owner_reference(job: Object) -> dict[str, Any]:
 
 
 def dependent_metadata(job: Object) -> dict[str, Any]:
-    """Of an object of the job's that has its name: the service, the NetworkPolicy."""
+    """Of an object of the job's that has its name: the service, the NetworkPolicy, the pod group."""
     name = job["metadata"]["name"]
     return {
         "name": name,

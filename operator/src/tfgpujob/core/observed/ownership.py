@@ -32,10 +32,11 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
     return Ownership.OURS
 
 
-def dependent_ownership(dependent: Dependent, job_uid: str) -> Ownership:
+def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0) -> Ownership:
+    """`attempt`: that of the pod group that is to have the name; 0 for what outlives attempts."""
     if not dependent.owner_uid:
         return Ownership.FOREIGN
-    if dependent.owner_uid != job_uid or dependent.deleting:
+    if dependent.owner_uid != job_uid or dependent.deleting or dependent.attempt < attempt:
         return Ownership.OLD
     return Ownership.OURS
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.observed.gang import unserved_gang
 from tfgpujob.core.observed.snapshot import Config, Object
 from tfgpujob.names import Condition
 
@@ -52,4 +53,7 @@ def _parse(job: Object, config: Config, *, accepted: bool) -> JobSpec | str:
         prefix = f"{namespace}/"
         accounts = frozenset(a.removeprefix(prefix) for a in config.allowed_service_accounts if a.startswith(prefix))
     parsed = parse_job(job, allow_host=allow_host, allowed_service_accounts=accounts, accepted=accepted)
-    return parsed if isinstance(parsed, JobSpec) else "; ".join(str(invalid) for invalid in parsed)
+    if not isinstance(parsed, JobSpec):
+        return "; ".join(str(invalid) for invalid in parsed)
+    unserved = None if accepted else unserved_gang(parsed, config)
+    return str(unserved) if unserved else parsed

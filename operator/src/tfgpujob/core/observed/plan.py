@@ -12,6 +12,7 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, ReplicaSpec, processes
+from tfgpujob.core.observed.gang import choose_gang
 from tfgpujob.core.observed.snapshot import Config
 from tfgpujob.names import Role
 
@@ -29,6 +30,10 @@ class Plan:
     images: Mapping[Role, str]
     gate_image: str
     operator_version: str
+    gang: str = ""
+    """The gang scheduler that gets a pod group for this attempt; empty: none."""
+    scheduler: str = ""
+    """schedulerName of pods whose template has none; empty: the cluster's default."""
 
     def pods(self) -> tuple[ReplicaId, ...]:
         """Every (role, index) of the attempt."""
@@ -49,6 +54,8 @@ class Plan:
             "ports": {str(role): list(ports) for role, ports in self.ports.items()},
             "images": {**{str(role): image for role, image in self.images.items()}, _GATE: self.gate_image},
             "operatorVersion": self.operator_version,
+            **({"gang": self.gang} if self.gang else {}),
+            **({"schedulerName": self.scheduler} if self.scheduler else {}),
         }
 
     @staticmethod
@@ -62,6 +69,8 @@ class Plan:
             images={role: images[role] for role in roles},
             gate_image=images[_GATE],
             operator_version=plan["operatorVersion"],
+            gang=plan.get("gang", ""),
+            scheduler=plan.get("schedulerName", ""),
         )
 
 
@@ -75,6 +84,7 @@ def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
 
 def resolve(spec: JobSpec, config: Config) -> Plan:
     specs = replica_specs(spec)
+    gang, scheduler = choose_gang(spec, config)
     return Plan(
         spec_hash=spec.shape_hash,
         counts={role: replica.replicas for role, replica in specs.items()},
@@ -85,6 +95,8 @@ def resolve(spec: JobSpec, config: Config) -> Plan:
         images={role: _image(spec, replica, config) for role, replica in specs.items()},
         gate_image=config.operator_image,
         operator_version=config.operator_version,
+        gang=gang,
+        scheduler=scheduler,
     )
 
 

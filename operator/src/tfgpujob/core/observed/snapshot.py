@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob.core.observed.progress_report import Report
 
@@ -21,8 +21,25 @@ class Kind(StrEnum):
     POD = "Pod"
     SERVICE = "Service"
     NETWORK_POLICY = "NetworkPolicy"
+    VOLCANO_POD_GROUP = "PodGroup.v1beta1.scheduling.volcano.sh"
+    COSCHEDULING_POD_GROUP = "PodGroup.v1alpha1.scheduling.x-k8s.io"
+    NATIVE_POD_GROUP = "PodGroup.v1beta1.scheduling.k8s.io"
+    NATIVE_V1ALPHA3_POD_GROUP = "PodGroup.v1alpha3.scheduling.k8s.io"
+    NATIVE_V1ALPHA2_POD_GROUP = "PodGroup.v1alpha2.scheduling.k8s.io"
     NODE = "Node"
     NAMESPACE = "Namespace"
+
+
+def _api_version(kind: Kind) -> str:
+    """Of a kind as kubectl writes it where there are several: Kind.version.group."""
+    _, version, group = kind.split(".", 2)
+    return f"{group}/{version}"
+
+
+POD_GROUPS: Final[Mapping[Kind, str]] = {kind: _api_version(kind) for kind in Kind if kind.startswith("PodGroup.")}
+"""The pod groups of all gang schedulers (core/observed/gang.py), and their apiVersions."""
+BEFORE_PODS: Final = frozenset({Kind.NETWORK_POLICY, *POD_GROUPS})
+"""What an attempt needs before its first pod: that is isolated, or scheduled, by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +103,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """The service or the NetworkPolicy with the job's name: the job's own, or a foreign one."""
+    """The service, the NetworkPolicy or a pod group with the job's name: the job's own, or a foreign one."""
 
     name: str
     uid: str
@@ -95,6 +112,8 @@ class Dependent:
     owner_job: str
     """The name of the controlling TFGPUJob; empty when something else, or nothing, controls the object."""
     deleting: bool
+    attempt: int = 0
+    """The attempt label, which only a pod group has; 0 for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +138,8 @@ class Snapshot:
     """Since when `finalize_status` has deferred a status write (`StatusUpdate.deferred`); None when it has not."""
     network_policy: Dependent | None = None
     """The NetworkPolicy with the job's name, if the store knows one. Only where jobs get one."""
+    pod_groups: Mapping[Kind, Dependent] = field(default_factory=dict)
+    """The pod groups with the job's name that the store knows. Only of gang schedulers that the operator uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +160,13 @@ class Config:
     operator_namespace: str = ""
     operator_labels: tuple[tuple[str, str], ...] = ()
     """Where the operator's own pods are and which labels they have: these NetworkPolicies let them in."""
+    gangs: tuple[tuple[str, Kind], ...] | None = None
+    """The gang schedulers that jobs may use, and the kind of pod group that the cluster serves for each. None: there
+    is no cluster to ask, so a job that names one goes without."""
+    default_gang: str = ""
+    """What `gang: Auto` means where there are several."""
+    coscheduling_scheduler: str = ""
+    """The schedulerName of kube-scheduler with the coscheduling plugin; empty: the cluster's default scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +231,9 @@ class Outcome:
     2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
        same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
     3. `deletes`;
-    4. `creates`, stage by stage (`stages`): the NetworkPolicy, the one called `first`, and the rest; each stage only
-       if nothing of the one before was refused. What was refused while others have no answer is shown meanwhile, as
-       `report_refusals` says;
+    4. `creates`, stage by stage (`stages`): what must be there before a pod, the one called `first`, and the rest; each
+       stage only if nothing of the one before was refused. What was refused while others have no answer is shown
+       meanwhile, as `report_refusals` says;
     5. `finalize_status(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
     6. events; 7. the job is requeued at `requeue_at`.
     """
@@ -223,11 +251,12 @@ class Outcome:
 
     @property
     def stages(self) -> tuple[tuple[Create, ...], ...]:
-        """`creates` in the order in which they are sent. A pod that its policy came after could be reached before."""
-        policy = tuple(create for create in self.creates if create.kind is Kind.NETWORK_POLICY)
-        others = [create for create in self.creates if create.kind is not Kind.NETWORK_POLICY]
+        """`creates` in the order in which they are sent. A pod that its NetworkPolicy came after could be reached
+        before; a scheduler that finds no pod group may bind the pod by itself."""
+        before = tuple(create for create in self.creates if create.kind in BEFORE_PODS)
+        others = [create for create in self.creates if create.kind not in BEFORE_PODS]
         alone = tuple(create for create in others if create.name == self.first)
-        return policy, alone, tuple(create for create in others if create.name != self.first)
+        return before, alone, tuple(create for create in others if create.name != self.first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ def trim_dependent(obj: Object) -> Dependent:
         owner_uid=owner.get("uid", ""),
         owner_job=owner.get("name", ""),
         deleting=bool(metadata.get("deletionTimestamp")),
+        attempt=_number((metadata.get("labels") or _EMPTY).get(names.LABEL_ATTEMPT), default=0),
     )
 
 

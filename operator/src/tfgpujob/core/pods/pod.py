@@ -16,6 +16,7 @@ from tfgpujob.core.observed import metadata
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods import in_place, trainer_pod
+from tfgpujob.core.pods.pod_group import join_pod_group
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.names import Role
 
@@ -67,14 +68,16 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
         pod_spec["initContainers"] = [gate, *pod_spec.get("initContainers", [])]
 
-    labels = metadata.pod_labels(job_name, replica.role, replica.index, replica.attempt, replica.restart)
+    labels = dict(template_metadata.get("labels") or {})
+    join_pod_group(job_name, plan, labels, annotations, pod_spec)
+    labels |= metadata.pod_labels(job_name, replica.role, replica.index, replica.attempt, replica.restart)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": metadata.pod_name(job_name, replica.role, replica.index),
             "namespace": namespace,
-            "labels": {**(template_metadata.get("labels") or {}), **labels},
+            "labels": labels,
             **({"annotations": annotations} if annotations else {}),
             "ownerReferences": [metadata.owner_reference(job)],
         },

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpujob.api import JobSpec, RestartScope, RunPolicy, StallPolicy, gpus
+from tfgpujob.api import JobSpec, RestartScope, StallPolicy, gpus
 from tfgpujob.api.rules.gpu import takes_claims
 from tfgpujob.api.template import read_template
+from tfgpujob.core.observed.gang import without_effect
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Condition, Reason, Role
 
 
 def accept(builder: StatusBuilder, spec: JobSpec) -> None:
-    builder.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec))))
+    gang = (builder.fields.get("plan") or {}).get("gang", "")
+    builder.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec, gang))))
 
 
-def advice(spec: JobSpec) -> Iterator[str]:
-    """One sentence for each thing in a valid spec that its author may not have meant."""
+def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
+    """One sentence for each thing in a valid spec that its author may not have meant.
+
+    `gang`: the gang scheduler of its pods, as far as it is known; empty for none.
+    """
     if spec.traits.adds_chief and not spec.replica_specs.count(Role.CHIEF):
         yield f"A {spec.strategy} job needs a chief: one was added."
     if spec.trainer is not None and spec.trainer.output.claim is None:
@@ -29,11 +34,7 @@ def advice(spec: JobSpec) -> Iterator[str]:
         yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
     if spec.trainer is None and (spec.run_policy.stall_seconds or spec.run_policy.stall_policy is StallPolicy.RESTART):
         yield "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer: other programs don't tell their steps."
-    for field in _without_effect(spec.run_policy):
-        yield (
-            f"spec.runPolicy.schedulingPolicy.{field} has no effect: tell the scheduler in each role's template, by "
-            "schedulerName and its own labels and annotations."
-        )
+    yield from without_effect(spec, gang)
     for role, replica in spec.replica_specs.items():
         if not gpus(spec, role, replica) and takes_claims(read_template(replica.template or {})):
             yield (
@@ -46,10 +47,3 @@ def advice(spec: JobSpec) -> Iterator[str]:
             f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "
             f"startDeadlineSeconds ({deadline} s) is over before."
         )
-
-
-def _without_effect(policy: RunPolicy) -> Iterator[str]:
-    """Fields of schedulingPolicy that can't be passed on through a pod."""
-    if policy.scheduling_policy is not None:
-        given = policy.scheduling_policy.model_dump(by_alias=True, exclude_none=True)
-        yield from (field for field in given if field in {"minAvailable", "minResources", "queue"})

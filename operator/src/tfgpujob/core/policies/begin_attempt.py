@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.plan import resolve
-from tfgpujob.core.observed.snapshot import Config, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Dependent, Outcome, Pod, Snapshot
 from tfgpujob.core.policies import ensure_pods, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import new_context
@@ -36,7 +36,8 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
 
 
 def _skip_used_attempt_numbers(snapshot: Snapshot, builder: StatusBuilder) -> None:
-    """After somebody has emptied the status: the labels of the job's pods still say which numbers are used."""
+    """After somebody has emptied the status: the labels of the job's objects still say which numbers are used."""
     assert snapshot.job is not None
     uid = snapshot.job["metadata"]["uid"]
-    builder.put("attempt", max([builder.attempt, *(pod.attempt for pod in snapshot.pods if pod.owner_uid == uid)]))
+    labelled: tuple[Pod | Dependent, ...] = (*snapshot.pods, *snapshot.pod_groups.values())
+    builder.put("attempt", max([builder.attempt, *(obj.attempt for obj in labelled if obj.owner_uid == uid)]))

@@ -77,8 +77,19 @@ def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:
 
 
 def delete_old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
-    """Deletes of this job's pods of attempts before `attempt`."""
-    return delete_pods(own_pods(snapshot, attempt - 1))
+    """Deletes of this job's pods, and of its pod groups, of attempts before `attempt`."""
+    return (*delete_pods(own_pods(snapshot, attempt - 1)), *delete_pod_groups(snapshot, attempt - 1))
+
+
+def delete_pod_groups(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
+    """Deletes of this job's pod groups up to `attempt`: a scheduler would keep room for pods that are not to come."""
+    assert snapshot.job is not None
+    uid = snapshot.job["metadata"]["uid"]
+    return tuple(
+        Delete(kind, group.name, group.uid)
+        for kind, group in snapshot.pod_groups.items()
+        if group.owner_uid == uid and group.attempt <= attempt and not group.deleting
+    )
 
 
 def delete_pods(pods: Iterable[Pod]) -> tuple[Delete, ...]:

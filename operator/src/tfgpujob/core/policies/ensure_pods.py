@@ -1,4 +1,5 @@
-"""Ensure that an attempt has its pods, service and NetworkPolicy: what is missing is created once its name is free."""
+"""Ensure that an attempt has its pods, service, NetworkPolicy and pod group: what is missing is created, once its name
+is free."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from datetime import datetime
 from typing import Final
 
 from tfgpujob import names
+from tfgpujob.core.observed.gang import pod_group_kind
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
 from tfgpujob.core.observed.plan import Plan, ReplicaId
-from tfgpujob.core.observed.snapshot import Create, Dependent, Event, Kind, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.pods.pod_group import build_pod_group
 from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies import backoff, start
@@ -24,7 +27,11 @@ from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
 
-_WORDS: Final = {Kind.SERVICE: "service", Kind.NETWORK_POLICY: "NetworkPolicy"}
+_WORDS: Final = {
+    Kind.SERVICE: "service",
+    Kind.NETWORK_POLICY: "NetworkPolicy",
+    **dict.fromkeys(POD_GROUPS, "pod group"),
+}
 
 
 def ensure_pods(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
@@ -47,7 +54,7 @@ def ensure_pods(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
 
 
 def incomplete(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: pods, the service or the NetworkPolicy are missing."""
+    """Policy: pods, the service, the NetworkPolicy or the pod group are missing."""
     if not ctx.observed.missing() and has_dependents(ctx):
         return None
     if not ctx.observed.required_missing():
@@ -106,7 +113,7 @@ def _all_created(attempt: int) -> str:
 
 
 def has_dependents(ctx: ReconcileContext) -> bool:
-    """Whether the job has its service, and its NetworkPolicy where it gets one."""
+    """Whether the job has its service, and its NetworkPolicy and its pod group where it gets them."""
     return all(whose is Ownership.OURS for _, _, whose in _dependents(ctx))
 
 
@@ -115,8 +122,15 @@ def _dependents(ctx: ReconcileContext) -> list[tuple[Kind, Dependent | None, Own
     found: list[tuple[Kind, Dependent | None]] = [(Kind.SERVICE, ctx.snapshot.service)]
     if isolated(ctx.job, ctx.config):
         found.insert(0, (Kind.NETWORK_POLICY, ctx.snapshot.network_policy))
-    uid: str = ctx.job["metadata"]["uid"]
-    return [(kind, held, dependent_ownership(held, uid) if held is not None else None) for kind, held in found]
+    group = pod_group_kind(ctx.plan, ctx.config)
+    if group is not None:
+        found.insert(0, (group, ctx.snapshot.pod_groups.get(group)))
+    return [(kind, held, _ownership(ctx, kind, held) if held is not None else None) for kind, held in found]
+
+
+def _ownership(ctx: ReconcileContext, kind: Kind, held: Dependent) -> Ownership:
+    attempt = ctx.builder.attempt if kind in POD_GROUPS else 0
+    return dependent_ownership(held, ctx.job["metadata"]["uid"], attempt)
 
 
 def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
@@ -231,6 +245,8 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
 
 
 def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
+    if kind in POD_GROUPS:
+        return Create(kind, build_pod_group(ctx.job, ctx.spec, ctx.plan, kind, ctx.builder.attempt))
     return Create(kind, build_service(ctx.job) if kind is Kind.SERVICE else build_network_policy(ctx.job, ctx.config))
 
 

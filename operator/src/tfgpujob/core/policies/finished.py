@@ -11,7 +11,7 @@ from tfgpujob.core.observed.observed_pods import has_ended, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.policies.cleanup import pods_to_clean
-from tfgpujob.core.policies.context import ReconcileContext, own_pods
+from tfgpujob.core.policies.context import ReconcileContext, delete_pod_groups, own_pods
 from tfgpujob.core.policies.deadlines import active_deadline, expiry
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
@@ -94,10 +94,11 @@ def clean_up(snapshot: Snapshot, builder: StatusBuilder, policy: CleanPodPolicy)
     own = own_pods(snapshot, builder.attempt)
     if policy is CleanPodPolicy.NONE and builder.reason(Condition.FAILED) in _NEVER_STARTED:
         policy = CleanPodPolicy.RUNNING
-    return tuple(
+    pods = (
         Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version)
         for pod in pods_to_clean(policy, own)
     )
+    return (*pods, *delete_pod_groups(snapshot, builder.attempt))
 
 
 def _delete_job(snapshot: Snapshot) -> Delete:

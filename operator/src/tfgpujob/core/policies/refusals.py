@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
-from tfgpujob.core.observed.snapshot import Kind, Pod, Refusal
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Kind, Pod, Refusal
 from tfgpujob.names import Condition, Reason
 
 _ADMISSION = ("ValidatingAdmissionPolicy '", 'admission webhook "')
 """How an API server begins to tell that a policy of the cluster refused, with 400 and 422 as well as with 403: the
-template is sound, and the policy may change."""
+template is sound, and the policy may change. So may what a pod group is refused for: a queue that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     if refusal.code == 409:
         return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
     said = f"{refusal.message.rstrip('.')}."
-    if refusal.code in {400, 422} and not any(policy in refusal.message for policy in _ADMISSION):
+    by_policy = refusal.kind in POD_GROUPS or any(policy in refusal.message for policy in _ADMISSION)
+    if refusal.code in {400, 422} and not by_policy:
         text = f"{_template_of(refusal)}: {what} was refused: {said}"
         running = f"{text} What runs goes on: suspend the job, correct the template, and resume it."
         alone = f"{text} Correct the template."

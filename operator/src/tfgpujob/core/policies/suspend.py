@@ -1,4 +1,5 @@
-"""spec.runPolicy.suspend: pods are deleted, the service and the status stay, and resuming begins a new attempt.
+"""spec.runPolicy.suspend: pods and their pod group are deleted, the service and the status stay, and resuming begins
+a new attempt.
 
 Under ParameterServer the chief is deleted first: to save a checkpoint it reads the variables from running servers.
 """
@@ -13,7 +14,7 @@ from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.acceptance import accept
-from tfgpujob.core.policies.context import delete_pods, own_pods
+from tfgpujob.core.policies.context import delete_pod_groups, delete_pods, own_pods
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
@@ -33,7 +34,8 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None) 
     if new:
         _set_conditions(builder)
     status: Mapping[str, Any] = builder.build()
-    return Outcome(status=status, intent=status if new else None, deletes=_deletes(pods))
+    deletes = (*_deletes(pods), *delete_pod_groups(snapshot, builder.attempt))
+    return Outcome(status=status, intent=status if new else None, deletes=deletes)
 
 
 def _set_conditions(builder: StatusBuilder) -> None:

@@ -1,0 +1,48 @@
+"""Discovery of the gang schedulers that the cluster serves, by what the API server lists of itself, at start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tfgpujob.core.observed.gang import GANG_SCHEDULERS
+from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.shell.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 2.0
+Serves = Callable[[Kind], Awaitable[bool]]
+
+
+async def with_gangs(settings: Settings, serves: Serves) -> Settings:
+    """The settings with those of GANG_BACKENDS that are there, each with the newest kind of pod group that is served.
+
+    Retries until the API server answers: a job must not start without its gang because of a moment's silence.
+    """
+    found = [(gang, await _newest(GANG_SCHEDULERS[gang].kinds, serves)) for gang in settings.gang_backends]
+    gangs = tuple((gang, kind) for gang, kind in found if kind is not None)
+    for gang, kind in found:
+        if kind is None:
+            hint = "install it and restart the operator, or take it out of gang.backends"
+            logger.warning("this cluster serves no pod groups of a gang scheduler", extra={"gang": gang, "hint": hint})
+        else:
+            logger.info("gang scheduler found", extra={"gang": gang, "kind": kind})
+    return replace(settings, config=replace(settings.config, gangs=gangs))
+
+
+async def _newest(kinds: Sequence[Kind], serves: Serves) -> Kind | None:
+    for kind in kinds:
+        while True:
+            try:
+                if await serves(kind):
+                    return kind
+                break
+            except ApiError as error:
+                logger.warning("cannot ask what is served", extra={"kind": kind, "error": str(error)})
+            await asyncio.sleep(RETRY_SECONDS)
+    return None

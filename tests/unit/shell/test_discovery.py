@@ -1,0 +1,49 @@
+"""Which gang schedulers the operator finds when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.harness.vtime import run
+
+from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.shell.discovery import with_gangs
+from tfgpujob.shell.settings import from_environment
+
+IMAGES = {"OPERATOR_IMAGE": "operator:1", "TRAINER_IMAGE": "trainer:1"}
+
+
+def found(backends: str, serves: Callable[[Kind], bool]) -> tuple[list[tuple[str, Kind]], list[Kind]]:
+    asked: list[Kind] = []
+
+    async def ask(kind: Kind) -> bool:
+        asked.append(kind)
+        return serves(kind)
+
+    settings = run(with_gangs(from_environment({**IMAGES, "GANG_BACKENDS": backends}), ask))
+    assert settings.config.gangs is not None
+    return list(settings.config.gangs), asked
+
+
+def test_nothing_is_asked_where_none_is_named() -> None:
+    assert found("", lambda _: True) == ([], [])
+
+
+def test_the_newest_version_that_is_served_and_none_that_is_not() -> None:
+    served = {Kind.NATIVE_V1ALPHA3_POD_GROUP, Kind.NATIVE_V1ALPHA2_POD_GROUP, Kind.VOLCANO_POD_GROUP}
+    gangs, asked = found("SchedulerPlugins,Native,Volcano", lambda kind: kind in served)
+    assert gangs == [("Native", Kind.NATIVE_V1ALPHA3_POD_GROUP), ("Volcano", Kind.VOLCANO_POD_GROUP)]
+    assert Kind.NATIVE_V1ALPHA2_POD_GROUP not in asked
+
+
+def test_an_api_server_that_does_not_answer_is_asked_again() -> None:
+    answers = iter([503, 0, None])
+
+    def serves(kind: Kind) -> bool:
+        code = next(answers)
+        if code is not None:
+            raise ApiError(code, "ServiceUnavailable", "later")
+        return True
+
+    assert found("Volcano", serves)[0] == [("Volcano", Kind.VOLCANO_POD_GROUP)]
