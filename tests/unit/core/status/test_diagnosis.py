@@ -109,6 +109,76 @@ def test_a_bus_error_asks_to_look_at_shared_memory() -> None:
     assert "Look whether /dev/shm is full" in found.action
 
 
+FIT = """Traceback (most recent call last):
+  File "/app/train.py", line 22, in <module>
+    model.fit(dataset, epochs=1, steps_per_epoch=3, verbose=0)
+  File "/usr/lib/python3.11/site-packages/keras/src/utils/traceback_utils.py", line 122, in error_handler
+    raise e.with_traceback(filtered_tb) from None
+"""
+PER_REPLICA = (
+    FIT
+    + """  File "/usr/lib/python3.11/site-packages/tensorflow/python/framework/constant_op.py", line 108, in convert
+    return ops.EagerTensor(value, ctx.device_name, dtype)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ValueError: Attempt to convert a value (PerReplica:{
+  0: <tf.Tensor: shape=(4, 4), dtype=float32, numpy=
+array([[1., 1., 1., 1.],
+       [1., 1., 1., 1.]], dtype=float32)>
+}) with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>) to a Tensor.
+"""
+)
+KERAS_ERRORS = {
+    "fit under MultiWorkerMirrored": (PER_REPLICA, "name it in spec.trainer.entrypoint"),
+    "the end of it": (PER_REPLICA[-120:], "name it in spec.trainer.entrypoint"),
+    "a GAN under MultiWorkerMirrored": (
+        FIT + '  File "/usr/lib/python3.11/site-packages/optree/ops.py", line 798, in tree_map\n'
+        "ValueError: Invalid reduction dimension 0 for input with 0 dimensions. for '{{node Sum}} = Sum[T=DT_FLOAT]",
+        "name it in spec.trainer.entrypoint",
+    ),
+    "fit under ParameterServer": (
+        FIT + "ValueError: To use this dataset, you need to pass this dataset to "
+        "ClusterCoordinator.create_per_worker_dataset.",
+        "Give the bundled trainer model() and data(split)",
+    ),
+    "reset_states": (
+        "AttributeError: 'SparseCategoricalAccuracy' object has no attribute 'reset_states'",
+        "for Keras 2",
+    ),
+    "legacy optimizers": (
+        "ImportError: `keras.optimizers.legacy` is not supported in Keras 3. When using",
+        "for Keras 2",
+    ),
+    "a checkpoint's name": (
+        "ValueError: The filepath provided must end in `.keras` (Keras model format). Received: filepath=ckpt",
+        "for Keras 2",
+    ),
+}
+"""The tracebacks are what Keras 3.15 printed, with shorter values."""
+
+
+@pytest.mark.parametrize("name", KERAS_ERRORS)
+def test_the_errors_of_keras_3_that_programs_for_keras_2_end_with_say_what_to_do(name: str) -> None:
+    said, way_out = KERAS_ERRORS[name]
+    found = diagnose("Error", 1, f"epoch 1\n{said}", 20)
+    assert found.cause == "Exception"
+    assert way_out in found.action
+    assert found.action.endswith("install tf-keras in the image and set TF_USE_LEGACY_KERAS=1.")
+    assert len(found.action) <= 500
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (1, "ValueError: Attempt to convert a value (None) with an unsupported type (<class 'NoneType'>) to a Tensor."),
+        (1, PER_REPLICA + "x\n" * 60),
+        (137, PER_REPLICA),
+        (1, word(cause="Exception", lastLines=PER_REPLICA.splitlines())),
+    ],
+)
+def test_other_errors_are_not_keras_3s(code: int, said: str) -> None:
+    assert "Keras" not in diagnose("Error", code, said, 20).action
+
+
 def test_every_limit_has_one_sentence_to_act_on() -> None:
     assert set(limits.ACTIONS) == set(limits.TEXTS)
     for action in limits.ACTIONS.values():

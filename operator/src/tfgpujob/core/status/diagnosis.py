@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfgpujob import names
-from tfgpujob.core.status import limits
+from tfgpujob.core.status import keras_errors, limits
 from tfgpujob.names import Condition, Reason
 
 MAX_BYTES = 4096
@@ -169,6 +169,8 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
     if known is None and cause in _BY_CODE_ALONE:
         if fix := limits.action(said):
             cause = Diagnosis.LIMIT_REACHED
+        elif cause is Diagnosis.EXCEPTION:
+            fix = keras_errors.action(said)
         elif exit_code == _BUS_ERROR:
             fix = _OF_A_BUS_ERROR
     if cause is Diagnosis.UNSCHEDULABLE:

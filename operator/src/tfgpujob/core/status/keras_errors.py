@@ -1,0 +1,38 @@
+"""Errors with which Keras 3 ends programs that are right in Keras 2: several workers, and names that are gone.
+
+The programs that people have were mostly written for Keras 2. tests/unit/core/status/test_diagnosis.py has the texts.
+"""
+
+from __future__ import annotations
+
+import re
+
+LAST = 40
+"""So many of the last lines may explain an end."""
+
+_LEGACY = "install tf-keras in the image and set TF_USE_LEGACY_KERAS=1"
+_WORKERS = (
+    "It is Keras 3's own fit() that fails on several workers (keras#20585). Let the bundled trainer run the script as "
+    f"it is: name it in spec.trainer.entrypoint, and remove the command. Or {_LEGACY}."
+)
+_SERVERS = (
+    "It is Keras 3's own fit() that fails under ParameterServer. Give the bundled trainer model() and data(split) in "
+    f"spec.trainer.entrypoint, and remove the command. Or {_LEGACY}."
+)
+_GONE = f"The program was written for Keras 2, and Keras 3 runs it. To leave it as it is {_LEGACY}."
+
+_KNOWN = (
+    (r"convert a value \(PerReplica:|unsupported type \(<class '[\w.]*\bPerReplica'>\)", _WORKERS),
+    # What a train_step() of its own returns, summed over workers as if it had rows.
+    (r"keras/src/[\s\S]*Invalid reduction dimension 0 for input with 0 dimensions", _WORKERS),
+    (r"ClusterCoordinator\.create_per_worker_dataset|'ShardedVariable' object has no attribute", _SERVERS),
+    (r"object has no attribute 'reset_states'|keras\.optimizers\.legacy` is not supported in Keras 3", _GONE),
+    (r"filepath provided must end in `\.(keras|weights\.h5)`", _GONE),
+)
+_PATTERNS = tuple((re.compile(text), action) for text, action in _KNOWN)
+
+
+def action(said: str) -> str:
+    """What to do about the error of Keras 3 that a log ends with; empty if it is none of these."""
+    end = "\n".join(said.splitlines()[-LAST:])
+    return next((action for pattern, action in _PATTERNS if pattern.search(end)), "")
