@@ -8,7 +8,7 @@ from localcluster import helm
 
 NAMESPACE = "tfgpu-system"
 _OF_HELM = ("helm.sh/chart", "app.kubernetes.io/managed-by", "helm.sh/resource-policy")
-FILES = {"install.yaml": "1.25", "install-no-cel.yaml": "1.20"}
+FILES = {"install.yaml": "1.28", "install-no-cel.yaml": "1.20"}
 """By name, the oldest Kubernetes that takes it; the second one has a definition without rules in CEL."""
 _HEADER = """\
 # TFGPUJob {version}. For Kubernetes {oldest} and later:

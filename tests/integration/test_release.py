@@ -128,7 +128,7 @@ def see_jobs_to_their_end(workspace: Workspace, target: Target, kept: str, befor
 
 def file_for(kube: Kube) -> str:
     minor = int(kube.call("GET", "/version")["minor"].rstrip("+"))
-    return "install.yaml" if minor >= 25 else "install-no-cel.yaml"
+    return "install.yaml" if minor >= 28 else "install-no-cel.yaml"
 
 
 def remove(kube: Kube, applied: list[Object]) -> None:

@@ -49,7 +49,7 @@ def test_the_chart_carries_the_generated_definition(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "cel"), [("v1.20.2", False), ("v1.24.17", False), ("v1.25.0-gke.1", True), ("v1.36.1", True)]
+    ("version", "cel"), [("v1.20.2", False), ("v1.27.16", False), ("v1.28.0-gke.1", True), ("v1.36.1", True)]
 )
 def test_the_definition_has_rules_where_the_server_runs_them(version: str, cel: bool) -> None:
     definition = of(render(version=version), "CustomResourceDefinition")

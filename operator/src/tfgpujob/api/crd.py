@@ -41,7 +41,7 @@ server's, which would write it into every job. After a rollback the older operat
 
 
 def build(*, cel: bool) -> dict[str, Any]:
-    """The CRD. Without CEL it suits API servers before 1.25, whose clients refuse a CRD that has it."""
+    """The CRD. Without CEL it suits API servers before 1.28, whose clients refuse a `fieldPath` in it."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
