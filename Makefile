@@ -131,10 +131,11 @@ endurance: venv venv-trainer ## everything that works for long, for an hour: not
 VERSION ?=
 REGISTRY ?=
 WRITE ?=
+KEY ?=
 IMAGES ?= operator cpu gpu
 .PHONY: release
-release: venv ## packages, images, chart, install.yaml, SBOMs, notes, checksums (VERSION=0.2.0 REGISTRY= IMAGES= WRITE=)
-	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" --images $(IMAGES) $(if $(WRITE),--write)
+release: venv ## packages, images, chart, install.yaml, SBOMs, notes, checksums (VERSION=0.2.0 REGISTRY= IMAGES= KEY= WRITE=)
+	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" --images $(IMAGES) $(if $(KEY),--key "$(KEY)") $(if $(WRITE),--write)
 
 SECONDS ?= 600
 .PHONY: soak

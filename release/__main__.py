@@ -19,7 +19,7 @@ from pathlib import Path
 from localcluster.helm import HelmError
 from localcluster.layout import ClusterError
 
-from release import archive, manifest, notes, sbom
+from release import archive, manifest, notes, sbom, signing
 from release.images import IMAGES, save
 from release.version import VersionError, set_version
 
@@ -30,11 +30,15 @@ DEFINITIONS = ("tfgpujobs.yaml", "tfgpujobs-no-cel.yaml")
 _NO_REGISTRY = '\nimageRegistry: ""\n'
 
 
-def make(version: str, registry: str, target: Path, images: Iterable[str] = ()) -> list[Path]:
-    """Write the files of a release to `target`, which must not exist.
+def make(
+    version: str, registry: str, target: Path, images: Iterable[str] = (), *, key: Path | None = None
+) -> list[Path]:
+    """Write the files of a release to `target`, which must not exist; with `key`, sign them.
 
     Raises VersionError, FragmentError, HelmError, ClusterError, RuntimeError.
     """
+    if key is not None:
+        signing.check(key)
     epoch = int(_git("log", "-1", "--format=%ct"))
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=target.parent) as scratch:
@@ -57,6 +61,8 @@ def make(version: str, registry: str, target: Path, images: Iterable[str] = ()) 
         day = datetime.fromtimestamp(epoch, UTC).date().isoformat()
         (made / "notes.md").write_text(notes.notes(version, day, notes.read(tree / "release" / "changes")))
         (made / "SHA256SUMS").write_text("".join(f"{_digest(file)}  {file.name}\n" for file in sorted(made.iterdir())))
+        if key is not None:
+            signing.sign(made / "SHA256SUMS", key)
         made.rename(target)
     return sorted(target.iterdir())
 
@@ -116,13 +122,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("version")
     parser.add_argument("--registry", default="", help="stands before both images in the chart and in install.yaml")
     parser.add_argument("--images", nargs="*", choices=IMAGES, default=list(IMAGES), help="those to build: all of them")
+    parser.add_argument("--key", type=Path, help="private key of OpenSSH that signs the checksums")
     parser.add_argument("--write", action="store_true", help="also set the version and collect the changelog here")
     options = parser.parse_args(arguments)
     target = ROOT / "build" / "release" / options.version
     try:
         if target.exists():
             shutil.rmtree(target)
-        files = make(options.version, options.registry, target, options.images)
+        files = make(options.version, options.registry, target, options.images, key=options.key)
         if options.write:
             write_back(options.version, (target / "notes.md").read_text())
     except (VersionError, notes.FragmentError, HelmError, ClusterError, RuntimeError) as error:

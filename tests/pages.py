@@ -21,6 +21,7 @@ SCRIPTS = "tests/trainer/test_scripts.py"
 ADVISE = "tests/trainer/test_advise.py"
 CONVERT = "tests/unit/cli/test_convert.py"
 CLUSTER = "tests/integration/test_cli.py"
+SIGNING = "tests/unit/release/test_signing.py"
 
 TYPED_BY = {
     "tfgpu run examples/digits-multiworker.yaml --local": HERE,
@@ -49,6 +50,9 @@ TYPED_BY = {
     "tfgpu describe train": CLUSTER,
     "tfgpu restart train": CLUSTER,
     "tfgpu delete train": CLUSTER,
+    "echo release $(cat release-key.pub) > signers": SIGNING,
+    "ssh-keygen -Y verify -f signers -I release -n tfgpujob -s SHA256SUMS.sig < SHA256SUMS": SIGNING,
+    "sha256sum --check SHA256SUMS": SIGNING,
 }
 """The test that runs the command as it stands."""
 
