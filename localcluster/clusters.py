@@ -142,7 +142,15 @@ class Kind:
     description = "a kind cluster"
     audit_log = None
     removal = f"kind delete cluster --name {name}"
-    first_time = "as long as it takes to download 2 GB and to build two images, which was not measured"
+
+    @property
+    def first_time(self) -> str:
+        if self._exists():
+            return ""
+        return "as long as it takes to download 2 GB and to build two images, which was not measured"
+
+    def _exists(self) -> bool:
+        return self.name in run("kind", "get", "clusters").split()
 
     @functools.cached_property
     def kubeconfig(self) -> Path:
@@ -155,7 +163,7 @@ class Kind:
 
     def ensure_up(self, nodes: int = 1) -> None:
         CACHE.mkdir(parents=True, exist_ok=True)
-        if self.name not in run("kind", "get", "clusters").split():
+        if not self._exists():
             # Not fewer than the tests need, since a kind cluster gets no more later.
             roles = ["control-plane", *["worker"] * max(nodes, 2)]
             config = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n"

@@ -18,6 +18,7 @@ from localcluster import helm
 from localcluster.clusters import Cluster, select
 from localcluster.kubectl import Kube, KubeError
 from localcluster.layout import ClusterError
+from localcluster.progress import inside_a_step
 from localcluster.release import NAMESPACE, RELEASE, build_images, chart_values
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -175,19 +176,19 @@ class Demo:
 def main() -> int:
     """Runs the demo; exit code 0 if all went well."""
     demo = Demo(select())
-    steps: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("cluster", demo.start_cluster),
-        ("images", demo.load_images),
-        ("install", demo.install),
-        ("apply", demo.apply),
-        ("train", demo.train),
+    steps: tuple[tuple[str, str, Callable[[], str]], ...] = (
+        ("cluster", f"start {demo.cluster.description}, if it does not run", demo.start_cluster),
+        ("images", "build the operator's and the trainer's, where they changed, and load them", demo.load_images),
+        ("install", "the operator, by Helm", demo.install),
+        ("apply", f"a job, {EXAMPLE}", demo.apply),
+        ("train", "20 epochs on two workers", demo.train),
     )
     print(_cost(demo.cluster), flush=True)
     begun = time.monotonic()
-    for number, (title, step) in enumerate(steps, start=1):
+    for number, (title, what, step) in enumerate(steps, start=1):
         label = f"[{number}/{len(steps)}] {title}"
         try:
-            _run(label, step)
+            _run(label, what, step)
         except (DemoError, ClusterError, KubeError, helm.HelmError) as error:
             return _failed(label, error, demo)
     try:
@@ -203,10 +204,11 @@ def main() -> int:
     return 0
 
 
-def _run(label: str, step: Callable[[], str]) -> None:
-    print(f"{label} ...", flush=True)
+def _run(label: str, what: str, step: Callable[[], str]) -> None:
+    print(f"{label:<14} {what} ...", flush=True)
     started = time.monotonic()
-    said = step()
+    with inside_a_step():
+        said = step()
     print(f"{label:<14} {said}, {time.monotonic() - started:.1f} s", flush=True)
 
 

@@ -3,15 +3,28 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 Step = tuple[str, Callable[[], None]]
+_INSIDE: ContextVar[bool] = ContextVar("inside a step", default=False)
 
 
 def run_steps(steps: Sequence[Step]) -> None:
     """Run the steps in order, showing the number, the title and the seconds of each on standard error."""
     for number, (title, action) in enumerate(steps, start=1):
-        _run(f"[{number}/{len(steps)}] {title}", action)
+        _run(f"      {title}" if _INSIDE.get() else f"[{number}/{len(steps)}] {title}", action)
+
+
+@contextmanager
+def inside_a_step() -> Iterator[None]:
+    """Steps that are run in it are lines below a step that has a number: two counters would be taken for one."""
+    before = _INSIDE.set(True)
+    try:
+        yield
+    finally:
+        _INSIDE.reset(before)
 
 
 def say(text: str) -> None:
