@@ -29,7 +29,7 @@ CHOICES: dict[str, list[Object]] = {
     "account": [{}, {"serviceAccount": {"create": False, "name": "mine"}}],
     "definition": [{}, {"crds": {"install": False}}],
     "monitoring": [{}, ALL_MONITORING],
-    "network": [{}, NETWORK],
+    "network": [{}, NETWORK, {"networkPolicy": {"jobNamespaces": ["*"]}}],
     "gangs": [{}, {"gang": {"backends": ["Volcano", "Native"], "default": "Native"}}],
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],

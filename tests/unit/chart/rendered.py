@@ -38,3 +38,12 @@ def rights(rules: list[Object]) -> set[tuple[str, str, str, str]]:
         for verb in rule["verbs"]
         for name in rule.get("resourceNames", [""])
     }
+
+
+def leaves(prefix: str, values: Object) -> list[tuple[str, Any]]:
+    """The values that are no table of values, by their path, with their defaults."""
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found += leaves(f"{name}.", value) if isinstance(value, dict) and value else [(name, value)]
+    return found

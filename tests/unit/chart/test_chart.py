@@ -251,19 +251,6 @@ def test_the_host_gate_may_be_the_api_servers_too() -> None:
         render(on, version="v1.29.3")
 
 
-def test_the_pod_settings_arrive() -> None:
-    template = of(render(ALL_VALUES), "Deployment")["spec"]["template"]
-    pod = template["spec"]
-    assert template["metadata"]["labels"]["team"] == "ml"
-    assert template["metadata"]["annotations"] == {"note": "x"}
-    assert pod["imagePullSecrets"] == [{"name": "pull"}]
-    assert pod["nodeSelector"] == {"pool": "cpu"}
-    assert pod["tolerations"] == [{"operator": "Exists"}]
-    assert pod["priorityClassName"] == "high"
-    assert pod["affinity"] == {"nodeAffinity": {}}
-    assert pod["containers"][0]["image"] == f"tfgpujob-operator:{tfgpujob.__version__}"
-
-
 def test_copies_prefer_different_nodes() -> None:
     affinity = of(render({"replicas": 2}), "Deployment")["spec"]["template"]["spec"]["affinity"]
     (term,) = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]

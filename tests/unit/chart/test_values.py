@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from localcluster import helm
-from tests.unit.chart.rendered import Object, render
+from tests.unit.chart.rendered import Object, leaves, render
 
 
 @pytest.mark.parametrize(
@@ -65,11 +64,3 @@ def documented() -> list[str]:
     page = Path(__file__).resolve().parents[3] / "docs" / "install.md"
     values = page.read_text().partition("\n## Values\n")[2].partition("\n## ")[0]
     return values.splitlines()
-
-
-def leaves(prefix: str, values: Object) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found += leaves(f"{name}.", value) if isinstance(value, dict) and value else [(name, value)]
-    return found
