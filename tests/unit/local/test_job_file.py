@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,56 @@ def test_every_problem_has_a_line(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+def test_an_error_names_the_line_of_its_field_or_of_what_should_hold_it(tmp_path: Path) -> None:
+    text = """\
+---
+---
+# a comment
+kind: TFGPUJob
+apiVersion: tfgpu.dev/v1alpha1
+metadata:
+  name: a
+spec:
+  strategy: MultiWorkerMirrored
+  image: x
+  replicaSpecs:
+    worker:
+      replicas: -1
+      template:
+        metadata:
+          labels:
+            tfgpu.dev/attempt: "1"
+        spec:
+          containers:
+          - name: other
+          - name: tensorflow
+            restartPolicy: Always
+  gpu: {perReplicas: 2}
+  runPolicy:
+    suspend: "yes"
+  trainer:
+    epochs: 2
+"""
+    with pytest.raises(CliError) as caught:
+        read_job(write(tmp_path, text))
+    lines = dict(re.findall(r"job\.yaml:(\d+): ([^:]+):", str(caught.value)))
+    assert lines == {
+        "13": "spec.replicaSpecs.worker.replicas",
+        "23": "spec.gpu.perReplicas",
+        "25": "spec.runPolicy.suspend",
+        "26": "spec.trainer.entrypoint",
+    }
+    spec = text.replace("-1", "2").replace("perReplicas", "perReplica").replace('"yes"', "true")
+    with pytest.raises(CliError) as caught:
+        read_job(write(tmp_path, spec.replace("  trainer:\n    epochs: 2\n", "")))
+    lines = dict(re.findall(r"job\.yaml:(\d+): ([^:]+):", str(caught.value)))
+    template = "spec.replicaSpecs.worker.template"
+    assert lines == {
+        "17": f"{template}.metadata.labels[tfgpu.dev/attempt]",
+        "22": f"{template}.spec.containers[1].restartPolicy",
+    }
+
+
 TWO = """
 apiVersion: v1
 kind: List
@@ -72,7 +123,7 @@ spec: {strategy: OneDevice}
 def test_the_jobs_of_a_list_and_of_several_documents(tmp_path: Path) -> None:
     with pytest.raises(CliError) as caught:
         read_jobs(write(tmp_path, TWO))
-    assert str(caught.value).startswith(f"{tmp_path / 'job.yaml'}: second: spec.replicaSpecs: is missing")
+    assert str(caught.value).startswith(f"{tmp_path / 'job.yaml'}:14: second: spec.replicaSpecs: is missing")
     whole = TWO.replace("{strategy: OneDevice}", "{strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}")
     found = read_jobs(write(tmp_path, whole))
     assert [job_file.job["metadata"]["name"] for job_file in found] == ["first", "second"]

@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from tfgpujob import names
-from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api import Invalid, JobSpec, parse_job
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.yaml_lines import line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class JobFile:
 
 def read_objects(file: str) -> tuple[Object, ...]:
     """Every object in the file, the items of a List in its place; `-` is standard input. Raises CliError."""
+    return _read(file)[1]
+
+
+def _read(file: str) -> tuple[str, tuple[Object, ...]]:
+    """With the file's text."""
     if file.endswith(".py"):
         made = Path(file).with_suffix(".yaml")
         fix = f"make a job of it: tfgpu submit {file} --workers 2 --batch 128 --dry-run > {made}"
@@ -40,7 +46,7 @@ def read_objects(file: str) -> tuple[Object, ...]:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise CliError(f"{file} is no YAML: {_said(error)}", "correct it") from error
-    return tuple(obj for document in documents for obj in _flat(document, file))
+    return text, tuple(obj for document in documents for obj in _flat(document, file))
 
 
 def _said(error: UnicodeDecodeError | yaml.YAMLError) -> str:
@@ -65,8 +71,8 @@ def read_jobs(file: str, namespace: str = "default") -> tuple[JobFile, ...]:
 
     Host access passes: whether it is allowed, the operator's settings say. Raises CliError with every problem.
     """
-    objects = read_objects(file)
-    jobs = [obj for obj in objects if obj.get("kind") == names.KIND]
+    text, objects = _read(file)
+    jobs = [(number, obj) for number, obj in enumerate(objects) if obj.get("kind") == names.KIND]
     if not jobs:
         kinds = ", ".join(str(obj.get("kind") or "an object without a kind") for obj in objects) or "nothing"
         convert = f"convert it first: tfgpu convert {file}" if "TFJob" in kinds else ""
@@ -74,14 +80,14 @@ def read_jobs(file: str, namespace: str = "default") -> tuple[JobFile, ...]:
     others = tuple(obj for obj in objects if obj.get("kind") != names.KIND)
     found: list[JobFile] = []
     problems: list[str] = []
-    for job in jobs:
+    for number, job in jobs:
         complete = _with_namespace(job, namespace)
         spec = _spec(complete)
         if isinstance(spec, JobSpec):
             found.append(JobFile(complete, spec, others))
         else:
-            which = f"{file}: {_name(job)}: " if len(jobs) > 1 else f"{file}: "
-            problems += [f"{which}{problem}" for problem in spec]
+            which = f" {_name(job)}:" if len(jobs) > 1 else ""
+            problems += [f"{file}:{line_of(text, number, problem.field)}:{which} {problem}" for problem in spec]
     if problems:
         raise CliError("\n".join(problems))
     return tuple(found)
@@ -110,12 +116,12 @@ def _with_namespace(job: Object, namespace: str) -> Object:
     return {**job, "metadata": {"namespace": namespace, **metadata}} if isinstance(metadata, dict) else job
 
 
-def _spec(job: Object) -> JobSpec | tuple[str, ...]:
+def _spec(job: Object) -> JobSpec | tuple[Invalid, ...]:
     """The spec, or what is wrong with the job."""
     if job.get("apiVersion") != names.API_VERSION:
-        return (f"apiVersion: is {job.get('apiVersion')!r}; write {names.API_VERSION}",)
+        return (Invalid("apiVersion", f"is {job.get('apiVersion')!r}", f"write {names.API_VERSION}"),)
     spec = parse_job(job, allow_host=True)
-    return spec if isinstance(spec, JobSpec) else tuple(map(str, spec))
+    return spec if isinstance(spec, JobSpec) else tuple(spec)
 
 
 def _name(job: Object) -> str:

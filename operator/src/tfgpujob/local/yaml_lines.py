@@ -1,0 +1,53 @@
+"""Where in a file a field stands: the line that an error names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import yaml
+
+_INDEX = re.compile(r"\[(\d+)\]")
+_NULL = "tag:yaml.org,2002:null"
+
+
+def line_of(text: str, number: int, field: str) -> int:
+    """The line of the field in the object of this number, the items of a List counted in its place, from 0.
+
+    Of a field that is missing: the line of the deepest part of its path that is there.
+    """
+    documents = (node for node in yaml.compose_all(text, Loader=yaml.CSafeLoader) if node is not None)
+    objects = [obj for document in documents if document.tag != _NULL for obj in _flat(document)]
+    return _line(objects[number], objects[number].start_mark.line, field) + 1
+
+
+def _flat(node: yaml.Node) -> Iterator[yaml.Node]:
+    parts = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+    items = parts.get("items")
+    if "kind" in parts and str(parts["kind"].value).endswith("List") and isinstance(items, yaml.SequenceNode):
+        for item in items.value:
+            yield from _flat(item)
+    else:
+        yield node
+
+
+def _line(node: yaml.Node, line: int, path: str) -> int:
+    """A key may hold dots, so the longest one that the path begins with is taken; a label's stands in brackets."""
+    if isinstance(node, yaml.SequenceNode) and (index := _INDEX.match(path)) and int(index[1]) < len(node.value):
+        item = node.value[int(index[1])]
+        return _line(item, item.start_mark.line, path[index.end() :].removeprefix("."))
+    if isinstance(node, yaml.MappingNode):
+        keys = [(key, value) for key, value in node.value if _begins(path, str(key.value))]
+        if keys:
+            key, value = max(keys, key=lambda pair: len(str(pair[0].value)))
+            return _line(value, key.start_mark.line, _after(path, str(key.value)))
+    return line
+
+
+def _begins(path: str, key: str) -> bool:
+    whole = f"[{key}]" if path.startswith("[") else key
+    return path.startswith(whole) and path[len(whole) : len(whole) + 1] in {"", ".", "["}
+
+
+def _after(path: str, key: str) -> str:
+    return path[len(key) + (2 if path.startswith("[") else 0) :].removeprefix(".")
