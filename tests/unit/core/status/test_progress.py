@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -55,6 +56,32 @@ def test_the_same_again_costs_no_write_and_keeps_its_time() -> None:
     world.tells("train-worker-0", lastCheckpoint={"step": 4, "directory": "/output/c"}, idleSeconds=9)
     assert world.status == told
     assert len(world.writes) == before
+
+
+SUMMARY = {"steps": 12, "epochs": 3, "examplesPerSecond": 640.25, "splits": {}}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_job_that_has_succeeded_is_at_its_end_even_if_nobody_asked_it_in_time(told: bool) -> None:
+    world = running()
+    if told:
+        world.tells("train-worker-0", loss=0.5, stepSeconds=0.5)
+    world.exits("train-worker-1", 0)
+    world.exits("train-worker-0", 0, json.dumps({"code": 0, "summary": SUMMARY}))
+    assert world.phase == "Succeeded"
+    ended = {"step": 12, "totalSteps": 12, "percent": 100, "epoch": 3, "totalEpochs": 3, "examplesPerSecond": "640.25"}
+    kept = {"phase": "training", "loss": "0.5"} if told else {}
+    assert world.status["progress"] == {**ended, **kept, "time": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("message", ["", "done", "[]", '{"summary": 1}', '{"summary": {"steps": -1}}', '{"summary": {'])
+def test_what_another_program_leaves_is_no_summary(message: str) -> None:
+    world = running()
+    world.tells("train-worker-0")
+    before = world.status["progress"]
+    world.exits("train-worker-1", 0)
+    world.exits("train-worker-0", 0, message)
+    assert (world.phase, world.status["progress"]) == ("Succeeded", before)
 
 
 def test_only_the_reporter_speaks_for_the_job() -> None:

@@ -79,3 +79,23 @@ def parse(payload: bytes) -> Report | None:
         return Report.model_validate_json(payload)
     except ValidationError:
         return None
+
+
+class Summary(_Schema):
+    """What a trainer that has succeeded leaves in its pod's termination message."""
+
+    steps: NotNegative64 | None = None
+    epochs: NotNegative64 | None = None
+    examples_per_second: _Positive | None = None
+
+
+class _LastWords(_Schema):
+    summary: Summary
+
+
+def parse_summary(message: str) -> Summary | None:
+    """None if the message is another program's, or has been cut."""
+    try:
+        return _LastWords.model_validate_json(message).summary
+    except ValidationError:
+        return None

@@ -15,6 +15,7 @@ from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished
 from tfgpujob.core.policies.context import ReconcileContext
+from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import moment
 from tfgpujob.names import Reason, Role
 
@@ -35,6 +36,8 @@ def succeeded(ctx: ReconcileContext) -> Outcome | None:
     )
     if unconfirmed:
         return Outcome(lookups=unconfirmed)
+    if ctx.spec.trainer is not None:
+        progress.complete(ctx.builder, ctx.observed)
     finished.succeed(ctx.builder, *_reason_and_message(ctx.spec, ctx.observed))
     return finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
 

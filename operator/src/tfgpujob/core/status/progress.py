@@ -14,7 +14,7 @@ from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.plan import Plan, ReplicaId
-from tfgpujob.core.observed.progress_report import Report
+from tfgpujob.core.observed.progress_report import Report, parse_summary
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
@@ -91,6 +91,25 @@ def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str,
         known = builder.fields.get("lastCheckpoint") or {}
         if (saved["step"], saved["directory"]) != (known.get("step"), known.get("directory")):
             builder.put("lastCheckpoint", {"time": timestamp(builder.now), **saved})
+
+
+def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
+    """The last report came some time before the end, or never: what the reporter's pod left says where it ended."""
+    pod = observed.pods.get(observed.plan.chief())
+    summary = parse_summary(pod.termination.message) if pod is not None and pod.termination is not None else None
+    if summary is None:
+        return
+    kept = {key: value for key, value in (builder.fields.get("progress") or {}).items() if key != "remainingSeconds"}
+    said = {
+        "step": summary.steps,
+        "totalSteps": summary.steps,
+        "percent": 100,
+        "epoch": summary.epochs,
+        "totalEpochs": summary.epochs,
+        "examplesPerSecond": _decimal(summary.examples_per_second),
+        "time": timestamp(builder.now),
+    }
+    builder.put("progress", kept | {key: value for key, value in said.items() if value is not None})
 
 
 def clear(builder: StatusBuilder) -> None:
