@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tfgpujob.cli import main as cli
 from tfgpujob.exits import CliError
 from tfgpujob.local import preflight
 from tfgpujob.local.job_file import JobFile, read_job
-from tfgpujob.local.preflight import check, code_folder, ignored
+from tfgpujob.local.preflight import check, code_folder, ignored, unknown_entrypoint
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN: dict[str, Any] = {"strategy": "OneDevice", "image": "x", "replicaSpecs": {"worker": {}}}
@@ -71,6 +73,28 @@ def test_an_entrypoint_that_is_nowhere_is_refused_before_tensorflow_starts(train
     (trainer_here / "mine.py").touch()
     for entrypoint in ("digits", "mine", "json.tool"):
         trained(trainer_here, entrypoint)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"trainer": {**TRAINER, "entrypoint": "digit"}}, "digit is not in the trainer's image; did you mean digits?"),
+        ({"trainer": {**TRAINER, "entrypoint": "x.py"}}, "add spec.trainer.code, or name one of digits"),
+        ({"trainer": {**TRAINER, "entrypoint": "digits"}}, None),
+        ({"trainer": {**TRAINER, "code": {"configMap": {"name": "c"}}}}, None),
+        ({"trainer": TRAINER, "image": "mine"}, None),
+        ({"trainer": TRAINER, "replicaSpecs": {"worker": {"template": {"spec": {"volumes": []}}}}}, None),
+        ({"image": "mine"}, None),
+    ],
+)
+def test_an_entrypoint_that_nothing_brings_is_told_by_explain(
+    spec: dict[str, Any], said: str | None, trainer_here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = job_file(trainer_here, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, **spec})
+    found = unknown_entrypoint(file.spec)
+    assert found is said is None or (said is not None and said in str(found))
+    assert cli.main(["explain", str(trainer_here / "job.yaml"), "-o", "json"]) == 0
+    assert (found in json.loads(capsys.readouterr().out)["warnings"]) is (said is not None)
 
 
 def test_a_syntax_error_is_said_with_its_line_before_tensorflow_starts(trainer_here: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
+from tfgpujob.api.translate import closest
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError
@@ -68,6 +69,19 @@ def _check_syntax(file: Path) -> None:
 def _is_importable(module: str, code: Path) -> bool:
     there = (code / module).is_dir() or (code / f"{module}.py").is_file()
     return there or module in _builtin() or find_spec(module) is not None
+
+
+def unknown_entrypoint(spec: JobSpec) -> str | None:
+    """What is wrong with an entrypoint that neither code nor an image of the user's brings; None if nothing is."""
+    trainer, builtin = spec.trainer, _builtin()
+    if trainer is None or trainer.entrypoint in builtin or not builtin:
+        return None
+    # A template may name an image, and volumes.
+    if trainer.code or spec.image or any(replica.template for replica in replica_specs(spec).values()):
+        return None
+    meant = closest(trainer.entrypoint, builtin)
+    fix = f"did you mean {meant}?" if meant else f"add spec.trainer.code, or name one of {', '.join(builtin)}"
+    return f"spec.trainer.entrypoint: {trainer.entrypoint} is not in the trainer's image; {fix}"
 
 
 def _builtin() -> list[str]:

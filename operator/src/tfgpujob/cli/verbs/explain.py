@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -18,6 +19,7 @@ from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, read_jobs
+from tfgpujob.local.preflight import unknown_entrypoint
 
 PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
@@ -51,7 +53,7 @@ def _for_programs(file: JobFile) -> dict[str, Any]:
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": offline.UNKNOWN_UID}}
     return {
         "job": file.job["metadata"]["name"],
-        "warnings": list(advice(file.spec)),
+        "warnings": list(_warnings(file)),
         "behaviour": [{"topic": topic, "text": text} for topic, text in sentences(file.spec, plan)],
         "objects": [build_service(job), *offline.pods(file, plan)],
     }
@@ -90,7 +92,15 @@ def _tf_config(pods: tuple[Object, ...], *, every: bool) -> str:
     return "\n".join(["TF_CONFIG", *(f"  {line}" for line in shown.values())])
 
 
+def _warnings(file: JobFile) -> Iterator[str]:
+    """The operator's own, and what it could not know: which modules the trainer's image has."""
+    yield from advice(file.spec)
+    unknown = unknown_entrypoint(file.spec)
+    if unknown is not None:
+        yield unknown
+
+
 def _words(file: JobFile, plan: Plan) -> str:
-    warnings = [(coloured("warning", "yellow"), text) for text in advice(file.spec)]
+    warnings = [(coloured("warning", "yellow"), text) for text in _warnings(file)]
     expected = [(coloured(topic, "green"), text) for topic, text in sentences(file.spec, plan)]
     return sentences_table(["ABOUT", "WHAT TO EXPECT"], [*warnings, *expected])
