@@ -113,6 +113,31 @@ def oom_kills() -> int:
     return _counter(directory / "memory.events", "oom_kill") + _counter(directory / "memory.oom_control", "oom_kill")
 
 
+def free_memory() -> int | None:
+    """Bytes that can still be taken here: what the machine has left, or less where a container has a limit."""
+    left = [_meminfo("MemAvailable")]
+    for directory in cgroup("memory"):
+        limit = _first(directory, "memory.max", "memory.limit_in_bytes")
+        used = _first(directory, "memory.current", "memory.usage_in_bytes")
+        if limit is not None and used is not None:
+            # The kernel gives up files that nobody reads, before it kills.
+            files = _counter(directory / "memory.stat", "inactive_file")
+            left.append(max(0, limit - used + files))
+    return min((size for size in left if size is not None), default=None)
+
+
+def _meminfo(name: str) -> int | None:
+    try:
+        lines = (_PROC / "meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:")), None)
+
+
+def _first(directory: Path, *names: str) -> int | None:
+    return next((found for name in names if (found := number(directory / name)) is not None), None)
+
+
 def shared_memory() -> Bound | None:
     """How full it is, in bytes."""
     try:

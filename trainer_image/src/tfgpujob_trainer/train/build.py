@@ -14,9 +14,9 @@ from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
-from tfgpujob_trainer.data.schedule import describe_batch
+from tfgpujob_trainer.data.schedule import Schedule, describe_batch
 from tfgpujob_trainer.data.splits import make_schedule, other_split, read
-from tfgpujob_trainer.model import recompute_and_placement
+from tfgpujob_trainer.model import recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
@@ -59,6 +59,7 @@ def build_model(
         *arranged,
         *steps.notes,
         *schedule.notes,
+        *memory_warnings(settings, env, strategy, model, schedule),
     ):
         say(line)
     return Built(
@@ -75,6 +76,18 @@ def build_model(
         else None,
         test=other_split(settings, module, "test", data, heartbeat),
     )
+
+
+def memory_warnings(
+    settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, model: keras.Model, schedule: Schedule
+) -> list[str]:
+    """Where replicas compute on CPUs: a GPU says by itself what it lacks, and recompute keeps less."""
+    if env.is_asynchronous or settings.recompute or tf.config.list_logical_devices("GPU"):
+        return []
+    replicas: int = strategy.num_replicas_in_sync
+    here = replicas if env.on_one_machine else replicas // len(env.peers)
+    rows = -(-schedule.global_batch_size * here // (replicas * schedule.accumulate))
+    return step_memory.warnings(model, rows=rows, replicas=here)
 
 
 def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
