@@ -18,7 +18,7 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
     Raises ConfigError if it is to train, and has nothing that could.
     """
     try:
-        model._symbolic_build(data_batch=arrays)  # noqa: SLF001
+        model._symbolic_build(data_batch=tf.nest.map_structure(_as_keras_knows_it, arrays))  # noqa: SLF001
     except Exception as error:
         if has_own_steps(model) and all(layer.built for layer in model._flatten_layers(include_self=False)):  # noqa: SLF001
             return  # a GAN, say, which is never called itself, and whose parts have their variables
@@ -31,3 +31,8 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
             "set layer.trainable = True on the layers that are to learn, before model.compile()",
         )
     check_metrics(model, strategy)
+
+
+def _as_keras_knows_it(array: Any) -> Any:
+    """Text as a tensor: an array of objects is nothing to Keras."""
+    return tf.convert_to_tensor(array) if array.dtype == object else array

@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources.base import Rows, leaves
+from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.data.sources.stream import draws, with_inputs
+from tfgpujob_trainer.data.sources.text import as_text, is_text, refuse_text
 
 _PASSED = ("_PrefetchDataset", "_OptionsDataset")
 """What changes no row and no batch."""
@@ -74,7 +75,7 @@ class _Dataset:
         options.deterministic = True
         arranged = self._arranged(self._dataset, count(), seed, number).with_options(options)
         for element in arranged.skip(first).prefetch(2).as_numpy_iterator():
-            yield tf.nest.map_structure(as_keras_float, parts(element))
+            yield tf.nest.map_structure(as_keras_has_it, parts(element))
 
     def specs(self) -> Any:
         """dtype and shape of every array of a batch; raises ConfigError unless it is one of numbers."""
@@ -85,16 +86,17 @@ class _Dataset:
         if seen is not None:
             specs = tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), seen)
         for spec in leaves(specs):
-            if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.string:
-                kind = spec.dtype.name if isinstance(spec, tf.TensorSpec) else type(spec).__name__.removesuffix("Spec")
+            if not isinstance(spec, tf.TensorSpec):
+                kind = type(spec).__name__.removesuffix("Spec")
                 raise ConfigError(
                     f"{what} is a dataset of batches with a {kind} of shape {getattr(spec, 'shape', None)}",
-                    "give dense numbers",
+                    "give dense tensors, such as by to_tensor()",
                 )
             if spec.shape.rank == 0:
                 raise ConfigError(
                     f"{what} is a tf.data.Dataset of single rows, and Keras takes batches", "end it with batch()"
                 )
+        refuse_text(specs, NAMED, what)
         return tf.nest.map_structure(
             lambda spec: tf.TensorSpec(
                 spec.shape, tf.as_dtype(keras.config.floatx()) if spec.dtype.is_floating else spec.dtype
@@ -145,9 +147,11 @@ def parts(element: Any) -> Rows:
     return tuple(element) if isinstance(element, tuple | list) else (element,)
 
 
-def as_keras_float(array: Any) -> np.ndarray:
-    """Floating point numbers in Keras' float type, anything else as it is."""
+def as_keras_has_it(array: Any) -> np.ndarray:
+    """Floating point numbers in Keras' float type, text as bytes, anything else as it is."""
     array = np.asarray(array)
+    if is_text(array.dtype):
+        return as_text(array, "a batch")
     return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
 
 

@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources.base import Rows, leaves
+from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
+from tfgpujob_trainer.data.sources.text import kind, refuse_text
 from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.script.datasets import as_keras_float, parts
+from tfgpujob_trainer.script.datasets import as_keras_has_it, parts
 
 
 def py_batches(
@@ -144,11 +145,12 @@ def _specs(batches: Sequence[Rows]) -> Any:
 
 def _rows(batch: Any, split: str) -> Rows:
     """A batch as Keras takes it: x, (x, y) or (x, y, sample_weight)."""
-    rows: Rows = tf.nest.map_structure(as_keras_float, tuple(part for part in parts(batch) if part is not None))
+    rows: Rows = tf.nest.map_structure(as_keras_has_it, tuple(part for part in parts(batch) if part is not None))
     for array in leaves(rows):
-        if array.dtype.kind not in "biuf" or array.ndim == 0:
+        if array.dtype.kind not in "biufO" or array.ndim == 0:
             raise ConfigError(
-                f"data({split!r}) makes batches with a {array.dtype} of shape {list(array.shape)}",
-                "make arrays of numbers, with a row for each example",
+                f"data({split!r}) makes batches with a {kind(array.dtype)} of shape {list(array.shape)}",
+                "make arrays of numbers or text, with a row for each example",
             )
+    refuse_text(rows, NAMED, f"data({split!r})")
     return rows

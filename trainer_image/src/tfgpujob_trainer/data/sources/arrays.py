@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources import zero_copy
+from tfgpujob_trainer.data.sources import text, zero_copy
 from tfgpujob_trainer.data.sources.base import NAMED, Indexed, Rows, leaves, map_leaves, parts_of
 
 
@@ -44,6 +44,7 @@ def arrays(value: Any, split: str) -> Arrays:
     found = tuple(
         map_leaves(partial(_array, split=split, name=name), part) for name, part in zip(NAMED, parts, strict=False)
     )
+    text.refuse_text(found, NAMED, f"data({split!r})")
     lengths = {len(a) for a in leaves(found)}
     if len(lengths) != 1:
         raise ConfigError(
@@ -65,12 +66,14 @@ def _array(value: Any, split: str, name: str) -> np.ndarray:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"data({split!r}) returned a {type(value).__name__}", "return NumPy arrays") from error
-    if array.dtype.kind in "US":
-        fix = "give each a number, such as with np.unique(..., return_inverse=True)"
-        raise ConfigError(f"data({split!r}) returned strings for {name}", fix)
-    if array.dtype == object or array.ndim == 0:
+    is_text = array.dtype.kind in "SU" or (
+        array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
+    )
+    if array.ndim == 0 or (array.dtype == object and not is_text):
         raise ConfigError(
             f"data({split!r}) returned a {type(value).__name__} for {name} that is no array of rows",
-            "return NumPy arrays of numbers",
+            "return NumPy arrays of numbers or text",
         )
+    if is_text:
+        return text.as_text(array, f"data({split!r}): {name}")
     return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array

@@ -12,10 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.sources import text
 
 NAMED = ("x", "y", "sample_weight")
 HEAD_ROWS = 64
 """Rows by which two workers, or two readings, are compared."""
+
+FIXED_SHAPE = "give rows of a fixed shape: pad, crop or resize, then tf.ensure_shape()"
 
 Rows = tuple[Any, ...]
 """x, or x and y, or x, y and sample weight: structures of arrays with one row for each example."""
@@ -47,7 +50,7 @@ class Source(ABC):
 
     def signature(self) -> list[str]:
         """dtype and shape of one row of every array, which a checkpoint and every other split must match."""
-        kinds = [f"{a.dtype}{list(a.shape[1:])}" for a in leaves(self.head(1))]
+        kinds = [f"{text.kind(a.dtype)}{list(a.shape[1:])}" for a in leaves(self.head(1))]
         return kinds + ([f"classes {', '.join(self.classes)}"] if self.classes else [])
 
     def permute(self, generator: np.random.Generator, rows: int) -> np.ndarray:
@@ -58,7 +61,7 @@ class Source(ABC):
         """Equal for two workers that read the same rows; looks at the number of rows and the first of them."""
         digest = hashlib.sha256(f"{self.rows}{self.signature()}".encode())
         for array in leaves(self.head(HEAD_ROWS)):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(text.content(array))
         return digest.hexdigest()
 
 
@@ -167,11 +170,9 @@ def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name
     result = tf.function(one, autograph=True).get_concrete_function(*inputs).structured_outputs
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), result)
     for spec in leaves(specs):
-        if not spec.shape.is_fully_defined() or spec.dtype == tf.string:
-            raise ConfigError(
-                f"data({split!r}): {name} gives a {spec.dtype.name} of shape {spec.shape}",
-                "give numbers of a fixed shape: pad, crop or resize, then tf.ensure_shape()",
-            )
+        if not spec.shape.is_fully_defined():
+            raise ConfigError(f"data({split!r}): {name} gives a {spec.dtype.name} of shape {spec.shape}", FIXED_SHAPE)
+    text.refuse_text(specs, NAMED, f"data({split!r}): {name}")
     many = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), inputs)
 
     @tf.function(autograph=False, input_signature=many)

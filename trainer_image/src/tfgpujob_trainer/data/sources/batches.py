@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.sources.base import Ordered, Rows, leaves
+from tfgpujob_trainer.data.sources.text import kind
 
 Read = Callable[[int, int, int], Iterator[Rows]]
 """The batches of a pass over the data, from a place on: (pass, place, seed). The same on every worker."""
@@ -83,7 +84,7 @@ class Batches(Ordered):
 
     def signature(self) -> list[str]:
         """dtype and shape of one row of every array."""
-        return [f"{spec.dtype.name}{list(spec.shape[1:])}" for spec in leaves(self._specs)]
+        return [f"{kind(spec.dtype)}{list(spec.shape[1:])}" for spec in leaves(self._specs)]
 
     def fingerprint(self) -> str:
         """Of the first rows too, unless they are drawn by each worker for itself."""

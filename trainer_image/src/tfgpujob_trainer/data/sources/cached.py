@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.data.sources import zero_copy
+from tfgpujob_trainer.data.sources import text, zero_copy
 from tfgpujob_trainer.data.sources.arrays import Arrays
 from tfgpujob_trainer.data.sources.base import Indexed, Rows, leaves
 from tfgpujob_trainer.data.sources.stream import Stream
@@ -33,7 +34,8 @@ class Cached(Indexed):
         self.rows, self.classes, self.augment = source.rows, source.classes, source.augment
         self.permute = source.permute  # type: ignore[method-assign]
         first = source.take(np.arange(1))
-        size = sum(a.nbytes for a in leaves(first)) * source.rows
+        _check_kind(kind, leaves(first))
+        size = sum(map(text.size, leaves(first))) * source.rows
         self._rows = tf.nest.map_structure(_space(kind, source.rows), first)
         self._have = np.zeros(source.rows, bool)
         self._lock = threading.Lock()
@@ -61,6 +63,7 @@ def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:
     files: list[Any] = []
     for batch in stream.chunks():
         structure, flat = batch, leaves(batch)
+        _check_kind(kind, flat)
         rows += len(flat[0])
         if kind == MEMORY:
             chunks.append(flat)
@@ -76,9 +79,16 @@ def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:
         for file, array in zip(files, leaves(structure), strict=True):
             file.close()
             whole.append(np.memmap(file.name, array.dtype, "r", shape=(rows, *array.shape[1:])))
-    size = sum(a.nbytes for a in whole)
+    size = sum(map(text.size, whole))
     note = f"cache in {kind}: {counted(rows, 'row')}, {size / 2**20:.1f} MiB, read once by every worker"
     return Arrays(tuple(tf.nest.pack_sequence_as(structure, whole)), kind="cached rows", notes=(note,))
+
+
+def _check_kind(kind: str, arrays: Sequence[np.ndarray]) -> None:
+    if kind != MEMORY and any(text.is_text(array.dtype) for array in arrays):
+        raise ConfigError(
+            f"trainer.data.cache is {kind}, and the rows have text, which has no fixed size", "set memory"
+        )
 
 
 def _space(kind: str, rows: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -1,9 +1,7 @@
-"""Declared sources that are files: TFRecord by record, image folders by file, CSV by row."""
+"""Declared sources that are files: TFRecord by record, image folders by file."""
 
 from __future__ import annotations
 
-import csv
-import glob
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources import zero_copy
-from tfgpujob_trainer.data.sources.arrays import Arrays
 from tfgpujob_trainer.data.sources.base import Indexed, Rows, as_keras_float, batched
+from tfgpujob_trainer.data.sources.matching import matching
 
 _HEADER = 12
 """Bytes before a record: its length (uint64) and that number's checksum."""
@@ -89,7 +86,7 @@ def records(declared: Mapping[str, Any], split: str, window: int) -> Records:
     """`{"tfrecord": pattern or patterns, "parse": fn}`: fn takes one serialized record, gives x, y, weight."""
     if not callable(declared.get("parse")):
         raise ConfigError(f"data({split!r}): 'tfrecord' needs 'parse'", 'add "parse": a function of one record')
-    return Records(_matching(declared["tfrecord"], split), declared["parse"], window=window, split=split)
+    return Records(matching(declared["tfrecord"], split), declared["parse"], window=window, split=split)
 
 
 def images(declared: Mapping[str, Any], split: str) -> Images:
@@ -119,55 +116,6 @@ def images(declared: Mapping[str, Any], split: str) -> Images:
 
     batch = batched(decode, tf.TensorSpec([], tf.string), split=split, name="decoding")
     return Images([f for f, _ in found], np.asarray([label for _, label in found]), classes, batch)
-
-
-def table(declared: Mapping[str, Any], split: str) -> Arrays:
-    """`{"csv": pattern or patterns, "label": column, "columns": [...]}`: numbers under a header, read into memory.
-
-    Columns that are not asked for may hold anything.
-    """
-    header: list[str] | None = None
-    label, wanted = declared.get("label"), []
-    blocks = []
-    for file in _matching(declared["csv"], split):
-        with Path(file).open(newline="") as lines:
-            columns = next(csv.reader(lines), [])
-            if header is not None and columns != header:
-                raise ConfigError(f"data({split!r}): {file} has the columns {columns}, another file {header}")
-            header = columns
-            wanted = list(declared.get("columns", [name for name in columns if name != label]))
-            wanted += [] if label is None else [label]
-            for name in wanted:
-                if name not in columns:
-                    raise ConfigError(
-                        f"data({split!r}): there is no CSV column {name!r}", f"known: {', '.join(columns)}"
-                    )
-            places = [columns.index(name) for name in wanted]
-            try:
-                rows = [line for line in lines if line.strip()]
-                blocks += [np.loadtxt(rows, delimiter=",", ndmin=2, quotechar='"', usecols=places)] if rows else []
-            except ValueError as error:
-                raise ConfigError(
-                    f"data({split!r}): {file}: {error}",
-                    'give every cell a number, leave the column out by "columns": [...], or read it in data()',
-                ) from error
-    if not blocks:
-        raise ConfigError(f"data({split!r}): the CSV files hold no rows")
-    values = np.concatenate(blocks)
-    if label is None:
-        return Arrays((values.astype(keras.config.floatx()),), kind="CSV rows in memory")
-    x, y = values[:, :-1].astype(keras.config.floatx()), values[:, -1]
-    whole = bool((y == np.floor(y)).all())
-    return Arrays((x, y.astype(np.int64 if whole else keras.config.floatx())), kind="CSV rows in memory")
-
-
-def _matching(patterns: Any, split: str) -> list[str]:
-    wanted = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
-    found = [sorted(glob.glob(os.fspath(pattern), recursive=True)) for pattern in wanted]  # noqa: PTH207 (absolute)
-    for pattern, files in zip(wanted, found, strict=True):
-        if not files:
-            raise ConfigError(f"data({split!r}): no file matches {pattern}", "check the path, and the mounted volume")
-    return [file for files in found for file in files]
 
 
 def _offsets(file: str, split: str) -> np.ndarray:

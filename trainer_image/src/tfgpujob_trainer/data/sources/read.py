@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import Data
 from tfgpujob_trainer.contract.text import did_you_mean
-from tfgpujob_trainer.data.sources import files
+from tfgpujob_trainer.data.sources import csv_files, files
 from tfgpujob_trainer.data.sources.arrays import arrays
 from tfgpujob_trainer.data.sources.base import Indexed, Rows, Source, batched, leaves
 from tfgpujob_trainer.data.sources.cached import MEMORY, Beat, Cached, read_once
@@ -20,7 +20,7 @@ from tfgpujob_trainer.data.sources.stream import stream
 _KEYS = {
     "tfrecord": ("tfrecord", "parse", "augment"),
     "images": ("images", "size", "channels", "classes", "augment"),
-    "csv": ("csv", "label", "columns", "augment"),
+    "csv": ("csv", "label", "columns", "text", "classes", "augment"),
 }
 TRAIN = "train"
 
@@ -71,7 +71,7 @@ def _declared(declared: Mapping[str, Any], kind: str, split: str, settings: Data
             )
     found: Indexed
     if kind == "csv":
-        found = files.table(declared, split)
+        found = csv_files.table(declared, split)
     else:
         is_images = kind == "images"
         found = files.images(declared, split) if is_images else files.records(declared, split, settings.shuffle_window)

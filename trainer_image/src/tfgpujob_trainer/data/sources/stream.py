@@ -13,7 +13,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources.base import HEAD_ROWS, Ordered, Rows, as_keras_float, leaves, map_leaves, parts_of
+from tfgpujob_trainer.data.sources.base import (
+    FIXED_SHAPE,
+    HEAD_ROWS,
+    NAMED,
+    Ordered,
+    Rows,
+    as_keras_float,
+    leaves,
+    map_leaves,
+    parts_of,
+)
+from tfgpujob_trainer.data.sources.text import content, refuse_text
 
 _READ_ALL = (
     "by data: every worker reads all rows and keeps its share, because a {kind} has no index; "
@@ -126,11 +137,11 @@ def _normalised(dataset: Any, split: str) -> Any:
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.map(row).with_options(options)
     for spec in leaves(dataset.element_spec):
-        if not spec.shape.is_fully_defined() or spec.dtype == tf.string:
+        if not spec.shape.is_fully_defined():
             raise ConfigError(
-                f"data({split!r}) returned rows with a {spec.dtype.name} of shape {spec.shape}",
-                "give numbers of a fixed shape: pad, crop or resize, then tf.ensure_shape()",
+                f"data({split!r}) returned rows with a {spec.dtype.name} of shape {spec.shape}", FIXED_SHAPE
             )
+    refuse_text(dataset.element_spec, NAMED, f"data({split!r})")
     return dataset
 
 
@@ -186,7 +197,7 @@ def draws(dataset: Any, *, below: bool = True) -> bool:
 
 def _refuse_changing(dataset: Any, split: str) -> None:
     first, second = (leaves(next(dataset.take(HEAD_ROWS).batch(HEAD_ROWS).as_numpy_iterator(), ())) for _ in range(2))
-    if draws(dataset) or any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
+    if draws(dataset) or any(content(a) != content(b) for a, b in zip(first, second, strict=True)):
         raise ConfigError(
             f"data({split!r}) returned a dataset that gives other rows each time it is read",
             "take random operations out of it; an 'augment' function of a declared source gets a seed for each row",
