@@ -8,6 +8,7 @@ import socket
 import pytest
 from tests.trainer.harness import until
 
+from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.supervise import gang
@@ -40,6 +41,27 @@ def test_both_hear_of_a_failure_and_of_the_next_round(leader):
     until(lambda: follower.command() == leader.command() == Start(1))
 
 
+def test_a_newer_copy_of_the_state_reaches_the_leader_before_the_next_round():
+    memory = {name: MemoryFile.create() for name in ("worker-0", "worker-1")}
+    content = bytes(range(256)) * (10 << 10)
+    for (name, file), step in zip(memory.items(), (5, 7), strict=True):
+        file.write(step, [name.encode(), content])
+    leader = Leader(list(memory), budget=3, token="secret", host="127.0.0.1", memory=memory["worker-0"])
+    follower = Follower("worker-1", ("127.0.0.1", leader.port), "secret", memory["worker-1"])
+    until(lambda: "worker-1" in leader._rounds._here and follower._connection is not None, seconds=10)
+    follower.ended(0, End(137, progressed=True, in_memory=7))
+    until(lambda: leader.command() == Stop(0))
+    leader.ended(0, End(160, progressed=True, in_memory=5))
+    until(lambda: leader.command() == follower.command() == Start(1, 7))
+    copy = memory["worker-0"].newest()
+    assert copy is not None
+    assert (copy.step, b"".join(memory["worker-0"].chunks(copy))) == (7, b"worker-1" + content)
+    # It has said that there is one of step 8, and there is none any more.
+    follower.ended(1, End(137, progressed=True, in_memory=8))
+    leader.ended(1, End(160, progressed=True, in_memory=7))
+    until(lambda: leader.command() == follower.command() == Start(2, 7))
+
+
 def test_without_the_token_nobody_is_heard(leader):
     with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
         stranger.sendall(b'{"member": "worker-1", "token": "guessed"}\n')
@@ -50,7 +72,7 @@ def test_without_the_token_nobody_is_heard(leader):
     assert unheard.command() == GiveUp("the leader was not reached yet")
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b"x" * 5000])
+@pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b'{"bytes": 9}\n', b"x" * 5000])
 def test_a_stranger_who_says_anything_changes_nothing(leader, line):
     with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
         stranger.sendall(line)

@@ -37,7 +37,7 @@ class Subclassed(keras.Model):
 
 
 def test_of_a_model_that_is_no_graph_nothing_is_said(monkeypatch):
-    monkeypatch.setattr(step_memory, "free_memory", lambda: 0)
+    monkeypatch.setattr(step_memory, "memory_room", lambda: 0)
     assert bytes_per_row(Subclassed()) == 0
     assert warnings(Subclassed(), rows=1 << 40, replicas=1) == []
 
@@ -47,16 +47,16 @@ def test_a_step_that_does_not_fit_is_warned_of(monkeypatch):
     gradients = 4 * sum(int(np.prod(weight.shape)) for weight in model.trainable_variables)
     rows = 1 << 20
     needed = rows * bytes_per_row(model) + 2 * gradients
-    monkeypatch.setattr(step_memory, "free_memory", lambda: needed)
+    monkeypatch.setattr(step_memory, "memory_room", lambda: needed)
     assert warnings(model, rows=rows, replicas=2) == []
-    monkeypatch.setattr(step_memory, "free_memory", lambda: needed - 1)
+    monkeypatch.setattr(step_memory, "memory_room", lambda: needed - 1)
     (warning,) = warnings(model, rows=rows, replicas=2)
     assert warning.startswith("too little memory: a step on 1048576 rows keeps about 1.0 GiB")
     assert warning.endswith("lower trainer.globalBatchSize, or raise trainer.accumulate")
 
 
 def test_it_is_said_before_the_first_step(monkeypatch, capsys):
-    monkeypatch.setattr(step_memory, "free_memory", lambda: 800)
+    monkeypatch.setattr(step_memory, "memory_room", lambda: 800)
 
     def model():
         net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
@@ -91,4 +91,4 @@ def test_what_is_free_is_the_machines_or_what_the_containers_limit_leaves(files,
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(usage, "_PROC", tmp_path)
     monkeypatch.setattr(usage, "CGROUPS", tmp_path)
-    assert usage.free_memory() == free
+    assert usage.memory_room() == free

@@ -24,7 +24,7 @@ if os.environ.get("TEST_DO") == "term":
 class Trigger(keras.layers.Layer):
     """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO says.
 
-    With TEST_AFTER, a path, not before it exists.
+    With TEST_AFTER, a path, not before it exists. With TEST_PAUSE, each step takes so many seconds longer.
     """
 
     steps = 0
@@ -37,6 +37,7 @@ class Trigger(keras.layers.Layer):
 
     def tick(self):
         Trigger.steps += 1
+        time.sleep(float(os.environ.get("TEST_PAUSE", "0")))
         if Trigger.steps == int(os.environ["TEST_AT"]) or os.environ["TEST_DO"] == "slow":
             while not Path(os.environ.get("TEST_AFTER", "/")).exists():
                 time.sleep(0.01)

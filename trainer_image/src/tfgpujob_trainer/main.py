@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
@@ -70,14 +71,17 @@ def _run(
 ) -> tuple[Outcome, Sequence[str]]:
     """Run the training processes, and start them again in place where that is on."""
     env = environment.read(environments[0])
-    member = gang.member(env, len(environments))
+    trains = settings.mode != "predict" and not env.is_evaluator
+    memory = MemoryFile.create() if env.recovery is not None and trains else None
+    member = gang.member(env, len(environments), memory)
     spawn = WarmProcess(environments[0], say).spawn if member.speaks else processes.fresh
 
     def start(round_: int) -> list[Supervisor]:
         of_round = {environment.ROUND: str(round_)} if round_ else {}
-        return [Supervisor(settings, arguments, {**own, **of_round}, spawn) for own in environments]
+        first = Supervisor(settings, arguments, {**environments[0], **of_round}, spawn, memory)
+        return [first, *(Supervisor(settings, arguments, {**own, **of_round}, spawn) for own in environments[1:])]
 
-    return run(start, member)
+    return run(start, member, memory)
 
 
 def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:

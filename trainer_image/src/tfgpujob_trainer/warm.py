@@ -1,7 +1,8 @@
 """A process that has imported TensorFlow and nothing more, and forks a training process whenever it is asked to.
 
-Its socket takes packets with the descriptors of a request as JSON, of a process's output, and of its heartbeats, and
-answers `{"started": pid}` and, later, `{"ended": pid, "status": n}`. See supervise/processes.py, its other side.
+Its socket takes packets with the descriptors of a request as JSON, of a process's output, of its heartbeats, and of its
+in-memory checkpoints if it makes any. It answers `{"started": pid}` and, later, `{"ended": pid, "status": n}`. See
+supervise/processes.py, its other side.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from typing import NoReturn
 import numpy as np
 
 from tfgpujob_trainer import task
-from tfgpujob_trainer.report import heartbeat
-from tfgpujob_trainer.supervise.processes import MESSAGE_BYTES
+from tfgpujob_trainer.supervise.processes import MESSAGE_BYTES, handed_over
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -46,7 +46,7 @@ def main(descriptor: int) -> None:
                 os.read(woken, 512)
                 _reap(requests)
             if requests in ready:
-                asked, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 4)
+                asked, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 5)
                 if not asked:
                     return
                 pid = os.fork()
@@ -74,7 +74,7 @@ def _train(descriptors: Sequence[int]) -> NoReturn:
     """Be the training process."""
     code = 1
     try:
-        request, stdout, stderr, beats = descriptors
+        request, stdout, stderr, *kept = descriptors
         with os.fdopen(request) as file:
             file.seek(0)
             asked = json.load(file)
@@ -85,9 +85,11 @@ def _train(descriptors: Sequence[int]) -> NoReturn:
         for passed, number in ((stdout, 1), (stderr, 2)):
             os.dup2(passed, number)
             os.close(passed)
-        os.set_inheritable(beats, True)
         os.environ.clear()
-        os.environ.update({**asked["environment"], heartbeat.FD_VARIABLE: str(beats)})
+        os.environ.update(asked["environment"])
+        for name, number in handed_over(*kept).items():
+            os.set_inheritable(number, True)
+            os.environ[name] = str(number)
         # What is drawn without a seed must differ from one process to the next, as it does between fresh ones.
         random.seed()
         np.random.seed()

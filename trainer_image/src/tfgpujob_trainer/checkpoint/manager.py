@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.checkpoint.in_memory import InMemory, InMemoryCheckpoints, State
 from tfgpujob_trainer.checkpoint.store import Saved, Store
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -39,9 +40,10 @@ class CheckpointManager:
         say: Say,
         published: Callable[[Path, int], None] = lambda *_: None,
         start: Callable[[Peers], None] = lambda _: None,
+        in_memory: InMemoryCheckpoints | None = None,
     ) -> None:
         self._store, self._variables, self._say = store, variables, say
-        self._published, self._start = published, start
+        self._published, self._start, self._in_memory = published, start, in_memory
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="save")
         self._writing: Future[None] | None = None
         self._identity, self._config, self._run_json = identity, config, run_json
@@ -57,8 +59,22 @@ class CheckpointManager:
             return
         arrays = {name: local_value(v) for name, v in self._variables.items()}
         arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
-        record = {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
-        self._writing = self._writer.submit(self._write, step, arrays, record)
+        self._writing = self._writer.submit(self._write, step, arrays, self._record(state))
+
+    @property
+    def in_memory_due(self) -> bool:
+        """Whether `save_in_memory` is called for after this step."""
+        return self._in_memory is not None and self._in_memory.due
+
+    def save_in_memory(self, step: int, state: Callable[[], State]) -> None:
+        """Copy everything into the memory of this pod, where it outlives this process."""
+        assert self._in_memory is not None
+
+        def record() -> State:
+            said, metrics = state()
+            return self._record(said), metrics
+
+        self._in_memory.save(step, record)
 
     def forget(self, peers: Peers, *, newer_than: int) -> None:
         """Delete the chief's checkpoints after that step."""
@@ -80,10 +96,11 @@ class CheckpointManager:
     def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
         """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.
 
-        The chief alone reads and sends, so all workers agree, also when the directory is not shared.
+        Of memory or of storage. The chief alone reads and sends, so all workers agree, also when the directory is not
+        shared.
         Raises ConfigError if the checkpoint does not fit the model, the data or the batch size.
         """
-        saved = self._store.latest() if peers.is_chief else None
+        saved = self._newest() if peers.is_chief else None
         arrays = {} if saved is None else saved.arrays()
         header = json.loads(peers.broadcast_from_chief(_header(saved, arrays)))
         if header is None:
@@ -100,6 +117,16 @@ class CheckpointManager:
             elif not self._keeps_new_rate(name, state):
                 self._variables[name].assign(value)
         return state, metrics
+
+    def _newest(self) -> Saved | InMemory | None:
+        kept = None if self._in_memory is None else self._in_memory.latest()
+        saved = self._store.latest(newer_than=-1 if kept is None else kept.step)
+        if saved is None and kept is not None:
+            self._say(f"the state after step {kept.step} was kept in memory")
+        return saved or kept
+
+    def _record(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        return {**state, "identity": self._identity, "config": self._config, "learningRates": self._rates}
 
     def _check(self, state: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         for name, value in self._identity.items():
@@ -128,7 +155,7 @@ class CheckpointManager:
         return True
 
 
-def _header(saved: Saved | None, arrays: Mapping[str, np.ndarray]) -> bytes:
+def _header(saved: Saved | InMemory | None, arrays: Mapping[str, np.ndarray]) -> bytes:
     if saved is None:
         return b"null"
     kinds = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}

@@ -113,29 +113,22 @@ def oom_kills() -> int:
     return _counter(directory / "memory.events", "oom_kill") + _counter(directory / "memory.oom_control", "oom_kill")
 
 
-def free_memory() -> int | None:
-    """Bytes that can still be taken here: what the machine has left, or less where a container has a limit."""
-    left = [_meminfo("MemAvailable")]
+def memory_room() -> int | None:
+    """Bytes of memory that this container may still take: of its own limits (cgroup v2 and v1) and of the machine.
+
+    As the kubelet counts: what the kernel caches of files that nobody uses is free. None if nothing can be read.
+    """
+    rooms = []
     for directory in cgroup("memory"):
-        limit = _first(directory, "memory.max", "memory.limit_in_bytes")
-        used = _first(directory, "memory.current", "memory.usage_in_bytes")
-        if limit is not None and used is not None:
-            # The kernel gives up files that nobody reads, before it kills.
-            files = _counter(directory / "memory.stat", "inactive_file")
-            left.append(max(0, limit - used + files))
-    return min((size for size in left if size is not None), default=None)
-
-
-def _meminfo(name: str) -> int | None:
-    try:
+        for names in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            limit, used = number(directory / names[0]), number(directory / names[1])
+            if limit is not None and used is not None:
+                cached = max(_counter(directory / "memory.stat", f"{total}inactive_file") for total in ("", "total_"))
+                rooms.append(max(0, limit - used + cached))
+    with contextlib.suppress(OSError, ValueError, IndexError):
         lines = (_PROC / "meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:")), None)
-
-
-def _first(directory: Path, *names: str) -> int | None:
-    return next((found for name in names if (found := number(directory / name)) is not None), None)
+        rooms += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    return min(rooms, default=None)
 
 
 def shared_memory() -> Bound | None:

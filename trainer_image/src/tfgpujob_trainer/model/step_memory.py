@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from keras.src.models.functional import Functional
 
-from tfgpujob_trainer.contract.usage import free_memory
+from tfgpujob_trainer.contract.usage import memory_room
 
 _GIB = 1 << 30
 _NOT_KEPT = (
@@ -43,7 +43,7 @@ def _outputs(graph: Any) -> Iterator[int]:
 
 def warnings(model: keras.Model, *, rows: int, replicas: int) -> list[str]:
     """`rows`: of all the `replicas` on this machine, in one micro-batch. Empty where it fits, or where nobody knows."""
-    free, outputs = free_memory(), rows * bytes_per_row(model)
+    free, outputs = memory_room(), rows * bytes_per_row(model)
     gradients = replicas * sum(v.value.dtype.size * v.value.shape.num_elements() for v in model.trainable_variables)
     if free is None or not outputs or outputs + gradients <= free:
         return []

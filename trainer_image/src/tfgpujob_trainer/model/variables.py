@@ -12,9 +12,13 @@ import tensorflow as tf
 
 def local_value(variable: Any) -> np.ndarray:
     """A copy of the value of a Keras variable on this worker's first replica."""
+    return np.asarray(local_component(variable).numpy())
+
+
+def local_component(variable: Any) -> Any:
+    """TensorFlow's variable behind a Keras variable, on this worker's first replica."""
     value = variable.value
-    component = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
-    return np.asarray(component.numpy())
+    return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
 
 
 def weights_digest(model: keras.Model) -> str:

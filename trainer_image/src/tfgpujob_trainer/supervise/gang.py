@@ -1,6 +1,7 @@
 """How the members of a gang speak of its rounds: one connection from each member's pod to the leader's, JSON lines.
 
-The leader is the first of `Environment.peers`; its rules are supervise/rounds.py. Nothing else is taken from the
+The leader is the first of `Environment.peers`; its rules are supervise/rounds.py. A member that is told to send its
+in-memory checkpoint says what it sends, how long it is and, behind it, its SHA-256. Nothing else is taken from the
 network, and nothing at all before the token of the job, which only its pods have. A connection that is lost is not
 made again: whoever can't be heard may still run, and then no other round may start.
 """
@@ -8,6 +9,7 @@ made again: whoever can't be heard may still run, and then no other round may st
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hmac
 import json
 import socket
@@ -16,9 +18,11 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
+from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.supervise.rounds import Command, End, GiveUp, Rounds, Start, Stop
+from tfgpujob_trainer.supervise import transfer
+from tfgpujob_trainer.supervise.rounds import Command, End, GiveUp, Rounds, Send, Start, Stop
 
 LINE_BYTES = 4096
 """Of a line that is read. A token has 64 characters."""
@@ -63,9 +67,19 @@ class Leader:
 
     speaks = True
 
-    def __init__(self, members: Sequence[str], *, budget: int, token: str = "", port: int = 0, host: str = "") -> None:
+    def __init__(
+        self,
+        members: Sequence[str],
+        *,
+        budget: int,
+        token: str = "",
+        port: int = 0,
+        host: str = "",
+        memory: MemoryFile | None = None,
+    ) -> None:
         """`members` begins with its own name. Raises OSError if the port can't be had."""
         self._rounds, self._own, self._token = Rounds(members, budget), members[0], token
+        self._memory = memory
         self._lock = threading.Lock()
         self._command: Command | None = None
         self._connections: list[socket.socket] = []
@@ -129,10 +143,30 @@ class Leader:
                 self._connections.append(connection)
                 self._take(self._rounds.joined(member))
             while told := _read(lines):
-                self._ended(member, int(told["round"]), End(int(told["code"]), bool(told["progressed"])))
+                if "bytes" in told:
+                    self._receive(Send(int(told["round"]), member, int(told["step"])), int(told["bytes"]), lines)
+                else:
+                    self._ended(member, int(told["round"]), _end(told))
             with self._lock:
                 self._connections.remove(connection)
                 self._take(self._rounds.left(member))
+
+    def _receive(self, sending: Send, size: int, lines: IO[bytes]) -> None:
+        """Read a checkpoint; it is the leader's own once it is whole, and the rules still want it."""
+        whole = False
+        copy = transfer.receive(sending.step, size, lines, lambda: self._awaits(sending))
+        with self._lock:
+            if copy is not None and self._memory is not None:
+                whole = self._rounds.awaits(sending, time.monotonic())
+                if whole:
+                    self._memory.replace(copy)
+                else:
+                    copy.close()
+            self._take(self._rounds.sent(sending, time.monotonic(), whole=whole))
+
+    def _awaits(self, sending: Send) -> bool:
+        with self._lock:
+            return self._memory is not None and self._rounds.awaits(sending, time.monotonic())
 
 
 class Follower:
@@ -140,9 +174,9 @@ class Follower:
 
     speaks = True
 
-    def __init__(self, member: str, leader: tuple[str, int], token: str) -> None:
-        self._member, self._leader, self._token = member, leader, token
-        self._lock = threading.Lock()
+    def __init__(self, member: str, leader: tuple[str, int], token: str, memory: MemoryFile | None = None) -> None:
+        self._member, self._leader, self._token, self._memory = member, leader, token, memory
+        self._lock, self._speaking = threading.Lock(), threading.Lock()
         self._command: Command | None = None
         self._connection: socket.socket | None = None
         threading.Thread(target=self._listen, name="rounds", daemon=True).start()
@@ -153,9 +187,9 @@ class Follower:
             if self._connection is None:
                 self._command = GiveUp("the leader was not reached yet")
                 return
-            with contextlib.suppress(OSError):  # its reader sees it too
-                told = {"round": round_, "code": end.code, "progressed": end.progressed}
-                self._connection.sendall(_line(told))
+            connection = self._connection
+        with self._speaking, contextlib.suppress(OSError):  # its reader sees it too
+            connection.sendall(_line({"round": round_, **dataclasses.asdict(end)}))
 
     def command(self) -> Command | None:
         """The last command of the leader's."""
@@ -165,8 +199,12 @@ class Follower:
     def _listen(self) -> None:
         with self._welcomed() as connection, connection.makefile("rb") as lines:
             while told := _read(lines):
+                command = _command(told)
                 with self._lock:
-                    self._command = _command(told)
+                    self._command = command
+                if isinstance(command, Send) and command.member == self._member:
+                    with self._speaking, contextlib.suppress(OSError):
+                        transfer.send({"round": command.round}, command.step, self._memory, connection)
         with self._lock:
             if not isinstance(self._command, GiveUp):
                 self._command = GiveUp("the leader has left")
@@ -186,18 +224,22 @@ class Follower:
             time.sleep(_AGAIN_SECONDS)
 
 
-def member(env: Environment, processes: int) -> Member:
-    """The member that a pod with so many training processes is, by the environment of its first."""
+def member(env: Environment, processes: int, memory: MemoryFile | None = None) -> Member:
+    """The member that a pod with so many training processes is, by the environment of its first.
+
+    `memory` is where that one keeps its in-memory checkpoints.
+    """
     if env.recovery is None:
         return Alone()
+    budget, token = env.recovery.budget, env.recovery.token
     if env.recovery.leader is None or len(env.peers) <= processes:
-        return Leader([env.name], budget=env.recovery.budget)
+        return Leader([env.name], budget=budget, memory=memory)
     members, (_, port) = env.worker_names[::processes], env.recovery.leader
     if env.name != members[0]:
-        return Follower(env.name, env.recovery.leader, env.recovery.token)
+        return Follower(env.name, env.recovery.leader, token, memory)
     host = "" if env.in_pod else "127.0.0.1"
     try:
-        return Leader(members, budget=env.recovery.budget, token=env.recovery.token, port=port, host=host)
+        return Leader(members, budget=budget, token=token, port=port, host=host, memory=memory)
     except OSError as error:
         say(f"no restarts in place: port {port}: {error.strerror}")
         return Alone()
@@ -223,19 +265,19 @@ def _line(told: dict[str, Any]) -> bytes:
     return json.dumps(told).encode() + b"\n"
 
 
+def _end(told: dict[str, Any]) -> End:
+    step = told.get("in_memory")
+    return End(int(told["code"]), bool(told["progressed"]), None if step is None else int(step))
+
+
 def _told(command: Command) -> dict[str, Any]:
-    match command:
-        case Stop(round_):
-            return {"stop": round_}
-        case Start(round_):
-            return {"start": round_}
-        case GiveUp(reason):
-            return {"giveUp": reason}
+    return {_COMMANDS[type(command)]: dataclasses.asdict(command)}
 
 
 def _command(told: dict[str, Any]) -> Command:
-    if "stop" in told:
-        return Stop(int(told["stop"]))
-    if "start" in told:
-        return Start(int(told["start"]))
-    return GiveUp(str(told.get("giveUp")))
+    name, fields = next(iter(told.items()))
+    kind = next((kind for kind, known in _COMMANDS.items() if known == name), None)
+    return GiveUp("the leader speaks of what is not known here") if kind is None else kind(**fields)
+
+
+_COMMANDS: dict[type[Command], str] = {Stop: "stop", Send: "send", Start: "start", GiveUp: "giveUp"}

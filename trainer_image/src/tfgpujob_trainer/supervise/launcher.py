@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
 from tfgpujob_trainer.contract.text import ordinal
 from tfgpujob_trainer.report.log import say
@@ -45,12 +46,15 @@ def shared_gpu(count: int, *, predicts: bool) -> str:
     )
 
 
-def run(start: Callable[[int], Sequence[Supervisor]], member: Member | None = None) -> tuple[Outcome, Sequence[str]]:
+def run(
+    start: Callable[[int], Sequence[Supervisor]], member: Member | None = None, memory: MemoryFile | None = None
+) -> tuple[Outcome, Sequence[str]]:
     """Run the processes that `start` makes of round 0 to their end, and of each round that `member` is told of.
 
-    The end of the pod, and the last lines of the process that explains it.
+    `memory` is where the first of them keeps its in-memory checkpoints. The end of the pod, and the last lines of the
+    process that explains it.
     """
-    launcher = _Launcher(member or Alone())
+    launcher = _Launcher(member or Alone(), memory)
     while True:
         launcher.run(start(launcher.round))
         if not launcher.goes_on():
@@ -61,9 +65,9 @@ def run(start: Callable[[int], Sequence[Supervisor]], member: Member | None = No
 class _Launcher:
     """As soon as one process ends other than by success, the others are told to stop, and ended if they don't."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, memory: MemoryFile | None) -> None:
         self.round = 0
-        self._member = member
+        self._member, self._memory = member, memory
         self._told_to_stop = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -101,14 +105,18 @@ class _Launcher:
         """Whether another round follows; waits until the members agree on it."""
         outcome, _ = self.end()
         code = ExitCode.STOPPED if self._told_to_stop and outcome.code else outcome.code
-        self._member.ended(self.round, End(int(code), any(process.progressed for process in self._processes)))
+        progressed = any(process.progressed for process in self._processes)
+        newest = None if self._memory is None else self._memory.newest()
+        self._member.ended(self.round, End(int(code), progressed, None if newest is None else newest.step))
         while outcome.code != ExitCode.DONE and not self._told_to_stop:
             match self._member.command():
                 case GiveUp(reason):
                     if self._member.speaks:
                         say(f"not started again in place: {reason}")
                     return False
-                case Start(following) if following > self.round:
+                case Start(following, step) if following > self.round:
+                    if self._memory is not None:
+                        self._memory.keep(step)
                     say(f"started again in place, for the {ordinal(following)} time, after: {outcome.line()}")
                     self.round = following
                     return True

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tfgpujob_trainer.checkpoint import memory_file
 from tfgpujob_trainer.report import heartbeat
 
 Say = Callable[[str], None]
@@ -60,6 +61,8 @@ class Streams:
     stdout: int
     stderr: int
     heartbeat: int
+    memory: int | None = None
+    """The file of its in-memory checkpoints, if it makes any."""
 
 
 Spawn = Callable[[Sequence[str], Mapping[str, str], Streams], Process]
@@ -72,6 +75,11 @@ def training_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**quiet, **environment, "KERAS_BACKEND": "tensorflow", "PYTHONUNBUFFERED": "1"}
 
 
+def handed_over(beats: int, memory: int | None = None) -> dict[str, int]:
+    """The descriptors of which a training process is told in its environment."""
+    return {heartbeat.FD_VARIABLE: beats, **({} if memory is None else {memory_file.FD_VARIABLE: memory})}
+
+
 def is_noise(line: str) -> bool:
     """Whether a line that TensorFlow prints is left out of the log."""
     return any(words in line for words in _NOISE)
@@ -79,10 +87,11 @@ def is_noise(line: str) -> bool:
 
 def fresh(arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
     """A process that imports TensorFlow by itself."""
+    passed = handed_over(streams.heartbeat, streams.memory)
     return subprocess.Popen(
         [sys.executable, "-m", "tfgpujob_trainer.task", *arguments],
-        env={**training_environment(environment), heartbeat.FD_VARIABLE: str(streams.heartbeat)},
-        pass_fds=[streams.heartbeat],
+        env={**training_environment(environment), **{name: str(number) for name, number in passed.items()}},
+        pass_fds=list(passed.values()),
         stdin=subprocess.DEVNULL,
         stdout=streams.stdout,
         stderr=streams.stderr,
@@ -122,6 +131,7 @@ class WarmProcess:
             json.dump(request, file)
             file.flush()
             descriptors = [file.fileno(), streams.stdout, streams.stderr, streams.heartbeat]
+            descriptors += [] if streams.memory is None else [streams.memory]
             with contextlib.suppress(OSError):
                 socket.send_fds(self._socket, [b"fork"], descriptors)
         with self._changed:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
 from tfgpujob_trainer.contract import limits
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory, termination_log
@@ -50,10 +51,11 @@ class Supervisor:
         arguments: Sequence[str],
         environment: Mapping[str, str],
         spawn: Spawn = processes.fresh,
+        memory: MemoryFile | None = None,
     ) -> None:
         """`environment` is the process's own. Raises ConfigError naming a variable that is wrong."""
         self._config, self._arguments, self._environment = config, arguments, environment
-        self._spawn = spawn
+        self._spawn, self._memory = spawn, memory
         task = read(environment)
         self.name, self._has_peers = task.name, task.has_peers
         self.mark = ""
@@ -80,7 +82,8 @@ class Supervisor:
         self._watchdog = Watchdog(limits.startup_seconds, limits.step_seconds, time.monotonic())
         (output, stdout), (errors, stderr), (beats, heartbeat) = os.pipe(), os.pipe(), os.pipe()
         try:
-            streams = Streams(stdout=stdout, stderr=stderr, heartbeat=heartbeat)
+            memory = None if self._memory is None else self._memory.descriptor
+            streams = Streams(stdout=stdout, stderr=stderr, heartbeat=heartbeat, memory=memory)
             self._child = self._spawn(self._arguments, self._environment, streams)
         finally:
             for descriptor in (stdout, stderr, heartbeat):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any, TypeVar
 
 import keras
 
+from tfgpujob_trainer.checkpoint.in_memory import InMemoryCheckpoints
 from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
 from tfgpujob_trainer.checkpoint.manager import CheckpointManager
+from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
 from tfgpujob_trainer.checkpoint.open_stores import open_stores
 from tfgpujob_trainer.checkpoint.store import variables_to_save
 from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
@@ -58,9 +61,10 @@ def assemble(
     total_steps = settings.steps or ((settings.epochs or 0) - initial_epoch) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
+    variables = variables_to_save(built.model)
     manager = partial(
         CheckpointManager,
-        variables=variables_to_save(built.model),
+        variables=variables,
         identity={
             "globalBatchSize": settings.global_batch_size,
             "seed": settings.seed,
@@ -75,6 +79,7 @@ def assemble(
         store,
         start=lambda peers: start_from(settings.initial_weights, built.model, peers),
         published=lambda path, step: heartbeat.run_status.update(lastCheckpoint=published(path, step)),
+        in_memory=in_memory(variables, output, of_script=hooks is not None, is_chief=peers.is_chief),
     )
     log = TrainingLog(
         steps=total_steps,
@@ -108,6 +113,17 @@ def assemble(
         profiler=Profiler(profiled, output / "profile", say),
         first=Position(epoch=initial_epoch),
     )
+
+
+def in_memory(
+    variables: Mapping[str, Any], output: Path, *, of_script: bool, is_chief: bool
+) -> InMemoryCheckpoints | None:
+    """The in-memory checkpoints of this process, if its supervisor keeps any."""
+    file = MemoryFile.from_environment()
+    if file is None or (of_script and not is_chief):
+        # Some of a script's callbacks are the chief's alone: what they know, no other worker could hand over.
+        return None
+    return InMemoryCheckpoints(file, variables, of=str(output) if of_script else "", say=say)
 
 
 def published(path: Path, step: int) -> dict[str, Any]:

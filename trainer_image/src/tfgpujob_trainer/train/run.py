@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
 
+from tfgpujob_trainer.checkpoint.in_memory import State
 from tfgpujob_trainer.checkpoint.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -110,6 +112,8 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
     due = evaluation_due(run, position)
     if epoch_ended or run.log.due or run.done(position):
         report(run, batch, position)
+    if due and not stop:
+        save_in_memory(run, position, evaluation_pending=True)
     found = _evaluate(run, position) if due and not stop else {}
     if epoch_ended:
         run.log.epoch_line(epoch=position.epoch, values=run.last_epoch)
@@ -119,6 +123,8 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
         save(run, position, evaluation_pending=due)
         wait_for_save(run, position)
         raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
+    if not due:
+        save_in_memory(run, position)
     if _save_due(run, position, epoch_ended=epoch_ended):
         save(run, position)
     return bool(found)
@@ -224,11 +230,25 @@ def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
 def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
     """Copy everything and have it written while training goes on."""
     run.heartbeat.beat(phases.SAVING, position.step)
-    at_epoch_start = position.index == 0
-    state = {**_state(run, position), "owesEvaluation": evaluation_pending, "callbacks": run.callbacks.state()}
-    states = [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
+    state, states = _whole_state(run, position, evaluation_pending=evaluation_pending)
     run.checkpoints.save(run.peers, position.step, state, states)
     run.heartbeat.beat(phases.TRAINING, position.step)
+
+
+def save_in_memory(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
+    """Copy everything to memory, if it is time for that.
+
+    Before an evaluation rather than after it: a process that is lost in it has done this step.
+    """
+    if run.checkpoints.in_memory_due:
+        whole = partial(_whole_state, run, position, evaluation_pending=evaluation_pending)
+        run.checkpoints.save_in_memory(position.step, whole)
+
+
+def _whole_state(run: Run[Steps], position: Position, *, evaluation_pending: bool) -> State:
+    at_epoch_start = position.index == 0
+    state = {**_state(run, position), "owesEvaluation": evaluation_pending, "callbacks": run.callbacks.state()}
+    return state, [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
 
 
 def wait_for_save(run: Run[Steps], position: Position) -> None:

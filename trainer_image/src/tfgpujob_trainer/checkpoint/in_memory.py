@@ -1,0 +1,129 @@
+"""In-memory checkpoints, as the training process writes and reads them: whatever one in storage holds, by its names."""
+
+from __future__ import annotations
+
+import json
+import resource
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.checkpoint.memory_file import Copy, MemoryFile
+from tfgpujob_trainer.checkpoint.pace import Pace
+from tfgpujob_trainer.contract.usage import memory_room
+from tfgpujob_trainer.model.variables import local_component
+
+Say = Callable[[str], None]
+State = tuple[Mapping[str, Any], Sequence[np.ndarray]]
+"""What a checkpoint says, and the state of its metrics."""
+
+_LENGTH = struct.Struct("<Q")
+_OF_THE_ROOM = 0.5
+"""Two copies may take this share of the memory that is free when the first is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """One of them."""
+
+    step: int
+    state: Mapping[str, Any]
+    _file: MemoryFile
+    _copy: Copy
+    _start: int
+    _kinds: Sequence[tuple[str, str, Sequence[int]]]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every variable by name, and the metrics."""
+        found, at = {}, self._start
+        for name, kind, shape in self._kinds:
+            dtype = tf.as_dtype(kind).as_numpy_dtype
+            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            found[name] = np.frombuffer(self._file.read(self._copy, at, size), dtype).reshape(shape)
+            at += size
+        return found
+
+
+class InMemoryCheckpoints:
+    """Those of one run. `of` tells several runs of a process apart, as a script's calls of fit() are."""
+
+    def __init__(self, file: MemoryFile, variables: Mapping[str, Any], *, of: str, say: Say) -> None:
+        self._file, self._of, self._say = file, of, say
+        self._names, self._pace, self._on = list(variables), Pace(), True
+        components = [local_component(v) for v in variables.values()]
+
+        def read() -> list[Any]:
+            values = [component.read_value() for component in components]
+            with tf.device("/cpu:0"):  # from a GPU all at once
+                return [tf.identity(value) for value in values]
+
+        self._read = tf.function(read, autograph=False)
+        self._checked = False
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next one."""
+        return self._on and self._pace.due(time.monotonic())
+
+    def save(self, step: int, state: Callable[[], State]) -> None:
+        """Copy everything; training goes on when that is done. Without room for it this is said, and never done."""
+        began = time.monotonic()
+        record, metrics = state()
+        values = [_numpy(value) for value in self._read()] + [np.ascontiguousarray(value) for value in metrics]
+        names = [*self._names, *(f"metrics/{i:04d}" for i in range(len(metrics)))]
+        if not self._checked and not self._fits(sum(value.nbytes for value in values)):
+            return
+        try:
+            self._file.write(step, self._parts(record, names, values))
+        except OSError as error:
+            self._leave_out(str(error.strerror))
+        self._pace.copied(began, time.monotonic())
+
+    def latest(self) -> InMemory | None:
+        """The newest of this run."""
+        copy = self._file.newest()
+        if copy is None:
+            return None
+        (length,) = _LENGTH.unpack(self._file.read(copy, 0, _LENGTH.size))
+        record = json.loads(self._file.read(copy, _LENGTH.size, length))
+        if record["of"] != self._of:
+            return None
+        return InMemory(copy.step, record["state"], self._file, copy, _LENGTH.size + length, record["arrays"])
+
+    def _parts(self, state: Mapping[str, Any], names: Sequence[str], values: Sequence[np.ndarray]) -> Iterator[Any]:
+        kinds = [(n, tf.as_dtype(v.dtype).name, list(v.shape)) for n, v in zip(names, values, strict=True)]
+        record = json.dumps({"of": self._of, "state": state, "arrays": kinds}).encode()
+        yield _LENGTH.pack(len(record))
+        yield record
+        for value in values:
+            if value.size:
+                yield value.reshape(-1).view(np.uint8)
+
+    def _fits(self, size: int) -> bool:
+        self._checked = True
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+            self._leave_out("RLIMIT_FSIZE (ulimit -f) is set")
+        needed, room = max(0, 2 * size - self._file.allocated), memory_room()
+        if room is not None and needed > room * _OF_THE_ROOM:
+            self._leave_out(
+                f"two copies of the state need {needed >> 20} MiB, and {room >> 20} MiB are free, of which half is "
+                "left for training; raise the container's memory limit"
+            )
+        return self._on
+
+    def _leave_out(self, reason: str) -> None:
+        self._on = False
+        self._say(f"no in-memory checkpoints, so recovery in place goes back to those in storage: {reason}")
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    """The tensor's own memory where NumPy can show it, else a copy."""
+    try:
+        return np.asarray(memoryview(tensor))
+    except (TypeError, ValueError, BufferError):
+        return np.asarray(tensor.numpy())
