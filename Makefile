@@ -119,9 +119,11 @@ fuzz: venv ## what strangers may write, by chance along the structure of good ob
 strangers: venv ## the operator started among 1,000 poisoned objects of 50 kinds, beside itself without them
 	@$(PY) -m tests.harness.strangers
 
+KILLS ?= 100
+PAIRS ?= 0
 .PHONY: recovery
-recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes
-	@$(TRAINER_PY) -m tests.recovery
+recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 PAIRS=0)
+	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --pairs $(PAIRS)
 
 MINUTES ?= 60
 .PHONY: endurance

@@ -2,7 +2,10 @@
 
 Two workers under MultiWorkerMirrored, and one device. `fresh` is what a pod would do that is there at once: all
 processes of the job are started again as soon as one has ended. A cluster adds its pods, their peer gate and the
-back-off to that. Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
+back-off to that. In place, the state comes from in-memory checkpoints, else from the last one in storage.
+
+`copies` has what those cost: pairs of undisturbed runs, with them and without, and the ratios of their speeds. Ends
+with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -25,7 +29,8 @@ from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, unt
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
 _POLL_SECONDS = 0.01
-_SAVE_EVERY = 10
+_SAVE_EVERY = 100
+"""Steps between two checkpoints in storage."""
 _STEPS_BETWEEN = (5, 60)
 """Steps that are done from one kill to the next."""
 
@@ -37,7 +42,7 @@ class Found:
     seconds: list[float] = field(default_factory=list)
     """From each kill to the next step that was done."""
     repeated: list[int] = field(default_factory=list)
-    """Steps that were done again, since the last checkpoint was older."""
+    """Steps that were known to be done at the kill, and were done again."""
     weights: str = ""
 
     def figures(self) -> dict[str, Any]:
@@ -48,6 +53,7 @@ class Found:
             "p50_seconds": round(of_hundred[49], 2),
             "p95_seconds": round(of_hundred[94], 2),
             "repeated_steps": round(median(self.repeated), 1),
+            "most_repeated_steps": max(self.repeated),
         }
 
 
@@ -100,6 +106,11 @@ class Job:
         os.kill(training_process(chance.choice(self.tasks).process.pid), signal.SIGKILL)
         return before
 
+    @property
+    def resumed(self) -> list[int]:
+        """The steps after which training has gone on, so far."""
+        return [int(step) for step in re.findall(r"resuming after step (\d+)", self.tasks[0].log)]
+
     def look(self) -> None:
         """Start all again, if one has ended other than by success."""
         codes = [task.process.poll() for task in self.tasks]
@@ -127,12 +138,13 @@ def training_process(supervisor: int) -> int:
     return max(below[1:], key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
 
 
-def disturbed(job: Job, *, kills: int, chance: random.Random) -> Found:
+def disturbed(job: Job, *, kills: int, chance: random.Random, in_place: bool) -> Found:
     """Kill and wait for the next step, so many times; then let it end."""
     found = Found()
     for number in range(kills):
         ready = job.steps + chance.randint(*_STEPS_BETWEEN)
         until(lambda: job.steps >= ready)  # noqa: B023 (called at once)
+        known = len(job.resumed) if in_place else 0
         before, began = job.kill(chance), time.monotonic()
         gone = False
         while True:
@@ -143,13 +155,15 @@ def disturbed(job: Job, *, kills: int, chance: random.Random) -> Found:
                 break
             time.sleep(_POLL_SECONDS)
         found.seconds.append(time.monotonic() - began)
-        found.repeated.append(max(0, before - step + 1))
+        resumed = job.resumed[known if in_place else 0 :]
+        # Without a line that says so, training has begun anew.
+        found.repeated.append(max(0, before - (resumed[-1] if resumed else 0)))
         print(f"{number + 1}: {found.seconds[-1]:.2f} s", file=sys.stderr, flush=True)
     found.weights = job.wait()
     return found
 
 
-def measure(workers: int, *, kills: int, beside: int, steps: int, seed: int) -> Mapping[str, Any]:
+def measure(workers: int, *, kills: int, beside: int, pairs: int, steps: int, seed: int) -> Mapping[str, Any]:
     """The figures of a job with so many workers."""
     with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
 
@@ -157,13 +171,25 @@ def measure(workers: int, *, kills: int, beside: int, steps: int, seed: int) -> 
             return Job(launch, Path(scratch) / name, workers=workers, steps=steps, in_place=in_place)
 
         undisturbed = job("undisturbed", in_place=False).wait()
-        found = disturbed(job("in-place", in_place=True), kills=kills, chance=random.Random(seed))
-        fresh = disturbed(job("fresh", in_place=False), kills=beside, chance=random.Random(seed))
+        ways = {
+            name: disturbed(job(name, in_place=in_place), kills=count, chance=random.Random(seed), in_place=in_place)
+            for name, count, in_place in (("in-place", kills, True), ("fresh", beside, False))
+        }
+        found, fresh = ways.values()
+        cost = [rate(job(f"with-{i}", in_place=True)) / rate(job(f"without-{i}", in_place=False)) for i in range(pairs)]
         return {
             **found.figures(),
             "fresh": fresh.figures(),
+            "copies": {"pairs": pairs, "speed": [round(ratio, 3) for ratio in sorted(cost)]},
             "bit_equal": found.weights == fresh.weights == undisturbed,
         }
+
+
+def rate(job: Job) -> float:
+    """Examples a second of an undisturbed run, by its own account."""
+    job.wait()
+    found: float = job.tasks[0].ended["summary"]["examplesPerSecond"]
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -171,6 +197,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="recovery", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each job, in place")
     parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
+    parser.add_argument("--pairs", type=int, default=0, help="of undisturbed runs of each job, with and without copies")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     found = {
@@ -178,6 +205,7 @@ def main(arguments: Sequence[str]) -> int:
             workers,
             kills=options.kills,
             beside=options.beside,
+            pairs=options.pairs,
             steps=max(options.kills, options.beside) * (_STEPS_BETWEEN[1] + 200),
             seed=options.seed,
         )
