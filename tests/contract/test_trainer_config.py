@@ -43,6 +43,7 @@ FULL: dict[str, Any] = {
     "data": {"cache": "disk", "shuffleWindow": 100, "parallelReads": 2},
     "profile": {"steps": [5, 8], "worker": 1},
     "initialWeights": "/data/pretrained.keras",
+    "newLayers": ["head*"],
     "export": {"savedModel": True},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
     "output": {"directory": "/results", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},

@@ -249,9 +249,10 @@ def with_adapters():
     return net
 
 
-def test_lora_adapters_learn_on_top_of_initial_weights(earlier):
+@pytest.mark.parametrize("more", [{}, {"newLayers": ["norm"]}])
+def test_lora_adapters_learn_on_top_of_initial_weights(more, earlier):
     start = str(earlier[0] / "model.keras")
-    run = train_here(with_adapters, DATA, devices=1, epochs=2, batch=16, seed=2, initialWeights=start)
+    run = train_here(with_adapters, DATA, devices=1, epochs=2, batch=16, seed=2, initialWeights=start, **more)
     found = dict(zip((v.path for v in run.built.model.weights), weights_of(run), strict=True))
     adapters = [value for path, value in found.items() if "lora_kernel" in path]
     assert len(adapters) == 2
@@ -264,15 +265,57 @@ def test_lora_adapters_learn_on_top_of_initial_weights(earlier):
     ("where", "message"),
     [
         ("", "variable model/0004/out/kernel has shape .6, 3. in .* and .6, 4. in the model"),
-        ("model.keras", "model.keras cannot be loaded"),
+        ("model.keras", r"does not fit the model, which has out/0 \[6, 4\] \(\[6, 3\] there\), out/1 \[4\] \("),
         ("nothing.keras", "nothing.keras cannot be loaded"),
         ("checkpoints", "there is no whole checkpoint in"),
     ],
 )
 def test_initial_weights_that_do_not_fit(where, message, earlier):
     start = f"{earlier[0]}/{where}"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as caught:
         train_here(lambda: small(0.5, units=4), DATA, devices=1, epochs=1, batch=16, seed=1, initialWeights=start)
+    if where == "model.keras":
+        assert caught.value.fix.endswith('or set newLayers: ["out"] if these are to begin anew')
+
+
+def with_new_head():
+    """The old model with a layer more in between, which moves the place of the head, and another head."""
+    x = keras.Input((6,))
+    hidden = keras.layers.Dense(5, name="new_bridge")(
+        keras.layers.Dropout(0.1)(keras.layers.BatchNormalization(name="norm")(x))
+    )
+    net = keras.Model(x, keras.layers.Dense(4, name="new_head")(hidden))
+    net.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return net
+
+
+@pytest.mark.parametrize("where", ["", "model.keras", "model.weights.h5"])
+def test_a_new_head_goes_on_an_old_model_and_what_begins_anew_is_said(where, earlier, capsys):
+    output, expected = earlier
+    start = {"initialWeights": str(output / where), "newLayers": ["new_*"]}
+    run = train_here(with_new_head, DATA, devices=2, epochs=1, batch=16, seed=2, **start)
+    found = {variable.path: value for variable, value in zip(run.built.model.weights, weights_of(run), strict=True)}
+    assert (found["norm/gamma"] == expected[0]).all()
+    assert expected[0].std() > 0
+    assert found["new_head/kernel"].std() > 0
+    said = f"initial weights from {output / where}: 4 weights by name; new_bridge, new_head begin anew; not used: out"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "message", "fix"),
+    [
+        (["new_haed"], "newLayers: no layer with weights is named 'new_haed'", "did you mean 'new_head'?"),
+        (["new_head"], r"which has new_bridge/.* \(nothing there\)", "use weights of a model with the same layers, or"),
+        (["*"], r"newLayers is \[\"\*\"\], every layer", "remove initialWeights"),
+    ],
+)
+@pytest.mark.parametrize("where", ["", "model.keras"])
+def test_new_layers_that_cannot_be(where, names, message, fix, earlier):
+    start = {"initialWeights": str(earlier[0] / where), "newLayers": names}
+    with pytest.raises(ConfigError, match=message) as caught:
+        train_here(with_new_head, DATA, devices=1, epochs=1, batch=16, seed=2, **start)
+    assert caught.value.fix.startswith(fix)
 
 
 def test_a_full_disk_costs_one_save_and_nothing_of_it_stays(tmp_path, said):

@@ -84,6 +84,7 @@ FULL: dict[str, Any] = {
         "data": {"cache": "none", "shuffleWindow": 1, "stepsPerEpoch": 1, "parallelReads": 1},
         "profile": {"steps": [1, 2], "worker": 1},
         "initialWeights": "/data/model.keras",
+        "newLayers": ["head*"],
         "export": {"savedModel": True},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
         "output": {"directory": "/output", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},

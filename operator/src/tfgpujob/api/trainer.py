@@ -253,6 +253,9 @@ class TrainerSpec(Model):
     initial_weights: Text | None = None
     """What a new run starts from: a .keras or .weights.h5 file, a checkpoint, or the output directory of another run.
     A run that resumes has its own checkpoint and does not look at it. Under mode predict: the weights to use."""
+    new_layers: Annotated[list[Text], Field(min_length=1, max_length=100)] | None = None
+    """Names of layers, such as head*, that keep the weights that model() gives them although initialWeights is set: a
+    new head on an old model. All others must be there, by name and shape."""
     export: Export = Field(default_factory=Export)
     """What is written at the end beside model.keras."""
     code: CodeSource | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from tfgpujob_trainer.checkpoint.object_store import ObjectStore
 from tfgpujob_trainer.checkpoint.store import Saved, newest, variables_to_save
+from tfgpujob_trainer.checkpoint.weights_by_name import load_by_name, said, taken_over
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value
@@ -19,17 +20,20 @@ from tfgpujob_trainer.model.variables import local_value
 Say = Callable[[str], None]
 
 
-def load_initial_weights(where: str, model: keras.Model, peers: Peers, say: Say) -> None:
+def load_initial_weights(
+    where: str, model: keras.Model, peers: Peers, say: Say, *, new_layers: Sequence[str] = ()
+) -> None:
     """Give the model the weights that are at `where`, on every worker: the chief reads and sends them.
 
     `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, of which the
-    newest whole checkpoint counts. Raises ConfigError, on the chief, if they are not there or do not fit.
+    newest whole checkpoint counts. `new_layers`, by glob, keep the weights that the model has, and all others are
+    looked up by name. Raises ConfigError, on the chief, if they are not there or do not fit.
     """
-    values = _read(_local(where, say), model, say) if peers.is_chief else None
+    values, how = _read(_local(where, say), model, new_layers, say) if peers.is_chief else (None, "")
     for index, variable in enumerate(model.weights):
         data = peers.broadcast_from_chief(b"" if values is None else values[index].tobytes())
         variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
-    say(f"initial weights from {where}")
+    say(f"initial weights from {where}{how}")
 
 
 def _local(where: str, say: Say) -> Path:
@@ -47,7 +51,7 @@ def _local(where: str, say: Say) -> Path:
     return copy
 
 
-def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
+def _read(path: Path, model: keras.Model, new_layers: Sequence[str], say: Say) -> tuple[list[np.ndarray], str]:
     if path.is_dir():
         found = newest(path, say)
         if found is None:
@@ -55,14 +59,16 @@ def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
                 f"trainer.initialWeights: there is no whole checkpoint in {path}",
                 "name an output directory, a checkpoint, or a .keras or .weights.h5 file",
             )
-        return _of_checkpoint(found, path, model)
+        return (
+            _of_checkpoint_by_name(found, path, model, new_layers) if new_layers else _of_checkpoint(found, path, model)
+        )
     weights = {id(variable) for variable in model.weights}
     # These files hold the optimizer and the random seeds of the other run too. Keras sets both factors of a LoRA
     # adapter to zero when it loads, and then neither has a gradient: it goes on from those that the model has.
     keep = [v for v in variables_to_save(model).values() if id(v) not in weights] + _adapters(model)
     others = [(v, local_value(v)) for v in keep]
     try:
-        model.load_weights(path)
+        how = _load(path, model, new_layers)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"trainer.initialWeights: {path} cannot be loaded: {str(error).splitlines()[0]}",
@@ -70,7 +76,20 @@ def _read(path: Path, model: keras.Model, say: Say) -> list[np.ndarray]:
         ) from error
     for variable, value in others:
         variable.assign(value)
-    return [local_value(v) for v in model.weights]
+    return [local_value(v) for v in model.weights], how
+
+
+def _load(path: Path, model: keras.Model, new_layers: Sequence[str]) -> str:
+    """As Keras loads a file; by name with new layers, and to tell which others do not fit."""
+    if not new_layers:
+        try:
+            model.load_weights(path)
+        except (ValueError, KeyError):
+            if not path.is_file():
+                raise
+        else:
+            return ""
+    return load_by_name(path, model, new_layers)
 
 
 def _adapters(model: keras.Model) -> list[Any]:
@@ -85,7 +104,21 @@ def _adapters(model: keras.Model) -> list[Any]:
     ]
 
 
-def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> list[np.ndarray]:
+def _of_checkpoint_by_name(
+    found: Saved, path: Path, model: keras.Model, new_layers: Sequence[str]
+) -> tuple[list[np.ndarray], str]:
+    arrays = {_path(name): array for name, array in found.arrays().items() if name.startswith("model/")}
+    weights = {variable.path: variable for variable in model.weights}
+    shapes = {name: tuple(variable.shape) for name, variable in weights.items()}
+    taken = taken_over(shapes, {name: array.shape for name, array in arrays.items()}, new_layers, str(path))
+    values = [
+        arrays[name].astype(local_value(variable).dtype) if name in taken else local_value(variable)
+        for name, variable in weights.items()
+    ]
+    return values, said(taken, weights, arrays)
+
+
+def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> tuple[list[np.ndarray], str]:
     # By position: another model may have other names for the same layers.
     arrays = {_place(name): array for name, array in found.arrays().items() if name.startswith("model/")}
     names = {id(variable): name for name, variable in variables_to_save(model).items()}
@@ -98,11 +131,15 @@ def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> list[np.ndar
             raise ConfigError(
                 f"trainer.initialWeights: variable {name} has shape {shape} in {path} and "
                 f"{list(variable.shape)} in the model",
-                "use weights of a model with the same layers",
+                "use weights of a model with the same layers, or name the layers that are to begin anew in newLayers",
             )
         values.append(array.astype(local_value(variable).dtype))
-    return values
+    return values, ""
 
 
 def _place(name: str) -> str:
     return name.split("/")[1]
+
+
+def _path(name: str) -> str:
+    return name.split("/", 2)[2]

@@ -147,6 +147,11 @@ def _check_trainer(config: TrainerConfig) -> None:
         f"globalBatchSize is {config.global_batch_size} for {config.accumulate} micro-batches",
         "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
     )
+    _require(
+        not config.new_layers or config.initial_weights is not None,
+        "newLayers is set, and initialWeights is not",
+        "set initialWeights, or remove newLayers",
+    )
     for glob, gpu in config.placement.items():
         _require(_is_whole(gpu), f"placement.{glob} is {json.dumps(gpu)}", "use the number of a GPU, from 0 on")
     for name, weight in config.class_weights.items():

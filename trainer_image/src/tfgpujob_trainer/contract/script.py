@@ -29,6 +29,7 @@ _IN_SCRIPT = {
     "data.cache": "a dataset in the script has cache() itself, and arrays are in memory",
     "placement": "it needs model(), which the trainer calls",
     "initialWeights": "load them in the script: model.load_weights(...)",
+    "newLayers": "load weights in the script: model.load_weights(..., skip_mismatch=True)",
 }
 
 

@@ -253,6 +253,10 @@ class TrainerConfig:
     """What a new run starts from: a .keras or .weights.h5 file, a checkpoint, or the output directory of another run. A
     run that resumes has its own checkpoint and does not look at it. Under mode predict: the weights to use."""
 
+    new_layers: tuple[str, ...] = ()
+    """Names of layers, such as head*, that keep the weights that model() gives them although initialWeights is set: a
+    new head on an old model. All others must be there, by name and shape."""
+
     export: Export = field(default_factory=Export)
     """What is written at the end beside model.keras."""
 
@@ -287,6 +291,7 @@ OF_TRAINING = (
     "jit",
     "allReduce",
     "recompute",
+    "newLayers",
     "classWeights",
     "data.stepsPerEpoch",
     "profile.steps",

@@ -77,7 +77,7 @@ def assemble(
     )
     checkpoints = manager(
         store,
-        start=lambda peers: start_from(settings.initial_weights, built.model, peers),
+        start=lambda peers: start_from(settings, built.model, peers),
         published=lambda path, step: heartbeat.run_status.update(lastCheckpoint=published(path, step)),
         in_memory=in_memory(variables, output, of_script=hooks is not None, is_chief=peers.is_chief),
     )
@@ -137,10 +137,10 @@ def run_json(settings: TrainerConfig, env: Environment, built: Built[Steps]) -> 
     return json.dumps(describe_run(settings, env, built.module, devices=devices, replicas=replicas), indent=1)
 
 
-def start_from(initial_weights: str | None, model: keras.Model, peers: Peers) -> None:
+def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> None:
     """Prepare a run that has nothing to resume from."""
-    if initial_weights is not None:
-        load_initial_weights(initial_weights, model, peers, say)
+    if settings.initial_weights is not None:
+        load_initial_weights(settings.initial_weights, model, peers, say, new_layers=settings.new_layers)
 
 
 def input_fix(settings: TrainerConfig) -> str:

@@ -18,6 +18,7 @@ OF_TRAINING = (
     "jit",
     "allReduce",
     "recompute",
+    "newLayers",
     "classWeights",
     "data.stepsPerEpoch",
     "profile.steps",

@@ -92,6 +92,14 @@ def _class_weights(job: Job) -> Iterator[Invalid]:
         )
 
 
+def _new_layers(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is not None and not job.spec.predicts and trainer.new_layers and trainer.initial_weights is None:
+        yield Invalid(
+            "spec.trainer.newLayers", "is set, and initialWeights is not", "set initialWeights, or remove newLayers"
+        )
+
+
 def _placement_strategy(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer and job.spec.trainer.placement and not job.spec.traits.placement:
         fix = "use strategy OneDevice, or remove placement: every replica has the whole model"
@@ -288,6 +296,18 @@ RULES = (
                 at="spec.trainer.classWeights",
                 rule="self.all(name, name.matches('^[0-9]+$'))",
                 message='a class is not a number; name classes like this: {"0": 1, "1": 8}',
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.new-layers",
+        _new_layers,
+        cel=(
+            Cel(
+                at="spec.trainer",
+                rule=f"{PREDICTS} || !has(self.newLayers) || has(self.initialWeights)",
+                field="newLayers",
+                message="is set, and initialWeights is not; set initialWeights, or remove newLayers",
             ),
         ),
     ),
