@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from tests.contract.sides import CONFIG, environment, job, parsed, read_by_trainer, trainer
+from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, read_by_trainer, trainer
 
 from tfgpujob import names
 from tfgpujob.core.observed.plan import resolve
-from tfgpujob.core.observed.progress_report import Report, parse
+from tfgpujob.core.observed.progress_report import Report, parse, parse_summary
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_token import pod_token
@@ -43,6 +44,16 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
     found = parse(json.dumps(said["known"]).encode())
     assert found is not None
     assert found.model_dump(by_alias=True) == {**KNOWN, "idleSeconds": 0, "waitsForPeers": True}
+
+
+def test_the_operator_understands_the_summary_that_the_trainer_leaves() -> None:
+    summary = {"steps": 1200, "epochs": 3, "examplesPerSecond": 5120.5}
+    log = trainer("ended", {**summary, "splits": {"test": {"accuracy": 0.9}}, "model": "/output/model.keras"})["log"]
+    found = parse_summary(log)
+    assert found is not None
+    assert found.model_dump(by_alias=True) == summary
+    finish = (REPOSITORY / "trainer_image/src/tfgpujob_trainer/train/finish.py").read_text()
+    assert summary.keys() <= set(re.findall(r'^ +"(\w+)": ', finish, re.MULTILINE))
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:

@@ -1,8 +1,8 @@
 """The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
 
 `python trainer_side.py pod` reads {"config": text of the file, "env": {…}} and prints what the trainer makes of them,
-or {"error": …, "code": …}; `run_status` reads what is known of a run and prints what GET /progress says; `facts` prints
-the trainer's own tables.
+or {"error": …, "code": …}; `run_status` reads what is known of a run and prints what GET /progress says; `ended` reads
+a summary and prints the termination log; `facts` prints the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
 
@@ -67,6 +67,12 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     return {"first": first, "known": json.loads(board.to_json())}
 
 
+def ended(summary: dict[str, Any]) -> dict[str, str]:
+    """The termination log of a run that succeeded."""
+    outcome = exits.Outcome(code=exits.ExitCode.DONE, cause="Completed", message="done", summary=summary)
+    return {"log": exits.termination_log(outcome, ["the last line"] * 1000)}
+
+
 def kind(given: dict[str, str]) -> dict[str, Any]:
     """Whether this file is a plain script, or why it can be nothing."""
     try:
@@ -76,6 +82,6 @@ def kind(given: dict[str, str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    questions = {"pod": pod, "run_status": run_status, "kind": kind}
+    questions = {"pod": pod, "run_status": run_status, "kind": kind, "ended": ended}
     answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer, default=str))
