@@ -15,6 +15,7 @@ import pytest
 import yaml
 from localcluster import helm
 from release.images import IMAGES, Image
+from tests.pages import files
 
 from release import __main__ as release
 from release import manifest, notes, version
@@ -143,6 +144,23 @@ def test_install_yaml_is_what_the_chart_installs_without_helm(folder: Path, name
     assert {(item["kind"], item["metadata"]["name"]) for item in found} == {*places, ("Namespace", "tfgpu-system")}
     spaces = {item["metadata"].get("namespace", "tfgpu-system") for item in found}
     assert spaces == {"tfgpu-system"}
+
+
+def test_the_kustomization_of_the_page_changes_what_is_in_its_base(folder: Path) -> None:
+    text = files(release.ROOT / "docs/releases.md")["kustomization.yaml"]
+    told = yaml.safe_load(text)
+    [base] = told["resources"]
+    found = list(yaml.load_all((folder / base).read_text(), Loader=yaml.CSafeLoader))
+    [image], [patch] = told["images"], [yaml.safe_load(each["patch"]) for each in told["patches"]]
+    assert images(found).rpartition(":")[0] == image["name"]
+    [changed] = [o for o in found if all(o.get(key) == patch[key] for key in ("apiVersion", "kind"))]
+    assert changed["metadata"].items() >= patch["metadata"].items()
+    [there], [new] = (o["spec"]["template"]["spec"]["containers"] for o in (changed, patch))
+    assert there["name"] == new["name"]
+    known = {variable["name"]: variable.get("value") for variable in there["env"]}
+    for variable in new["env"]:
+        assert str(known[variable["name"]]).startswith(f"{REGISTRY}/tfgpujob-")
+        assert variable["value"].rpartition("/")[2].split(":")[0] in known[variable["name"]]
 
 
 def test_a_dry_run_leaves_the_checkout_as_it_is_and_a_written_one_collects_the_notes(tmp_path: Path) -> None:
