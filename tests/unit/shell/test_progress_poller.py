@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -95,27 +97,37 @@ async def test_only_an_address_is_asked(ip: str) -> None:
 class Jobs:
     """A store with running jobs of one worker each, and who was asked when."""
 
-    def __init__(self, count: int, answer: Callable[[], bytes | None] = lambda: TOLD, seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        count: int,
+        answer: Callable[[], bytes | None] = lambda: TOLD,
+        seconds: float = 0.0,
+        slow: tuple[int, float] = (0, 0.0),
+    ) -> None:
+        """`slow`: so many more of one namespace, whose pods take so many seconds."""
         self.store, self.metrics = Store(), Metrics()
         self.asked: list[float] = []
         self.changed: list[Key] = []
         self.tokens: list[str] = []
         self.under_way = self.most = 0
-        self._answer, self._seconds = answer, seconds
+        self._answer, self._seconds = answer, {"10.0.0.1": seconds, "10.0.0.2": slow[1]}
         world = running(1)
         assert world.job is not None
+        objects = [(Kind.JOB, world.job), *((kind, obj) for (kind, _), obj in world.objects.items())]
         for number in range(count):
-            namespace = f"ns-{number}"
-            for kind, obj in ((Kind.JOB, world.job), *((kind, obj) for (kind, _), obj in world.objects.items())):
-                self.store.put(kind, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
+            for kind, obj in objects:
+                self.store.put(kind, {**obj, "metadata": {**obj["metadata"], "namespace": f"ns-{number}"}})
+        for number in range(slow[0]):
+            text = re.sub(r'"train(?=["-])', f'"slow-{number}', json.dumps(objects).replace("10.0.0.1", "10.0.0.2"))
+            for kind, obj in json.loads(text):
+                self.store.put(Kind(kind), {**obj, "metadata": {**obj["metadata"], "namespace": "slow"}})
 
     async def ask(self, ip: str, token: str) -> bytes | None:
-        assert ip == "10.0.0.1"
         self.tokens.append(token)
         self.asked.append(asyncio.get_running_loop().time())
         self.under_way += 1
         self.most = max(self.most, self.under_way)
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(self._seconds[ip])
         self.under_way -= 1
         return self._answer()
 
@@ -172,6 +184,14 @@ def test_slow_answers_hold_up_neither_each_other_nor_too_much() -> None:
     jobs.run(600)
     assert 1 < jobs.most <= MAX_IN_FLIGHT
     assert len(set(jobs.changed)) == 200
+
+
+def test_the_slow_pods_of_one_namespace_hold_up_no_other() -> None:
+    """2,000 jobs that take as long to answer as they may, beside three that answer at once."""
+    jobs = Jobs(3, slow=(2000, 1.0))
+    jobs.run(89)
+    assert sum(key.namespace != "slow" for key in jobs.changed) == 9, "each in each interval"
+    assert len({key for key in jobs.changed if key.namespace == "slow"}) > 300, "the slow ones one after the other"
 
 
 def test_an_error_in_one_answer_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:

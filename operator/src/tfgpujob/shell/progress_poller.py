@@ -1,7 +1,8 @@
 """Polls GET /progress of the pods of running jobs.
 
 Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. Only the leader
-polls. The jobs are spread over the interval, so that it costs the same at every moment.
+polls. The jobs are spread over the interval, so that it costs the same at every moment, and a namespace whose pods are
+slow to answer holds up nobody but itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakValueDictionary
 
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.snapshot import Pod
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 16
 """Jobs that are polled at the same time."""
+MAX_OF_NAMESPACE: Final = 4
+"""How many of them may be of one namespace."""
 
 
 class ProgressPoller:
@@ -37,6 +41,7 @@ class ProgressPoller:
         self._interval = interval
         self._metrics = metrics
         self._free = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._of_namespace: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._under_way: set[Key] = set()
 
     async def run(self) -> None:
@@ -49,25 +54,25 @@ class ProgressPoller:
                     await asyncio.sleep(began + self._interval * number / len(keys) - clock())
                     if key in self._under_way:
                         continue  # pods that don't answer take longer than a round
-                    await self._free.acquire()
                     self._under_way.add(key)
                     polling.create_task(self._poll(key, turn))
                 await asyncio.sleep(began + self._interval - clock())
                 turn += 1
 
     async def _poll(self, key: Key, turn: int) -> None:
+        free_here = self._of_namespace.setdefault(key.namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
         try:
-            pod = self._target(key)
-            if pod is not None and await self._fetch_and_store(key, pod):
-                for other in peer_progress_targets(self._store.snapshot(key), turn):
-                    await self._fetch_and_store(key, other)
-                self._changed(key)
+            async with free_here, self._free:
+                pod = self._target(key)
+                if pod is not None and await self._fetch_and_store(key, pod):
+                    for other in peer_progress_targets(self._store.snapshot(key), turn):
+                        await self._fetch_and_store(key, other)
+                    self._changed(key)
         except Exception:
             # That the progress is unknown must never keep a job from running.
             logger.exception("cannot ask", extra={"job": f"{key.namespace}/{key.name}"})
         finally:
             self._under_way.discard(key)
-            self._free.release()
 
     def _target(self, key: Key) -> Pod | None:
         try:
