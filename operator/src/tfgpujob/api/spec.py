@@ -197,7 +197,7 @@ class SchedulingPolicy(Model):
     queue: Text | None = None
     """The queue of Volcano in which the job waits."""
     min_resources: Annotated[dict[str, Quantity], Field(max_length=64)] | None = None
-    """What must be free before a pod is placed, for Volcano and SchedulerPlugins. Absent: they count the pods."""
+    """What must be free before Volcano or SchedulerPlugins places a pod. Absent: they look at the pods alone."""
     priority_class: Text | None = None
     """PriorityClass of the pods, from the next one that is created; a template's own priorityClassName wins. The pod
     group has it too."""

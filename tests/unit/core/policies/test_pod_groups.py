@@ -99,6 +99,16 @@ def test_one_that_somebody_deletes_comes_back() -> None:
     assert world.events[-1].message == "Attempt 1: created the pod group."
 
 
+def test_one_that_stays_until_its_pods_are_gone_holds_up_nothing() -> None:
+    world = started(worker=2)
+    world.objects[GROUP, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    world.settle()
+    world.advance(minutes=1)
+    assert (world.phase, world.condition("Created"), world.deletes) == ("Running", "True/AllCreated", [])
+    world.remove(GROUP, "train")
+    assert "deletionTimestamp" not in world.objects[GROUP, "train"]["metadata"]
+
+
 def test_a_queue_that_is_not_there_is_told_and_asked_for_again() -> None:
     world = World(make.job(worker=2), CONFIG)
     world.refuse = lambda create: (400, "there is no queue q") if create.kind is GROUP else None

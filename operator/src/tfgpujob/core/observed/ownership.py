@@ -33,10 +33,15 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
 
 
 def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0) -> Ownership:
-    """`attempt`: that of the pod group that is to have the name; 0 for what outlives attempts."""
+    """`attempt`: that of the pod group that is to have the name; 0 for what outlives attempts.
+
+    A pod group that somebody deletes while its attempt runs may stay as long as its pods, by a finalizer: nobody waits
+    for it. Once it is gone it is created anew.
+    """
     if not dependent.owner_uid:
         return Ownership.FOREIGN
-    if dependent.owner_uid != job_uid or dependent.deleting or dependent.attempt < attempt:
+    stale = dependent.attempt < attempt if attempt else dependent.deleting
+    if dependent.owner_uid != job_uid or stale:
         return Ownership.OLD
     return Ownership.OURS
 
