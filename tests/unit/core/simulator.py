@@ -156,8 +156,8 @@ class World:
         phase = "Failed" if code else "Succeeded"
         self._ends_with(name, phase=phase, containerStatuses=[container])
 
-    def evict(self, name: str) -> None:
-        target = {"type": "DisruptionTarget", "status": "True"}
+    def evict(self, name: str, **condition: str) -> None:
+        target = {"type": "DisruptionTarget", "status": "True", **condition}
         self._ends_with(name, phase="Failed", reason="Evicted", conditions=[target])
 
     def _ends_with(self, name: str, **status: Any) -> None:

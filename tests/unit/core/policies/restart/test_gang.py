@@ -10,6 +10,8 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis
+from tfgpujob.describe import describe
 
 
 def running(workers: int = 3, **run: Any) -> World:
@@ -163,14 +165,25 @@ def test_a_pod_that_somebody_deletes_is_a_disruption_and_the_new_one_waits_for_i
         ("PreemptionByScheduler", "Preempted"),
         ("DeletionByTaintManager", "Tainted"),
         ("DeletionByPodGC", "NodeLost"),
+        ("TerminationByKubelet", "Evicted"),
     ],
 )
 def test_who_takes_a_pod_away_is_told(reason: str, cause: str) -> None:
+    """In the status, an event, `describe` and its advice."""
     world = running(backoffLimit=0)
-    world.disrupt("train-worker-1", reason)
+    if cause == "Evicted":
+        world.evict("train-worker-1", reason=reason)
+        reason = "Evicted"  # as the kubelet calls it in the pod's status
+    else:
+        world.disrupt("train-worker-1", reason)
     failure = world.status["lastFailure"]
     assert (failure["reason"], failure["cause"], world.status["disruptions"]) == (reason, cause, 1)
     assert f"({reason})" in world.message("Restarting")
+    assert any(f"({reason})" in event.message for event in world.events)
+    shown = " ".join(describe(world.job, [], [], None, world.now).split())
+    assert f"train-worker-1: {cause}" in shown
+    assert f"({reason})" in shown
+    assert ACTIONS[Diagnosis(cause)] in shown
 
 
 def test_pods_that_take_their_time_to_go_are_waited_for() -> None:
