@@ -1,4 +1,4 @@
-"""`make test` runs all of its parts and says how each went."""
+"""`make test` runs all of its parts and says how each went; `make release` passes on what it is given."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import pytest
 from tests.pages import ROOT
 
 
+def environment() -> dict[str, str]:
+    """Without what a make above this one has set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+
+
 @pytest.mark.parametrize(
     ("parts", "code", "went"),
     [
@@ -18,10 +23,24 @@ from tests.pages import ROOT
     ],
 )
 def test_a_part_that_fails_keeps_no_other_from_running(parts: str, code: int, went: list[tuple[str, str]]) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "--no-print-directory", "test", f"PARTS={parts}"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     rows = re.findall(r"^(\S+) +(passed|FAILED) +\d+ s$", done.stdout, re.MULTILINE)
     assert rows == went
     assert "this list" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        (["IMAGES=gpu"], '"9.9.9" --registry "" --images gpu'),
+        (["KEY=a key", "REGISTRY=r.example/ml"], '--registry "r.example/ml" --images operator cpu gpu --key "a key"'),
+        (["WRITE=1", "IMAGES="], "--images --write"),
+    ],
+)
+def test_a_release_is_made_of_what_is_asked_for(given: list[str], passed: str) -> None:
+    command = ["make", "--dry-run", "release", "VERSION=9.9.9", *given]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    [line] = [line for line in done.stdout.splitlines() if " -m release " in line]
+    assert passed in " ".join(line.split())
