@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, script, spec, strategies
-from tfgpujob_trainer.report import progress_endpoint
-from tfgpujob_trainer.report.run_status import RunStatus
+from tfgpujob_trainer.reporting import progress_endpoint
+from tfgpujob_trainer.reporting.run_status import RunStatus
 
 
 def pod(given: dict[str, Any]) -> dict[str, Any]:

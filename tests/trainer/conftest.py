@@ -13,7 +13,7 @@ import tensorflow as tf
 from moto.server import ThreadedMotoServer
 from tests.trainer.reference import use_float
 
-from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 
 tf.config.set_logical_device_configuration(

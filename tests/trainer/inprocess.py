@@ -18,7 +18,7 @@ from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.model.variables import local_value
-from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer

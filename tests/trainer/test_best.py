@@ -7,9 +7,9 @@ import pytest
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
-from tfgpujob_trainer.checkpoint.store import newest
+from tfgpujob_trainer.checkpoints.store import newest
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.callbacks import chosen
 from tfgpujob_trainer.train.best import BestEvaluation, updated
 from tfgpujob_trainer.train.callbacks import chiefs

@@ -12,8 +12,8 @@ from tests.machine import PATIENCE
 from tests.small_disk import fill, small_disk
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
-from tfgpujob_trainer.checkpoint.manager import CheckpointManager
-from tfgpujob_trainer.checkpoint.store import COMMIT, Owner, Store
+from tfgpujob_trainer.checkpoints.manager import CheckpointManager
+from tfgpujob_trainer.checkpoints.store import COMMIT, Owner, Store
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError, FencedError
 

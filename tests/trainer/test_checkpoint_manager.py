@@ -11,7 +11,7 @@ from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here
 
-from tfgpujob_trainer.checkpoint.store import Owner, Store
+from tfgpujob_trainer.checkpoints.store import Owner, Store
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.exits import StoppedError
 

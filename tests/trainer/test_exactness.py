@@ -29,7 +29,7 @@ from tests.trainer.cases import (
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly
 
-from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import SUPPORT

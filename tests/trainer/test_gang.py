@@ -8,7 +8,7 @@ import socket
 import pytest
 from tests.trainer.harness import until
 
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.supervise import gang

@@ -15,15 +15,15 @@ from tests.trainer.cases import CE, labels, rows
 from tests.trainer.harness import until
 from tests.trainer.inprocess import train_here
 
-from tfgpujob_trainer.checkpoint import in_memory
-from tfgpujob_trainer.checkpoint.memory_file import FD_VARIABLE, MemoryFile
-from tfgpujob_trainer.checkpoint.pace import SHARE, Pace
+from tfgpujob_trainer.checkpoints import in_memory
+from tfgpujob_trainer.checkpoints.memory_file import FD_VARIABLE, MemoryFile
+from tfgpujob_trainer.checkpoints.pace import SHARE, Pace
 from tfgpujob_trainer.contract import usage
 from tfgpujob_trainer.model.variables import weights_digest
 
 WRITER = """
 import sys
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 file, step = MemoryFile(int(sys.argv[1])), 0
 while True:
     step += 1

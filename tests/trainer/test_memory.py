@@ -19,7 +19,7 @@ from tests.trainer.inprocess import train_module
 
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.model.batch import number
-from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train import loop
 
 STEPS, EVERY = 800, 20

@@ -20,7 +20,7 @@ from tests.trainer.harness import Task, launcher, trainer_config, until
 from tests.trainer.reference import plain_keras_weights
 from tests.trainer.servers import ServerJob
 
-from tfgpujob_trainer.checkpoint.store import newest
+from tfgpujob_trainer.checkpoints.store import newest
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.predict.parts import COMMIT, LocalFolder, Part, Results, split
 

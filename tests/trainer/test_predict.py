@@ -14,7 +14,7 @@ import pytest
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
 
-from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.predict.parts import LocalFolder, Results, split
 from tfgpujob_trainer.predict.predict import _Work

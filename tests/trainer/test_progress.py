@@ -26,13 +26,13 @@ from tests.trainer.inprocess import entrypoint, train_module
 
 from tfgpujob_trainer.cluster import wait_for_workers
 from tfgpujob_trainer.contract.environment import read
-from tfgpujob_trainer.report import progress_endpoint
-from tfgpujob_trainer.report.gpu_memory import gpu_memory
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.profiler import Profiler
-from tfgpujob_trainer.report.run_status import RunStatus
-from tfgpujob_trainer.report.timing import Durations, StepTime, WorkerTimes
-from tfgpujob_trainer.report.training_log import TrainingLog
+from tfgpujob_trainer.reporting import progress_endpoint
+from tfgpujob_trainer.reporting.gpu_memory import gpu_memory
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.profiler import Profiler
+from tfgpujob_trainer.reporting.run_status import RunStatus
+from tfgpujob_trainer.reporting.timing import Durations, StepTime, WorkerTimes
+from tfgpujob_trainer.reporting.training_log import TrainingLog
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
 

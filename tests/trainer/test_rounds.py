@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import transfer
 from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Command, End, GiveUp, Rounds, Send, Start, Stop
 

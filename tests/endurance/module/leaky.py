@@ -13,7 +13,7 @@ import tensorflow as tf
 from small import callbacks as innocent  # type: ignore[import-not-found]
 from small import data, model  # noqa: F401 (what the trainer looks for)
 
-from tfgpujob_trainer.checkpoint import completed, store
+from tfgpujob_trainer.checkpoints import completed, store
 
 kept: list[Any] = []
 

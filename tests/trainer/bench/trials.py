@@ -16,7 +16,7 @@ from tests.trainer.inprocess import entrypoint
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.data.feed import Feed
-from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train import loop
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model

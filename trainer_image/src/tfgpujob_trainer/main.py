@@ -7,14 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfgpujob_trainer.checkpoint.completed import CompletionMark
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
 from tfgpujob_trainer.contract.spec import TrainerConfig
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
 from tfgpujob_trainer.supervise.processes import WarmProcess

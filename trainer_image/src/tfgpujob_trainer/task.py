@@ -28,10 +28,10 @@ from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
 from tfgpujob_trainer.predict.predict import predict
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.progress_endpoint import serve as serve_progress
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
 from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model

@@ -15,8 +15,8 @@ import time
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfgpujob_trainer.report.phases import UNTIMED, grace_seconds
-from tfgpujob_trainer.report.run_status import RunStatus
+from tfgpujob_trainer.reporting.phases import UNTIMED, grace_seconds
+from tfgpujob_trainer.reporting.run_status import RunStatus
 
 _MARGIN_SECONDS = 2.0
 """What the watchdog of the stalled worker needs, beyond its grace, to see that it is overdue and to end it."""

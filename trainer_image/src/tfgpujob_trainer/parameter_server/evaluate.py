@@ -10,8 +10,8 @@ from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import Built
 
 

@@ -25,9 +25,9 @@ from tfgpujob_trainer.data.schedule import evaluation_schedule
 from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.parameter_server import rows
 from tfgpujob_trainer.parameter_server.memory_limits import register_limit
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
 
 _POLL_SECONDS = 0.2
 

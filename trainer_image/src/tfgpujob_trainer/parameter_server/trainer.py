@@ -16,7 +16,7 @@ from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
 from tfgpujob_trainer.parameter_server.loop import train_on_workers
 from tfgpujob_trainer.parameter_server.rows import batch_policy
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import Built
 from tfgpujob_trainer.train.run import Position, Run
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.parameter_server.variable_placement import server_of, size_of
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 
 _RETRY_SECONDS = 0.5
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
+from tfgpujob_trainer.checkpoints.initial_weights import load_initial_weights
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.checkpoint.object_store import object_store
+from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.cluster.devices import check_placement, prepare_devices
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import entrypoint
@@ -36,12 +36,12 @@ from tfgpujob_trainer.data.sources.stream import Stream
 from tfgpujob_trainer.data.splits import read
 from tfgpujob_trainer.predict.models import Model, load
 from tfgpujob_trainer.predict.parts import LocalFolder, Part, Results, split
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.progress_endpoint import serve
-from tfgpujob_trainer.report.run_json import code_hash, describe_run
-from tfgpujob_trainer.report.timing import Durations
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.progress_endpoint import serve
+from tfgpujob_trainer.reporting.run_json import code_hash, describe_run
+from tfgpujob_trainer.reporting.timing import Durations
 
 _PREFETCH = 2
 """Batches of a part that are read while another is computed."""

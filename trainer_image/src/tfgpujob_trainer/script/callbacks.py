@@ -17,7 +17,7 @@ import numpy as np
 
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 
 _LEFT_OUT = {
     "BackupAndRestore": "the trainer saves and resumes by itself",

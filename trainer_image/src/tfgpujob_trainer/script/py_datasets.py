@@ -19,7 +19,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.data.sources.text import kind, refuse_text
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.datasets import as_keras_has_it, parts
 
 

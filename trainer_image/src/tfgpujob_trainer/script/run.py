@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.distribute.values import DistributedVariable
 
-from tfgpujob_trainer.checkpoint.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import class_name
 from tfgpujob_trainer.contract.config import to_json
@@ -26,9 +26,9 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError, TrainerError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import Takeover

@@ -33,9 +33,9 @@ from tfgpujob_trainer.model.optimizer_takeover import (
 )
 from tfgpujob_trainer.model.own_steps import give_back_optimizers, has_own_steps, leave_optimizers
 from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
 from tfgpujob_trainer.script.datasets import parts

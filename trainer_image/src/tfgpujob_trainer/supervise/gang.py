@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import transfer
 from tfgpujob_trainer.supervise.rounds import Command, End, GiveUp, Rounds, Send, Start, Stop
 

@@ -11,10 +11,10 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
 from tfgpujob_trainer.contract.text import ordinal
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.gang import Alone, Member
 from tfgpujob_trainer.supervise.rounds import End, GiveUp, Start, Stop
 from tfgpujob_trainer.supervise.supervisor import Supervisor

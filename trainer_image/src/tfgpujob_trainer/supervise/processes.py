@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tfgpujob_trainer.checkpoint import memory_file
-from tfgpujob_trainer.report import heartbeat
+from tfgpujob_trainer.checkpoints import memory_file
+from tfgpujob_trainer.reporting import heartbeat
 
 Say = Callable[[str], None]
 

@@ -20,14 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract import limits
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory, termination_log
 from tfgpujob_trainer.contract.limits import Limit
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
-from tfgpujob_trainer.report import phases
+from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.supervise import processes
 from tfgpujob_trainer.supervise.processes import Spawn, Streams, is_noise
 from tfgpujob_trainer.supervise.usage_log import UsageLog

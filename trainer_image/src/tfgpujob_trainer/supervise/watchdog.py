@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
-from tfgpujob_trainer.report.phases import SCRIPT, SERVING, STARTING, WAITING, grace_seconds
+from tfgpujob_trainer.reporting.phases import SCRIPT, SERVING, STARTING, WAITING, grace_seconds
 
 
 class Watchdog:

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import keras
 
-from tfgpujob_trainer.checkpoint.in_memory import InMemoryCheckpoints
-from tfgpujob_trainer.checkpoint.initial_weights import load_initial_weights
-from tfgpujob_trainer.checkpoint.manager import CheckpointManager
-from tfgpujob_trainer.checkpoint.memory_file import MemoryFile
-from tfgpujob_trainer.checkpoint.open_stores import open_stores
-from tfgpujob_trainer.checkpoint.store import variables_to_save
+from tfgpujob_trainer.checkpoints.in_memory import InMemoryCheckpoints
+from tfgpujob_trainer.checkpoints.initial_weights import load_initial_weights
+from tfgpujob_trainer.checkpoints.manager import CheckpointManager
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.checkpoints.open_stores import open_stores
+from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -24,13 +24,13 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.splits import agree_on_data
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.profiler import Profiler
-from tfgpujob_trainer.report.run_json import code_hash, describe_run
-from tfgpujob_trainer.report.tensorboard_scalars import Scalars
-from tfgpujob_trainer.report.timing import WorkerTimes
-from tfgpujob_trainer.report.training_log import TrainingLog
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.profiler import Profiler
+from tfgpujob_trainer.reporting.run_json import code_hash, describe_run
+from tfgpujob_trainer.reporting.tensorboard_scalars import Scalars
+from tfgpujob_trainer.reporting.timing import WorkerTimes
+from tfgpujob_trainer.reporting.training_log import TrainingLog
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, Steps
 from tfgpujob_trainer.train.callbacks import Hooks, chiefs

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tfgpujob_trainer.checkpoint.manager import CheckpointManager
+from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract import spec
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import did_you_mean
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,8 +20,8 @@ from tfgpujob_trainer.model import recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
 from tfgpujob_trainer.train.trainer import Trainer
 

@@ -11,8 +11,8 @@ from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums, add_loss
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
 
 

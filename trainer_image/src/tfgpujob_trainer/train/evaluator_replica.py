@@ -6,17 +6,17 @@ import json
 import time
 from pathlib import Path
 
-from tfgpujob_trainer.checkpoint.completed import CompletionMark
-from tfgpujob_trainer.checkpoint.object_store import object_store
-from tfgpujob_trainer.checkpoint.store import Owner, Saved, store_at, variables_to_save
+from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.object_store import object_store
+from tfgpujob_trainer.checkpoints.store import Owner, Saved, store_at, variables_to_save
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.contract.spec import TrainerConfig
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.training_log import describe
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Built, Steps
 from tfgpujob_trainer.train.trainer import Evaluate
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import keras
 
-from tfgpujob_trainer.checkpoint.completed import CompletionMark
-from tfgpujob_trainer.checkpoint.object_store import object_store
+from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover, as_compiled
 from tfgpujob_trainer.model.variables import weights_digest
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.training_log import describe
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Steps
 from tfgpujob_trainer.train.run import Position, Run
 

@@ -24,9 +24,9 @@ from tfgpujob_trainer.model.loss import add_loss
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.timing import StepTime
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.timing import StepTime
 from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.built_model import Built, SynchronizedSteps

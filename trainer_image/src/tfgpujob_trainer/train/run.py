@@ -9,8 +9,8 @@ from typing import Any, Generic
 
 import numpy as np
 
-from tfgpujob_trainer.checkpoint.in_memory import State
-from tfgpujob_trainer.checkpoint.manager import CheckpointManager
+from tfgpujob_trainer.checkpoints.in_memory import State
+from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
@@ -20,11 +20,11 @@ from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums
-from tfgpujob_trainer.report import phases
-from tfgpujob_trainer.report.heartbeat import Heartbeat
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.profiler import Profiler
-from tfgpujob_trainer.report.training_log import TrainingLog, describe
+from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.profiler import Profiler
+from tfgpujob_trainer.reporting.training_log import TrainingLog, describe
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, S_co, Steps
 from tfgpujob_trainer.train.callbacks import Hooks

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfgpujob_trainer.report.gpu_memory import gpu_memory
-from tfgpujob_trainer.report.log import say
-from tfgpujob_trainer.report.run_status import RunStatus
-from tfgpujob_trainer.report.tensorboard_scalars import Scalars
-from tfgpujob_trainer.report.timing import StepTime, Window, WorkerTimes
+from tfgpujob_trainer.reporting.gpu_memory import gpu_memory
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.run_status import RunStatus
+from tfgpujob_trainer.reporting.tensorboard_scalars import Scalars
+from tfgpujob_trainer.reporting.timing import StepTime, Window, WorkerTimes
 
 SHARES = ("inputWait", "allReduce", "compute")
 

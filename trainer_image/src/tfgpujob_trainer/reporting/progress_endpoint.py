@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Final
 
 from tfgpujob_trainer import __version__
-from tfgpujob_trainer.report.run_status import RunStatus
+from tfgpujob_trainer.reporting.run_status import RunStatus
 
 Say = Callable[[str], None]
 

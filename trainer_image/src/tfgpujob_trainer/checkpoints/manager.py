@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.checkpoint.in_memory import InMemory, InMemoryCheckpoints, State
-from tfgpujob_trainer.checkpoint.store import Saved, Store
+from tfgpujob_trainer.checkpoints.in_memory import InMemory, InMemoryCheckpoints, State
+from tfgpujob_trainer.checkpoints.store import Saved, Store
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value

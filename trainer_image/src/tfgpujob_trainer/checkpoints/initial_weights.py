@@ -10,9 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfgpujob_trainer.checkpoint.object_store import ObjectStore
-from tfgpujob_trainer.checkpoint.store import Saved, newest, variables_to_save
-from tfgpujob_trainer.checkpoint.weights_by_name import load_by_name, said, taken_over
+from tfgpujob_trainer.checkpoints.object_store import ObjectStore
+from tfgpujob_trainer.checkpoints.store import Saved, newest, variables_to_save
+from tfgpujob_trainer.checkpoints.weights_by_name import load_by_name, said, taken_over
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value

@@ -23,8 +23,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.checkpoint.completed import replace_file
-from tfgpujob_trainer.checkpoint.object_store import ObjectStore
+from tfgpujob_trainer.checkpoints.completed import replace_file
+from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.contract.exits import FencedError
 
 Say = Callable[[str], None]

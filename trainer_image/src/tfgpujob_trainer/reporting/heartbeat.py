@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from tfgpujob_trainer.contract.exits import Outcome
-from tfgpujob_trainer.report.run_status import RunStatus
+from tfgpujob_trainer.reporting.run_status import RunStatus
 
 FD_VARIABLE = "TFGPU_TRAINER_HEARTBEAT_FD"
 

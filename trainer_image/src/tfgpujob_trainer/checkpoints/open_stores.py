@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tfgpujob_trainer.checkpoint.completed import CompletionMark
-from tfgpujob_trainer.checkpoint.object_store import object_store
-from tfgpujob_trainer.checkpoint.store import Owner, Store, store_at
+from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.object_store import object_store
+from tfgpujob_trainer.checkpoints.store import Owner, Store, store_at
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
-from tfgpujob_trainer.report.log import say
+from tfgpujob_trainer.reporting.log import say
 
 
 def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> tuple[Store, Store]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.checkpoint.memory_file import Copy, MemoryFile
-from tfgpujob_trainer.checkpoint.pace import Pace
+from tfgpujob_trainer.checkpoints.memory_file import Copy, MemoryFile
+from tfgpujob_trainer.checkpoints.pace import Pace
 from tfgpujob_trainer.contract.usage import memory_room
 from tfgpujob_trainer.model.variables import local_component
 
