@@ -180,6 +180,7 @@ def test_who_takes_a_pod_away_is_told(reason: str, cause: str) -> None:
     assert (failure["reason"], failure["cause"], world.status["disruptions"]) == (reason, cause, 1)
     assert f"({reason})" in world.message("Restarting")
     assert any(f"({reason})" in event.message for event in world.events)
+    assert world.job is not None
     shown = " ".join(describe(world.job, [], [], None, world.now).split())
     assert f"train-worker-1: {cause}" in shown
     assert f"({reason})" in shown
