@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from tests.harness.live import live_cluster
 from tests.harness.vtime import run
+from tests.unit.shell.test_poison import make_good, operating, runs, until
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
@@ -47,3 +51,11 @@ def test_an_api_server_that_does_not_answer_is_asked_again() -> None:
         return True
 
     assert found("Volcano", serves)[0] == [("Volcano", Kind.VOLCANO_POD_GROUP)]
+
+
+async def test_what_is_found_schedules_the_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with live_cluster(tmp_path, operator=False) as cluster:
+        make_good(cluster, "good")
+        async with operating(monkeypatch, cluster, gang_backends=("Native", "Volcano")):
+            await until(lambda: runs(cluster, "good"), "it runs, by a pod group")
+        assert cluster.server.objects["PodGroup", "default", "good"]["apiVersion"] == "scheduling.volcano.sh/v1beta1"
