@@ -4,8 +4,8 @@ Two workers under MultiWorkerMirrored, and one device. `fresh` is what a pod wou
 processes of the job are started again as soon as one has ended. A cluster adds its pods, their peer gate and the
 back-off to that. In place, the state comes from in-memory checkpoints, else from the last one in storage.
 
-`copies` has what those cost: pairs of undisturbed runs, with them and without, and the ratios of their speeds. Ends
-with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
+`copies` has what those cost: pairs of undisturbed runs in place, with them and without, and the ratios of their speeds.
+Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -31,6 +32,7 @@ MODULE = Path(__file__).parents[1] / "endurance/module"
 _POLL_SECONDS = 0.01
 _SAVE_EVERY = 100
 """Steps between two checkpoints in storage."""
+_ANY_FILE = 1 << 50
 _STEPS_BETWEEN = (5, 60)
 """Steps that are done from one kill to the next."""
 
@@ -60,8 +62,10 @@ class Found:
 class Job:
     """Its supervisors, which are started again, all at once, when one has ended in vain."""
 
-    def __init__(self, launch: Launcher, output: Path, *, workers: int, steps: int, in_place: bool) -> None:
-        self._launch, self._workers, self._in_place = launch, workers, in_place
+    def __init__(
+        self, launch: Launcher, output: Path, *, workers: int, steps: int, in_place: bool, copies: bool = True
+    ) -> None:
+        self._launch, self._workers, self._in_place, self._copies = launch, workers, in_place, copies
         self.port, leader = free_ports(2)
         self._config = {
             "entrypoint": "small",
@@ -94,6 +98,10 @@ class Job:
             self.tasks = self._launch.start_workers(self._config, count=self._workers, env=env)
         else:
             self.tasks = [self._launch.start(self._config, env=env[0])]
+        if not self._copies:
+            for task in self.tasks:
+                # With any limit on files there are none; this one is out of reach.
+                resource.prlimit(task.process.pid, resource.RLIMIT_FSIZE, (_ANY_FILE, _ANY_FILE))
 
     @property
     def steps(self) -> int:
@@ -167,8 +175,9 @@ def measure(workers: int, *, kills: int, beside: int, pairs: int, steps: int, se
     """The figures of a job with so many workers."""
     with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
 
-        def job(name: str, *, in_place: bool) -> Job:
-            return Job(launch, Path(scratch) / name, workers=workers, steps=steps, in_place=in_place)
+        def job(name: str, *, in_place: bool, copies: bool = True) -> Job:
+            output = Path(scratch) / name
+            return Job(launch, output, workers=workers, steps=steps, in_place=in_place, copies=copies)
 
         undisturbed = job("undisturbed", in_place=False).wait()
         ways = {
@@ -176,7 +185,10 @@ def measure(workers: int, *, kills: int, beside: int, pairs: int, steps: int, se
             for name, count, in_place in (("in-place", kills, True), ("fresh", beside, False))
         }
         found, fresh = ways.values()
-        cost = [rate(job(f"with-{i}", in_place=True)) / rate(job(f"without-{i}", in_place=False)) for i in range(pairs)]
+        cost = [
+            rate(job(f"with-{i}", in_place=True)) / rate(job(f"without-{i}", in_place=True, copies=False))
+            for i in range(pairs)
+        ]
         return {
             **found.figures(),
             "fresh": fresh.figures(),
