@@ -236,7 +236,8 @@ class RunPolicy(Model):
     """Seconds after the grace period of a pod's deletion after which it is forced, if its node is gone."""
     stall_seconds: Positive | None = None
     """Seconds after which the condition Stalled is True, if the bundled trainer has done no step, evaluation batch or
-    save. Start-up and the first step are never a stall. Absent: half of spec.trainer.watchdog.stepSeconds."""
+    save. Start-up and the first step are never a stall. Absent: half of spec.trainer.watchdog.stepSeconds. Without
+    spec.trainer it says that the program reports its steps by tfgpujob_trainer, and status.progress has them too."""
     stall_policy: Annotated[StallPolicy, Field(strict=False)] = StallPolicy.REPORT
     """What happens to a job that is Stalled. Report: the condition and an event; the trainer's own watchdog ends the
     process later. Restart: it starts again from its last checkpoint, which backoffLimit counts."""

@@ -41,8 +41,8 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
             make.job(trainer=SAVED, run={"restartScope": "Replica"}),
             "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",
         ),
-        (make.job("Custom", run={"stallSeconds": 9}), "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer"),
-        (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy need spec.trainer"),
+        (make.job("Custom", run={"stallSeconds": 9}), "stallSeconds is of a program of your own: it must report"),
+        (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy needs spec.trainer, or stallSeconds and a"),
         (
             make.job("OneDevice", worker={"gpus": 0, "template": CLAIMS}),
             "spec.replicaSpecs.worker: its container gets devices by resource claims, and gpus is 0",

@@ -308,7 +308,8 @@ def test_each_pod_of_a_trainer_has_a_token_of_its_own() -> None:
     assert found == tokens(mine, worker=2)
     assert not {*found} & {*tokens(other, worker=2)}
     assert tokens(make.CONFIG, worker=2) == []
-    assert tokens(mine, worker=2, trainer=None, image="mine:1") == [], "only the bundled trainer is asked"
+    assert tokens(mine, worker=2, trainer=None, image="mine:1") == [], "it is not asked"
+    assert len({*tokens(mine, worker=2, trainer=None, image="mine:1", run={"stallSeconds": 60})}) == 2
     assert "mine" not in repr(mine)
 
 

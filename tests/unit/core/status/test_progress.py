@@ -165,6 +165,15 @@ def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
 def test_who_cannot_tell_is_not_asked() -> None:
     assert asked(World(make.job(worker=2))) == [], "not started"
     assert asked(running(2, trainer=None, image="mine:1")) == [], "no bundled trainer"
+
+
+def test_a_program_of_ones_own_is_asked_and_may_stall_if_stall_seconds_says_so() -> None:
+    world = running(2, trainer=None, image="mine:1", run={"stallSeconds": 60})
+    assert asked(world) == ["train-worker-0"]
+    world.tells("train-worker-0", step=7)
+    assert world.status["progress"]["step"] == 7
+    world.tells("train-worker-0", step=7, idleSeconds=61)
+    assert world.condition("Stalled") == "True/NoProgress"
     assert asked(running(1)) == ["train-worker-0"]
     world = running(2, run={"managedBy": "example.com/other"})
     assert asked(world) == [], "another controller's"

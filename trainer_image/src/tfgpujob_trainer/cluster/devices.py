@@ -19,13 +19,14 @@ _NONE = "-1"
 """As CUDA_VISIBLE_DEVICES: whoever started this task wants it on the CPU, as a local run does, which has said so."""
 
 
-def prepare_devices(env: Environment, *, seed: int, deterministic: bool, say: Say) -> list[str]:
+def prepare_devices(env: Environment, *, seed: int | None, deterministic: bool, say: Say) -> list[str]:
     """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on, and says what
     they are.
 
     Raises ConfigError when fewer GPUs are visible than the pod was granted, or with less memory than its limit.
     """
-    keras.utils.set_random_seed(seed)
+    if seed is not None:
+        keras.utils.set_random_seed(seed)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     physical = tf.config.list_physical_devices("GPU")

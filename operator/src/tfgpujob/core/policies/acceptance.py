@@ -32,8 +32,10 @@ def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
         )
     if spec.run_policy.restart_scope is RestartScope.REPLICA and not spec.restarts_alone:
         yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
-    if spec.trainer is None and (spec.run_policy.stall_seconds or spec.run_policy.stall_policy is StallPolicy.RESTART):
-        yield "spec.runPolicy.stallSeconds and stallPolicy need spec.trainer: other programs don't tell their steps."
+    if spec.trainer is None and spec.run_policy.stall_seconds:
+        yield "spec.runPolicy.stallSeconds is of a program of your own: it must report its steps, by tfgpujob_trainer."
+    elif spec.trainer is None and spec.run_policy.stall_policy is StallPolicy.RESTART:
+        yield "spec.runPolicy.stallPolicy needs spec.trainer, or stallSeconds and a program that reports its steps."
     yield from without_effect(spec, gang)
     for role, replica in spec.replica_specs.items():
         if not gpus(spec, role, replica) and takes_claims(read_template(replica.template or {})):

@@ -216,13 +216,14 @@ def _waiting_to_restart(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
 def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
     attempt, restart = ctx.builder.attempt, ctx.observed.restart(replica)
     pod = f"{ctx.job['metadata']['uid']}/{ctx.observed.name(replica)}/{attempt}/{restart}"
-    asked = ctx.config.progress_key and ctx.spec.trainer is not None
+    key, trains = ctx.config.progress_key, ctx.spec.trainer is not None
+    reports = trains or ctx.spec.run_policy.stall_seconds is not None
     return Replica(
         *replica,
         attempt,
         restart,
-        progress_token=pod_token(ctx.config.progress_key, pod) if asked else "",
-        recovery_token=_recovery_token(ctx) if asked else "",
+        progress_token=pod_token(key, pod) if key and reports else "",
+        recovery_token=_recovery_token(ctx) if key and trains else "",
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
     )
 

@@ -46,7 +46,7 @@ def report_of(observed: ObservedPods, reports: Mapping[str, Report], replica: Re
 
 
 def progress_target(snapshot: Snapshot) -> Pod | None:
-    """The pod to poll. None: it can't answer now, the job does not run, or its pods have no bundled trainer."""
+    """The pod to poll. None: it can't answer now, the job does not run, or its program does not report."""
     observed = _running(snapshot)
     pod = observed.pods.get(reporter(observed)) if observed is not None else None
     return pod if pod is not None and _can_report(pod) else None
@@ -68,12 +68,17 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
 def _running(snapshot: Snapshot) -> ObservedPods | None:
     job = snapshot.job
     spec = job.get("spec") if job is not None else None
-    if job is None or not isinstance(spec, Mapping) or not spec.get("trainer") or not is_ours(job):
+    if job is None or not isinstance(spec, Mapping) or not _reports(spec) or not is_ours(job):
         return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):
         return None
     return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
+
+
+def _reports(spec: Mapping[str, Any]) -> bool:
+    """Whether the pods answer GET /progress: the bundled trainer's, and those of which stallSeconds expects it."""
+    return bool(spec.get("trainer") or (spec.get("runPolicy") or {}).get("stallSeconds"))
 
 
 def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str, Report]) -> None:

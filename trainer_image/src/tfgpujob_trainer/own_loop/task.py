@@ -1,0 +1,97 @@
+"""The task of a program with a training loop of its own: its place in the job, its strategy, SIGTERM, /progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
+from tfgpujob_trainer.contract.environment import Environment, read
+from tfgpujob_trainer.contract.exits import ConfigError, TrainerError
+from tfgpujob_trainer.contract.strategies import CUSTOM, MIRRORED
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.progress_endpoint import serve
+from tfgpujob_trainer.reporting.run_status import RunStatus
+
+T = TypeVar("T")
+
+
+class Task:
+    """One process of the job. /progress is answered from the beginning, SIGTERM is heard once there is a strategy."""
+
+    def __init__(self) -> None:
+        self.env = environment(os.environ)
+        self.run_status = RunStatus()
+        self._stop = StopFlag()
+        if self.env.progress_port:
+            token = self.env.progress_token
+            serve(self.run_status, self.env.progress_port, in_pod=self.env.in_pod, say=say, token=token)
+
+    @cached_property
+    def strategy(self) -> tf.distribute.Strategy:
+        """See library.py."""
+        if self.env.is_asynchronous:
+            raise ConfigError(
+                "TF_CONFIG names parameter servers, for which there is no strategy() of ours",
+                "use tf.distribute.ParameterServerStrategy; report() works on the chief",
+            )
+        try:
+            devices = prepare_devices(self.env, seed=None, deterministic=False, say=say)
+        except RuntimeError as error:
+            if "initialized" not in str(error):
+                raise
+            raise ConfigError(
+                "strategy() comes too late: TensorFlow has begun to compute", "call it before anything of TensorFlow"
+            ) from error
+        resolve_peers(self.env.peers, say)
+        found = build_strategy(self.env, devices)
+        self._stop.listen()
+        return found
+
+    @cached_property
+    def peers(self) -> Peers:
+        """Small collectives with the other workers."""
+        return Peers(self.strategy, workers=max(1, len(self.env.peers)), is_chief=self.env.is_chief)
+
+    def should_stop(self) -> bool:
+        """See library.py."""
+        return self.peers.count(self._stop.set) > 0
+
+    def shard(self, dataset: tf.data.Dataset) -> Any:
+        """See library.py."""
+        if self.strategy.num_replicas_in_sync == 1:
+            return dataset
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        return self.strategy.experimental_distribute_dataset(dataset.with_options(options))
+
+
+def environment(variables: Mapping[str, str]) -> Environment:
+    """The task's environment. Where the job's strategy is Custom, TF_CONFIG says which it is, or the number of GPUs."""
+    if variables.get("TFGPU_STRATEGY", CUSTOM) != CUSTOM:
+        return read(variables)
+    env = read({name: value for name, value in variables.items() if name != "TFGPU_STRATEGY"})
+    return env if env.traits.clustered or (env.gpus or 1) == 1 else replace(env, strategy=MIRRORED)
+
+
+def explained(function: Callable[..., T]) -> Callable[..., T]:
+    """`function`, whose errors say the fix too, where Python prints them."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        try:
+            return function(*args, **kwargs)
+        except TrainerError as error:
+            if error.fix:
+                error.add_note(error.fix)
+            raise
+
+    return call
