@@ -29,7 +29,9 @@ hypothesis.settings.load_profile("any-machine")
 
 @pytest.fixture(autouse=True)
 def float32():
-    """Each test begins in Keras' default precision, whatever the one before it chose."""
+    """Each test begins in Keras' default precision, and so do the fixtures of whole modules, which come before it."""
+    use_float("float32")
+    yield
     use_float("float32")
 
 
