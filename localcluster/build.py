@@ -78,7 +78,7 @@ class _Build:
             [
                 (f"fetch the source of Kubernetes {KUBERNETES} from Debian", self._fetch),
                 ("generate the API server's description of itself", self._generate_openapi),
-                (f"compile {', '.join(PROGRAMS)} (90 s on 4 cores)", self._compile),
+                (f"compile {', '.join(PROGRAMS)} (2 to 10 minutes)", self._compile),
                 ("generate the device plugin's messages", self._generate_stubs),
                 ("make the small images", self._make_images),
             ]
