@@ -38,6 +38,7 @@ class Scenario:
     every: int = 50
     """Steps from one checkpoint to the next, and from one evaluation to the next."""
     entrypoint: str = "small"
+    steps_per_epoch: int = STEPS_PER_EPOCH
 
     @property
     def predicts(self) -> bool:
@@ -96,7 +97,7 @@ SCENARIOS = (
     Scenario(name="one-device-busy", every=10, config={"accumulate": 4}),
     Scenario(name="mixed-float16", config={"precision": "mixed_float16"}),
     Scenario(name="csv", kind="csv"),
-    Scenario(name="images", kind="images"),
+    Scenario(name="images", kind="images", steps_per_epoch=128 // BATCH),
     Scenario(name="tfrecord", kind="tfrecord"),
     Scenario(name="tfrecord-disk", kind="tfrecord", config={"data": {"cache": "disk"}}),
     Scenario(name="dataset", kind="dataset"),
@@ -173,10 +174,10 @@ def of_job(scenario: Scenario, *, log_every: int) -> dict[tuple[str, str], Bound
         bounds[("log", "bytes")] = Rate(why="a line each interval", base=10_000, per_second=each_interval, unit="bytes")
         bounds[("predictions", "files")] = Rate(why="a file for each part", base=20, per_step=1.1 * parts)
         return bounds
-    lines = 1000 / STEPS_PER_EPOCH + 200 / scenario.every
+    lines = 1000 / scenario.steps_per_epoch + 200 / scenario.every
     if "evaluator" in scenario.replicas:
         each_interval += 300
-    scalars = 1000 / STEPS_PER_EPOCH + 400 / scenario.every
+    scalars = 1000 / scenario.steps_per_epoch + 400 / scenario.every
     return {
         **bounds,
         ("log", "bytes"): Rate(

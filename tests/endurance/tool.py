@@ -178,10 +178,10 @@ class _Run:
         self._faults[kind] = self._faults.get(kind, 0) + 1
 
     def _renew(self) -> None:
-        """From now on another token is good, which stands in the same file."""
+        """Another token stands in the file from now on. As in a cluster, the one before it is good for a while."""
         front = self._live.front
-        front.token = f"token-{self._chance.random()}"
-        (self._stage.folder / "token").write_text(front.token)
+        front.tokens = (*front.tokens[-1:], f"token-{self._chance.random()}")
+        _replace(self._stage.folder / "token", front.tokens[-1])
 
     def _end(self, seconds: float) -> tuple[dict[str, Any], list[str]]:
         problems = [f"{verb.name} has ended: {verb.said()}" for verb in self._verbs if verb.process.poll() is not None]
@@ -234,8 +234,15 @@ def _with_token_file(live: LiveCluster, token: Path) -> None:
     config = yaml.safe_load(live.kubeconfig.read_text())
     config["users"][0]["user"] = {"tokenFile": str(token)}
     live.kubeconfig.write_text(yaml.safe_dump(config))
-    token.write_text("the first")
-    live.do(lambda: setattr(live.front, "token", "the first"))
+    _replace(token, "the first")
+    live.do(lambda: setattr(live.front, "tokens", ("the first",)))
+
+
+def _replace(file: Path, text: str) -> None:
+    """All at once: who reads it meanwhile finds the old text or the new one."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text)
+    new.replace(file)
 
 
 @contextmanager

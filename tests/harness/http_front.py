@@ -33,7 +33,7 @@ class Front:
         """JSON that Python can't write, by the text that stands for it in the objects: deep, or no UTF-8."""
         self.outage = 0
         """So many requests from now on are answered by a server that is going down."""
-        self.token = ""
+        self.tokens: tuple[str, ...] = ()
         """Whoever shows another one is nobody; empty: anybody may ask."""
         self._open: dict[int, web.Request] = {}
         self.refuse: Callable[[str, str], ApiError | None] = lambda _method, _path: None
@@ -59,7 +59,8 @@ class Front:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self._open[id(request)] = request
         try:
-            if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if self.tokens and shown not in self.tokens:
                 raise ApiError(401, "Unauthorized", "Unauthorized")
             if self.outage:
                 self.outage -= 1
