@@ -122,6 +122,22 @@ async def test_a_token_file_is_read_again_when_its_token_is_refused(file: Path, 
     assert server.seen == ["first", "first", "second", "second", "third", "third", "fourth"]
 
 
+async def test_a_login_that_is_refused_again_soon_is_waited_for(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tokens in a row, as when an authority is replaced, must not end what follows a job for days."""
+    (tmp_path / "token").write_text("first")
+    async with serving(server := Server()) as port:
+        kubeconfig(file, f"http://127.0.0.1:{port}", {"tokenFile": str(tmp_path / "token")})
+        async with await KubeCluster.connect() as cluster:
+            for token in ("second", "third"):
+                server.token = token
+                (tmp_path / "token").write_text(token)
+                await cluster.list(Kind.JOB, None)
+                monkeypatch.setattr(login, "RENEW_SECONDS", 0.3)
+    assert server.seen == ["first", "second", "second", "third"]
+
+
 async def test_a_plugin_without_an_expiry_is_asked_again_when_its_token_is_refused(file: Path, tmp_path: Path) -> None:
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",

@@ -75,8 +75,10 @@ class Login:
         async with self._turn:
             if number != self.number:
                 return True
-            if self._clock() - self._renewed_at < RENEW_SECONDS:
-                return False
+            too_early = self._renewed_at + RENEW_SECONDS - self._clock()
+            if too_early > 0 and not self.number:
+                return False  # it has just been read, and nobody has been let in by it
+            await asyncio.sleep(too_early)
             self._renewed_at = self._clock()
             try:
                 configuration, _ = await self._load()
