@@ -11,6 +11,7 @@ Ends with one line of JSON; exit code 0 when the weights of all runs are those o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -142,7 +143,8 @@ def training_process(supervisor: int) -> int:
     below = [supervisor]
     for pid in below:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            below += [int(child) for child in (task / "children").read_text().split()]
+            with contextlib.suppress(OSError):  # a thread that has just ended
+                below += [int(child) for child in (task / "children").read_text().split()]
     return max(below[1:], key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
 
 
