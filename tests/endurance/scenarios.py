@@ -70,8 +70,6 @@ PREDICT = {
 
 SCENARIOS = (
     Scenario(name="multi-worker", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS),
-    # For a million steps in one piece, most of whose time should be steps.
-    Scenario(name="multi-worker-long", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, every=1000),
     Scenario(name="multi-worker-busy", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, every=10),
     Scenario(
         name="multi-worker-float16",

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tests.endurance.part import Part, Result, Stage
@@ -18,6 +19,8 @@ LOG_EVERY = 10
 """Seconds, as jobs have it if they don't say."""
 LANES = 2
 """Scenarios at the same time."""
+EVERY_IN_ONE_PIECE = 1000
+"""Steps from one save and evaluation to the next: most of the time should be steps."""
 SAMPLES = 400
 """Of a scenario with a given time, about."""
 _ROOT = Path(__file__).resolve().parents[2]
@@ -37,10 +40,11 @@ def endure(stage: Stage) -> Result:
 
 
 def only(scenarios: Sequence[Scenario], *, steps: int | None) -> Part:
-    """Some of them; with `steps` for that many, one after another."""
+    """Some of them; with `steps` for that many, one after another, with few saves."""
+    chosen = [replace(one, every=max(one.every, EVERY_IN_ONE_PIECE)) for one in scenarios] if steps else scenarios
 
     def part(stage: Stage) -> Result:
-        return _all(scenarios, stage, steps=steps)
+        return _all(chosen, stage, steps=steps)
 
     return part
 
