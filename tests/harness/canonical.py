@@ -41,8 +41,9 @@ _NUMBERS = re.compile(r"([Aa]ttempt) \d+")
 
 
 def state(server: ApiServer) -> dict[str, Any]:
-    """Jobs, pods, services, NetworkPolicies and pod groups by kind, namespace and name."""
+    """Jobs, pods, services, NetworkPolicies, pod groups and claims by kind, namespace and name."""
     told = {"TFGPUJob": _job, "Pod": _pod, "Service": _dependent, "NetworkPolicy": _dependent, "PodGroup": _dependent}
+    told["PersistentVolumeClaim"] = _dependent
     return {
         f"{kind} {namespace}/{name}": told[kind](obj)
         for (kind, namespace, name), obj in sorted(server.objects.items())

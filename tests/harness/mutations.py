@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -19,15 +20,16 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, differences, play
 from tests.harness.scenarios import SCENARIOS
 
+from tfgpujob.api import ReplicaSpec
 from tfgpujob.core import reconcile
 from tfgpujob.core.observed import observed_pods, trim
-from tfgpujob.core.observed.snapshot import Config, Kind, Object, Outcome, Snapshot, StatusUpdate
+from tfgpujob.core.observed.snapshot import Config, Create, Kind, Object, Outcome, Snapshot, StatusUpdate
 from tfgpujob.core.pods import pod
 from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, stall, start
 from tfgpujob.core.status import builder
 from tfgpujob.core.status.builder import moment
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell import leader_election, main, progress_poller, worker
+from tfgpujob.shell import apply, leader_election, main, progress_poller, worker
 
 Wrap = Callable[[Any], Any]
 """The real function in, the broken one out."""
@@ -233,6 +235,27 @@ def _this_attempt_too(real: Any) -> Any:
     return broken
 
 
+def _claims_by_attempt(real: Any) -> Any:
+    def broken(ctx: Any, replica: Any) -> Create:
+        create: Create = real(ctx, replica)
+        # Other names from the second attempt on, both of the claims and of what mounts them.
+        suffix = f"-{ctx.builder.attempt}" if ctx.builder.attempt > 1 else ""
+        body = deepcopy(dict(create.body))
+        needs = tuple(Create(need.kind, deepcopy(dict(need.body))) for need in create.needs)
+        for need in needs:
+            need.body["metadata"]["name"] += suffix
+        for volume in body["spec"]["volumes"]:
+            if "persistentVolumeClaim" in volume:
+                volume["persistentVolumeClaim"]["claimName"] += suffix
+        return Create(create.kind, body, needs)
+
+    return broken
+
+
+async def _ensures_nothing(self: Any, key: Any, job: Object, create: Create) -> None:
+    return None
+
+
 def _all_at_once(real: Any) -> Any:
     return property(lambda self: (self.creates,))
 
@@ -242,6 +265,16 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation("create the NetworkPolicy beside the pods", (Outcome, "stages"), _all_at_once, ("isolated",)),
     Mutation("create the pod group beside the pods", (Outcome, "stages"), _all_at_once, ("gang",)),
     Mutation("keep a finished job's pod group", (finished, "delete_pod_groups"), lambda _: lambda *of: (), ("gang",)),
+    Mutation(
+        "create a pod without its claims", (apply.ObjectWriter, "_ensure"), lambda _: _ensures_nothing, ("claims",)
+    ),
+    Mutation("give each attempt other claims", (ensure_pods, "_build_pod"), _claims_by_attempt, ("claims",)),
+    Mutation(
+        "let claims go that are to be kept",
+        (ReplicaSpec, "owns_claims"),
+        lambda _: property(lambda replica: True),
+        ("claims",),
+    ),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
     Mutation(
         "create during deletion",

@@ -61,6 +61,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [networkpolicies]
   verbs: [get, list, watch, create]
 {{- end }}
+{{- if .Values.volumeClaims.enabled }}
+# The claims of volumeClaimTemplates, which garbage collection deletes, if anybody.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, create]
+{{- end }}
 {{- range .Values.gang.backends }}
 # An attempt's pod group goes with its pods.
 - apiGroups: [{{ get (dict "Volcano" "scheduling.volcano.sh" "SchedulerPlugins" "scheduling.x-k8s.io" "Native" "scheduling.k8s.io") . }}]

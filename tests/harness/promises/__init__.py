@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
 from tests.harness.memory_cluster import LATE_MARK
-from tests.harness.promises import intent, leader, pods, status, writes
+from tests.harness.promises import claims, intent, leader, pods, status, writes
 from tests.harness.promises.truth import OPERATOR, Truth
 from tests.harness.resources import controller
 
 from tfgpujob import names
 
-KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup")
+KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim")
 """Of what belongs to a job."""
 Promise = Callable[[Change, Truth], Iterator[str]]
 OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
@@ -35,10 +35,13 @@ OF_WRITES: tuple[Promise, ...] = (
     writes.deletes_carry_the_uid,
     writes.isolation_comes_before_pods,
     writes.gang_comes_before_pods,
+    claims.claims_stay_the_replicas,
+    claims.only_claims_that_are_to_go_have_an_owner,
 )
 """Of operators. They hold for a write that arrives late too."""
 OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     writes.nothing_for_a_job_that_goes,
+    claims.claims_come_before_pods,
     intent.creates_follow_persisted_intent,
     intent.deletes_follow_persisted_intent,
     intent.force_is_the_last_resort,

@@ -30,6 +30,8 @@ class Truth:
         """Whether jobs get a pod group for each attempt."""
         self.with_group: set[tuple[str, str]] = set()
         """(job uid, attempt) for which there has been one."""
+        self.claims: dict[tuple[str, str, str], frozenset[str]] = {}
+        """Names of the claims of each replica that has had a pod."""
         self.gone: dict[str, float] = {}
         """Jobs that are gone or going, by uid, and since when."""
         self.made: dict[str, float] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.harness.scenarios.claims import CLAIMS
 from tests.harness.scenarios.gangs import GANGS
 from tests.harness.scenarios.isolation import ISOLATION
 from tests.harness.scenarios.losses import LOSSES, REPLICAS
@@ -26,5 +27,6 @@ SCENARIOS = {
         *PROGRESS,
         *ISOLATION,
         *GANGS,
+        *CLAIMS,
     )
 }

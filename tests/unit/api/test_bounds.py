@@ -46,6 +46,7 @@ FULL: dict[str, Any] = {
                             "args": ["b"],
                             "env": [{"name": "A"}],
                             "securityContext": {"privileged": False},
+                            "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
                         }
                     ],
                     "initContainers": [
@@ -61,6 +62,13 @@ FULL: dict[str, Any] = {
                     "volumes": [{"name": "data"}],
                 },
             },
+            "volumeClaimTemplates": [
+                {
+                    "metadata": {"name": "cache", "labels": {"a": "b"}, "annotations": {"a": "b"}},
+                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+                }
+            ],
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"},
         }
     },
     "gpu": {"perReplica": 1, "resourceName": "nvidia.com/gpu", "processesPerGpu": 1, "memory": {"limitMiB": 1}},
@@ -162,12 +170,20 @@ def walk(schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
         yield from walk(schema["items"], (*path, 0))
 
 
-WRONG_TYPE = {"integer": "2", "number": "2", "boolean": "true", "string": 1, "object": "a", "array": "a"}
+WRONG_TYPE = {
+    "quantity": True,
+    "integer": "2",
+    "number": "2",
+    "boolean": "true",
+    "string": 1,
+    "object": "a",
+    "array": "a",
+}
 
 
 def breaks() -> Iterator[Break]:
     for path, schema in walk(spec_schema()):
-        kind = schema["type"]
+        kind = schema.get("type", "quantity")
         if path:
             yield Break(path, f"{kind} of another type", WRONG_TYPE[kind])
         if kind == "integer":

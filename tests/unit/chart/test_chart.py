@@ -106,6 +106,13 @@ def test_the_right_to_network_policies_is_asked_for_only_where_jobs_get_one(valu
     }
 
 
+def test_the_right_to_claims_is_asked_for_only_where_jobs_may_have_them() -> None:
+    found = of(render({"volumeClaims": {"enabled": True}}), "ClusterRole", "tfgpu-tfgpujob")
+    assert rights(found["rules"]) - JOB_RIGHTS - NODE_RIGHTS == {
+        ("", "persistentvolumeclaims", verb, "") for verb in ("get", "create")
+    }
+
+
 @pytest.mark.parametrize(
     ("gang", "group"),
     [

@@ -121,6 +121,11 @@ def test_a_network_policy_can_be_narrowed() -> None:
     assert [p["port"] for p in policy["egress"][1]["ports"]] == [8443]
 
 
+def test_the_operator_is_told_whether_jobs_may_have_claims() -> None:
+    assert not from_environment(environment(render())).config.volume_claims
+    assert from_environment(environment(render({"volumeClaims": {"enabled": True}}))).config.volume_claims
+
+
 def test_the_operator_is_told_which_gang_schedulers_jobs_may_use() -> None:
     assert "GANG_BACKENDS" not in environment(render())
     gang = {"backends": ["SchedulerPlugins", "Volcano"], "default": "Volcano", "schedulerName": "second"}

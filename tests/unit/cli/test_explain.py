@@ -22,6 +22,13 @@ from tfgpujob.names import Condition
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 2}
+STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+CACHE = [{"name": "tensorflow", "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}]
+CLAIMS = {
+    "volumeClaimTemplates": [{"metadata": {"name": "cache"}, "spec": STORAGE}],
+    "template": {"spec": {"containers": CACHE}},
+}
+GO = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}
 NEVER_BUT_THE_CHIEF = {"worker": {"restartPolicy": "Never"}, "chief": {}}
 
 
@@ -92,6 +99,8 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),
         ({}, "What starts again: all replicas."),
+        ({"replicaSpecs": {"worker": CLAIMS}}, "own in every attempt: cache-<pod>. They stay when the job is deleted."),
+        ({"replicaSpecs": {"worker": CLAIMS | GO}}, "They go with the job."),
         ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
         ({}, "when worker 0 has exited with 0"),
         ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),

@@ -284,6 +284,14 @@ class World:
         return tuple(refusals)
 
     def _try(self, create: Create) -> Refusal | None:
+        for needed in create.needs:
+            answer = self.refuse(needed) if (needed.kind, needed.name) not in self.objects else None
+            if answer is not None:
+                code, message = answer
+                reason = "Invalid" if code == 422 else "Forbidden"
+                return Refusal(needed.kind, needed.name, code, reason, message, needed_by=create.name)
+            if (needed.kind, needed.name) not in self.objects:
+                self._store(needed.kind, needed.body)
         self.tries += 1
         if create.kind is Kind.POD:
             labels = create.body["metadata"]["labels"]

@@ -35,7 +35,8 @@ def objects(job: dict[str, Any]) -> list[Any]:
     job["metadata"] |= {"namespace": "default", "uid": "11111111-2222-3333-4444-555555555555", "generation": 1}
     outcome = reconcile(Snapshot(job), make.START, CONFIG)
     assert outcome.creates, outcome.status
-    return json.loads(json.dumps([create.body for create in outcome.creates]))  # type: ignore[no-any-return]
+    made = [part.body for create in outcome.creates for part in (*create.needs, create)]
+    return json.loads(json.dumps(made))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -35,7 +35,12 @@ _SCALE = {
     "labelSelectorPath": ".status.selector",
 }
 """For `kubectl scale`."""
-_ADDED = ("runPolicy.voluntaryDisruption", "runPolicy.recovery", "runPolicy.schedulingPolicy.gang")
+_ADDED = (
+    "runPolicy.voluntaryDisruption",
+    "runPolicy.recovery",
+    "runPolicy.schedulingPolicy.gang",
+    *(f"replicaSpecs.{role}.persistentVolumeClaimRetentionPolicy.whenDeleted" for role in Role),
+)
 """Fields below spec that the last release didn't know, and that have a default: the operator's, and not the API
 server's, which would write it into every job. After a rollback the older operator would refuse the field."""
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from tfgpujob.api.base import Model, NotNegative, Positive, Positive64, Quantity, Text
 from tfgpujob.api.strategies import TRAITS, Restart, Traits
 from tfgpujob.api.trainer import Mode, TrainerSpec
+from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
 from tfgpujob.names import Role, Strategy
 
 MAX_REPLICAS = 512
@@ -24,7 +25,10 @@ MAX_GPUS = 64
 _NOT_POD_SHAPING: dict[str, Any] = {
     "run_policy": True,
     "success_policy": True,
-    "replica_specs": {str(role): {"restart_policy", "min_replicas", "max_replicas"} for role in Role},
+    "replica_specs": {
+        str(role): {"restart_policy", "min_replicas", "max_replicas", "persistent_volume_claim_retention_policy"}
+        for role in Role
+    },
 }
 
 
@@ -119,6 +123,18 @@ class ReplicaSpec(Model):
     template: dict[str, Any] | None = None
     """A PodTemplateSpec for what image, command and GPUs don't say: volumes, node selectors, tolerations, resources,
     sidecars. The training process is the container named `tensorflow`. May be left out altogether."""
+    volume_claim_templates: Annotated[list[ClaimTemplate], Field(max_length=MAX_CLAIM_TEMPLATES)] | None = None
+    """Volumes of which each replica has one of its own: a PersistentVolumeClaim for each index, the same in every
+    attempt, created before the pod. A container mounts it by a volumeMount of its name. A claim that is there already
+    is used as it is."""
+    persistent_volume_claim_retention_policy: ClaimRetention | None = None
+    """What becomes of these claims when the job is deleted. Absent: they stay."""
+
+    @property
+    def owns_claims(self) -> bool:
+        """Whether the claims of volumeClaimTemplates go with the job."""
+        policy = self.persistent_volume_claim_retention_policy
+        return policy is not None and policy.when_deleted is WhenDeleted.DELETE
 
     @property
     def elastic(self) -> bool:

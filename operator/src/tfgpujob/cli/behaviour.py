@@ -69,6 +69,15 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
     if Role.EVALUATOR in plan.counts:
         yield "start", "The evaluator is never waited for, and its failures cost the job nothing."
+    yield from _volumes(spec, plan)
+
+
+def _volumes(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    for role, replica in replica_specs(spec).items():
+        if replica.volume_claim_templates and role in plan.counts:
+            each = ", ".join(f"{claim.metadata.name}-<pod>" for claim in replica.volume_claim_templates)
+            end = "go with the job" if replica.owns_claims else "stay when the job is deleted"
+            yield "volumes", f"Each {role} has claims of its own in every attempt: {each}. They {end}."
 
 
 def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -124,7 +124,7 @@ def _finalize_status(
         finished.fail(builder, found.reason, found.message)
         return StatusUpdate(builder.build(), (finished.final_event(builder),), now)
     known = _is_known(builder, found)
-    only_first = any(refusal.name == outcome.first for refusal in refusals)
+    only_first = any(refusal.create == outcome.first for refusal in refusals)
     # All pods of this attempt are deleted, so the next one takes the spec and the defaults as they are now.
     start.release(builder, resolve(spec, config), found, created_some=not only_first)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
@@ -134,7 +134,7 @@ def _finalize_status(
 def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
     """Only evaluators were refused: they are never required."""
     optional = {create.name for create in outcome.creates if is_evaluator(create)}
-    return all(refusal.name in optional for refusal in refusals)
+    return all(refusal.create in optional for refusal in refusals)
 
 
 def _is_known(builder: StatusBuilder, found: Problem) -> bool:

@@ -16,6 +16,7 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.POD: (_CORE, "pods"),
     Kind.SERVICE: (_CORE, "services"),
     Kind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
+    Kind.CLAIM: (_CORE, "persistentvolumeclaims"),
     **{kind: (f"/apis/{api_version}", "podgroups") for kind, api_version in POD_GROUPS.items()},
     Kind.NODE: (_CORE, "nodes"),
     Kind.NAMESPACE: (_CORE, "namespaces"),

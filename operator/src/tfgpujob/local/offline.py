@@ -6,8 +6,9 @@ import json
 from typing import Any, Final
 
 from tfgpujob import __version__, names
-from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Config, Object
+from tfgpujob.core.pods.claim import build_claims
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.local.job_file import JobFile
 
@@ -23,6 +24,13 @@ def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
     """Every pod of the first attempt, in the order of the plan."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
     return tuple(build_pod(job, file.spec, plan, Replica(role, index, 1)) for role, index in plan.pods())
+
+
+def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
+    """The claims of these pods."""
+    job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
+    specs = replica_specs(file.spec)
+    return tuple(claim for role, index in plan.pods() for claim in build_claims(job, specs[role], role, index))
 
 
 def variable(pod: Object, name: str) -> str | None:

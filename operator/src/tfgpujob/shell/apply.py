@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
+from tfgpujob.core.observed.ownership import Ownership, claim_ownership, dependent_ownership, pod_ownership
 from tfgpujob.core.observed.snapshot import Create, Delete, Dependent, Kind, Object, Outcome, Pod, Refusal
 from tfgpujob.core.observed.trim import trim_dependent, trim_pod
 from tfgpujob.core.pods.dropped_fields import dropped_fields
@@ -134,6 +134,15 @@ class ObjectWriter:
         return uid != delete.uid
 
     async def _create(self, key: Key, job: Object, create: Create) -> _Result:
+        for needed in create.needs:
+            try:
+                refused = await self._ensure(key, job, needed)
+            except ApiError as error:
+                if is_retryable(error):
+                    return error
+                refused = _refusal(needed, error)
+            if refused is not None:
+                return replace(refused, needed_by=create.name)
         try:
             made = await self._cluster.create(create.kind, key.namespace, create.body)
         except ApiError as error:
@@ -146,6 +155,39 @@ class ObjectWriter:
         if undone is None:
             self._store.put(create.kind, made)
         return undone
+
+    async def _ensure(self, key: Key, job: Object, create: Create) -> Refusal | None:
+        """Creates what a pod needs unless it is there. The cache does not keep it. Raises ApiError.
+
+        It is looked for first: a quota that is used up refuses to create even what exists.
+        """
+        taken = ApiError(409, "AlreadyExists", f"{create.name} is there already")
+        found = await self._find(key, create)
+        if found is None:
+            try:
+                await self._cluster.create(create.kind, key.namespace, create.body)
+            except ApiError as error:
+                # A create whose answer was lost, or one of a copy of the operator that led before.
+                if error.code != 409 or error.reason != "AlreadyExists":
+                    raise
+                found = await self._find(key, create)
+                if found is None:
+                    raise ApiError(0, "Gone", f"{create.name} has just been deleted") from error
+            else:
+                return None
+        holder = trim_dependent(found)
+        whose = claim_ownership(holder, job)
+        if whose is Ownership.OURS:
+            return None
+        return _refusal(create, taken, holder if whose is Ownership.FOREIGN else None)
+
+    async def _find(self, key: Key, create: Create) -> Object | None:
+        try:
+            return await self._cluster.get(create.kind, key.namespace, create.name)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
 
     async def _undo_if_pruned(self, key: Key, create: Create, made: Object) -> Refusal | ApiError | None:
         """A server that drops unknown fields has created another pod than the template asks for: it is deleted.

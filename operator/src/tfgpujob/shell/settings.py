@@ -114,6 +114,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         gangs=(),
         default_gang=default_gang,
         coscheduling_scheduler=text("COSCHEDULING_SCHEDULER", ""),
+        volume_claims=_switch(environment, "VOLUME_CLAIMS"),
     )
     return Settings(
         config=config,
@@ -139,6 +140,13 @@ def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
     if not value:
         raise SettingsError(f"{name} is not set: set it to {meaning}")
     return value
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "").strip() or "false"
+    if value not in {"true", "false"}:
+        raise SettingsError(f"{name} is {value!r}: set it to true or false, or leave it out for false")
+    return value == "true"
 
 
 def _items(environment: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tfgpujob.api.rules import access, batch, gpu, image, name, predict, release, roles, servers, template, trainer
+from tfgpujob.api.rules import (
+    access,
+    batch,
+    gpu,
+    image,
+    name,
+    predict,
+    release,
+    roles,
+    servers,
+    template,
+    trainer,
+    volumes,
+)
 from tfgpujob.api.rules.rule import JobRule, NameRule
 
 NAME_RULES: tuple[NameRule, ...] = name.RULES
@@ -15,6 +28,7 @@ JOB_RULES: tuple[JobRule, ...] = (
     *servers.RULES,
     *image.RULES,
     *template.RULES,
+    *volumes.RULES,
     *access.RULES,
     *release.RELEASE_LIMITS,
 )

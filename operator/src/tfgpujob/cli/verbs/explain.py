@@ -55,7 +55,7 @@ def _for_programs(file: JobFile) -> dict[str, Any]:
         "job": file.job["metadata"]["name"],
         "warnings": list(_warnings(file)),
         "behaviour": [{"topic": topic, "text": text} for topic, text in sentences(file.spec, plan)],
-        "objects": [build_service(job), *offline.pods(file, plan)],
+        "objects": [build_service(job), *offline.claims(file, plan), *offline.pods(file, plan)],
     }
 
 

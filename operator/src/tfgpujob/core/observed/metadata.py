@@ -33,6 +33,11 @@ def pod_name(job_name: str, role: Role, index: int) -> str:
     return f"{job_name}-{role}-{index}"
 
 
+def claim_name(volume: str, pod: str) -> str:
+    """As a StatefulSet names the claims of its pods."""
+    return f"{volume}-{pod}"
+
+
 def owner_reference(job: Object) -> dict[str, Any]:
     return {
         "apiVersion": names.API_VERSION,

@@ -46,6 +46,17 @@ def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0) ->
     return Ownership.OURS
 
 
+def claim_ownership(claim: Dependent, job: Object) -> Ownership:
+    """Of a claim with the name that a replica's volume is to have. One that no job controls is used, whoever made it,
+    as a StatefulSet does: it is of an earlier job of this name, or made by hand for this one."""
+    metadata = job["metadata"]
+    if claim.deleting:
+        return Ownership.OLD
+    if claim.owner_uid in {"", metadata["uid"]}:
+        return Ownership.OURS
+    return Ownership.OLD if claim.owner_job == metadata["name"] else Ownership.FOREIGN
+
+
 def is_ours(job: Object) -> bool:
     """Whether spec.runPolicy.managedBy leaves the job to this operator."""
     spec = job.get("spec")

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from tfgpujob.api import JobSpec, parse_job
-from tfgpujob.core.observed.gang import unserved_gang
 from tfgpujob.core.observed.snapshot import Config, Object
+from tfgpujob.core.observed.unserved import unserved
 from tfgpujob.names import Condition
 
 CACHED_JOBS: Final = 256
@@ -55,5 +55,5 @@ def _parse(job: Object, config: Config, *, accepted: bool) -> JobSpec | str:
     parsed = parse_job(job, allow_host=allow_host, allowed_service_accounts=accounts, accepted=accepted)
     if not isinstance(parsed, JobSpec):
         return "; ".join(str(invalid) for invalid in parsed)
-    unserved = None if accepted else unserved_gang(parsed, config)
-    return str(unserved) if unserved else parsed
+    missing = None if accepted else next(unserved(parsed, config), None)
+    return str(missing) if missing else parsed

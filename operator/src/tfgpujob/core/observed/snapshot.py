@@ -15,12 +15,14 @@ Object = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """The kinds of objects that the operator reads or writes. Nodes and namespaces are only read, and lie in none."""
+    """The kinds of objects that the operator reads or writes. Nodes and namespaces are only read, and lie in none;
+    claims are only created, and never watched."""
 
     JOB = "TFGPUJob"
     POD = "Pod"
     SERVICE = "Service"
     NETWORK_POLICY = "NetworkPolicy"
+    CLAIM = "PersistentVolumeClaim"
     VOLCANO_POD_GROUP = "PodGroup.v1beta1.scheduling.volcano.sh"
     COSCHEDULING_POD_GROUP = "PodGroup.v1alpha1.scheduling.x-k8s.io"
     NATIVE_POD_GROUP = "PodGroup.v1beta1.scheduling.k8s.io"
@@ -167,6 +169,8 @@ class Config:
     """What `gang: Auto` means where there are several."""
     coscheduling_scheduler: str = ""
     """The schedulerName of kube-scheduler with the coscheduling plugin; empty: the cluster's default scheduler."""
+    volume_claims: bool = True
+    """Whether the operator has the right to create the claims of volumeClaimTemplates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,9 @@ class Create:
 
     kind: Kind
     body: Object
+    needs: tuple[Create, ...] = ()
+    """What must be there before it, and stays when it goes: the claims of a pod. Each is created unless an object of
+    its name is there; if one is refused, so is this."""
 
     @property
     def name(self) -> str:
@@ -217,7 +224,15 @@ class Refusal:
     """metav1.Status reason: Forbidden, AlreadyExists, Invalid, …"""
     message: str
     holder: Pod | Dependent | None = None
-    """On 409: what holds the name, fetched by name, because an unlabelled pod never arrives by watch."""
+    """On 409: what holds the name, fetched by name, because an unlabelled pod never arrives by watch. None: a claim
+    that will be gone soon."""
+    needed_by: str = ""
+    """Name of the create that was not tried because of this one, which it needs."""
+
+    @property
+    def create(self) -> str:
+        """Name of the create of the Outcome that has failed with it."""
+        return self.needed_by or self.name
 
 
 @dataclass(frozen=True, slots=True)

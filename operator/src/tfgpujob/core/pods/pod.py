@@ -16,6 +16,7 @@ from tfgpujob.core.observed import metadata
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods import in_place, trainer_pod
+from tfgpujob.core.pods.claim import add_claims
 from tfgpujob.core.pods.pod_group import join_pod_group
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.names import Role
@@ -49,6 +50,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     address = Address(job_name, namespace)
 
     _identity(pod_spec, job_name, replica)
+    add_claims(pod_spec, replica_spec, pod_spec["hostname"])
     container = _main_container(pod_spec)
     container["image"] = plan.images[replica.role]
     container["env"] = [*_environment(job, spec, plan, replica, replica_spec), *container.get("env", [])]

@@ -11,8 +11,9 @@ from tfgpujob import names
 from tfgpujob.core.observed.gang import pod_group_kind
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
-from tfgpujob.core.observed.plan import Plan, ReplicaId
+from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Dependent, Event, Kind, Outcome, Snapshot
+from tfgpujob.core.pods.claim import build_claims
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_group import build_pod_group
@@ -237,12 +238,14 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 
 def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     waiting = set(_waiting_to_restart(ctx))
-    pods = tuple(
-        Create(Kind.POD, build_pod(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica)))
-        for replica in ctx.observed.missing()
-        if replica not in waiting
-    )
+    pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
+
+
+def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Create:
+    claims = build_claims(ctx.job, replica_specs(ctx.spec)[replica[0]], *replica)
+    body = build_pod(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica))
+    return Create(Kind.POD, body, tuple(Create(Kind.CLAIM, claim) for claim in claims))
 
 
 def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:

@@ -40,44 +40,50 @@ def problems(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> list[
 
 def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     what = f"{refusal.kind} {refusal.name}"
+    wanted = refusal.create
     if refusal.code == 409:
-        return name_taken(refusal.kind, refusal.name) if _is_foreign(refusal, job_uid, attempt) else None
+        return name_taken(refusal.kind, refusal.name, wanted) if _is_foreign(refusal, job_uid, attempt) else None
     said = f"{refusal.message.rstrip('.')}."
     by_policy = refusal.kind in POD_GROUPS or any(policy in refusal.message for policy in _ADMISSION)
     if refusal.code in {400, 422} and not by_policy:
         text = f"{_template_of(refusal)}: {what} was refused: {said}"
         running = f"{text} What runs goes on: suspend the job, correct the template, and resume it."
         alone = f"{text} Correct the template."
-        return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, alone, refusal.name, None, running)
+        return Problem(Condition.ACCEPTED, Reason.TEMPLATE_REFUSED, alone, wanted, None, running)
     if "exceeded quota" in refusal.message:
         message = f"{what} does not fit: {said} Nothing is held meanwhile; it is tried again."
-        return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, refusal.name, 60)
+        return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, wanted, 60)
     message = f"{what} was refused: {said} It is tried again."
-    return Problem(Condition.CREATED, Reason.FORBIDDEN, message, refusal.name, 300)
+    return Problem(Condition.CREATED, Reason.FORBIDDEN, message, wanted, 300)
 
 
 def _template_of(refusal: Refusal) -> str:
     """The field of the spec from which the refused object is made."""
-    return f"spec.replicaSpecs.{_role_of(refusal.name)}.template" if refusal.kind is Kind.POD else "spec"
+    fields = {Kind.POD: "template", Kind.CLAIM: "volumeClaimTemplates"}
+    field = fields.get(refusal.kind)
+    return f"spec.replicaSpecs.{_role_of(refusal.name)}.{field}" if field else "spec"
 
 
 def _role_of(pod_name: str) -> str:
-    """The role in <job>-<role>-<index>; empty for a service's name."""
+    """The role in <job>-<role>-<index>, and in a claim's name, which ends so; empty for a service's name."""
     return ("", "", *pod_name.rsplit("-", 2))[-2]
 
 
-def name_taken(kind: Kind, name: str) -> Problem:
+def name_taken(kind: Kind, name: str, create: str = "") -> Problem:
+    """`create`: the name of what can't be created because of it, if it is another object."""
     message = (
         f"metadata.name: the {kind.lower()} {name} belongs to somebody else. "
         f"Delete or rename that {kind.lower()}, or give this job another name; it is checked again until then."
     )
-    return Problem(Condition.ACCEPTED, Reason.NAME_TAKEN, message, name, 30, f"{message} What runs goes on.")
+    return Problem(Condition.ACCEPTED, Reason.NAME_TAKEN, message, create or name, 30, f"{message} What runs goes on.")
 
 
 def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
     holder = refusal.holder
     if holder is None:
         return False
+    if refusal.kind is Kind.CLAIM:
+        return True
     if isinstance(holder, Pod):
         return pod_ownership(holder, job_uid, attempt) is Ownership.FOREIGN
     return dependent_ownership(holder, job_uid) is Ownership.FOREIGN
