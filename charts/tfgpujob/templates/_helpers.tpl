@@ -67,6 +67,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [persistentvolumeclaims]
   verbs: [get, create]
 {{- end }}
+{{- if .Values.deviceClaims.enabled }}
+# The template of spec.gpu.claim goes with its job.
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaimtemplates]
+  verbs: [get, create]
+{{- end }}
 {{- range .Values.gang.backends }}
 # An attempt's pod group goes with its pods.
 - apiGroups: [{{ get (dict "Volcano" "scheduling.volcano.sh" "SchedulerPlugins" "scheduling.x-k8s.io" "Native" "scheduling.k8s.io") . }}]

@@ -66,6 +66,8 @@ CONFIG_FILE: Final = "trainer.json"
 OUTPUT_VOLUME: Final = "tfgpu-output"
 CODE_VOLUME: Final = "tfgpu-code"
 CODE_DIR: Final = "/code"
+GPU_CLAIM: Final = "tfgpu-gpu"
+"""The resource claim of spec.gpu.claim, in a pod."""
 SHM_VOLUME: Final = "tfgpu-shm"
 SHM_DIR: Final = "/dev/shm"  # noqa: S108 - a mount point inside the pod, where NCCL looks
 

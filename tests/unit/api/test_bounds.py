@@ -27,7 +27,6 @@ FULL: dict[str, Any] = {
             "replicas": 2,
             "minReplicas": 2,
             "maxReplicas": 2,
-            "gpus": 1,
             "restartPolicy": "ExitCode",
             "template": {
                 "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}},
@@ -71,7 +70,12 @@ FULL: dict[str, Any] = {
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"},
         }
     },
-    "gpu": {"perReplica": 1, "resourceName": "nvidia.com/gpu", "processesPerGpu": 1, "memory": {"limitMiB": 1}},
+    "gpu": {
+        "resourceName": "nvidia.com/gpu",
+        "processesPerGpu": 1,
+        "memory": {"limitMiB": 1},
+        "claim": {"firstAvailable": [{"deviceClassName": "a", "selectors": ["true"]}], "count": 1},
+    },
     "trainer": {
         "entrypoint": "digits",
         "params": {"units": 1},
@@ -124,6 +128,8 @@ FULL: dict[str, Any] = {
             "minResources": {"cpu": "1"},
             "priorityClass": "a",
             "scheduleTimeoutSeconds": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "topologyMode": "Preferred",
         },
         "failureLogLines": 1,
     },
@@ -135,6 +141,11 @@ LEFT_OUT = {
     "spec.trainer.code.configMap",
     "spec.trainer.code.image",
     "spec.gpu.memory.growth",
+    "spec.gpu.perReplica",
+    "spec.gpu.claim.templateName",
+    "spec.gpu.claim.deviceClassName",
+    "spec.gpu.claim.selectors",
+    "spec.replicaSpecs.worker.gpus",
     "spec.replicaSpecs.worker.template.metadata.name",
     "spec.replicaSpecs.worker.template.spec.hostname",
     "spec.replicaSpecs.worker.template.spec.subdomain",

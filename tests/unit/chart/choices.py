@@ -31,7 +31,7 @@ CHOICES: dict[str, list[Object]] = {
     "monitoring": [{}, ALL_MONITORING],
     "network": [{}, NETWORK, {"networkPolicy": {"jobNamespaces": ["*"]}}],
     "gangs": [{}, {"gang": {"backends": ["Volcano", "Native"], "default": "Native"}}],
-    "claims": [{}, {"volumeClaims": {"enabled": True}}],
+    "claims": [{}, {"volumeClaims": {"enabled": True}, "deviceClaims": {"enabled": True}}],
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],
 }

@@ -106,10 +106,17 @@ def test_the_right_to_network_policies_is_asked_for_only_where_jobs_get_one(valu
     }
 
 
-def test_the_right_to_claims_is_asked_for_only_where_jobs_may_have_them() -> None:
-    found = of(render({"volumeClaims": {"enabled": True}}), "ClusterRole", "tfgpu-tfgpujob")
+@pytest.mark.parametrize(
+    ("value", "group", "resource"),
+    [
+        ("volumeClaims", "", "persistentvolumeclaims"),
+        ("deviceClaims", "resource.k8s.io", "resourceclaimtemplates"),
+    ],
+)
+def test_the_right_to_claims_is_asked_for_only_where_jobs_may_have_them(value: str, group: str, resource: str) -> None:
+    found = of(render({value: {"enabled": True}}), "ClusterRole", "tfgpu-tfgpujob")
     assert rights(found["rules"]) - JOB_RIGHTS - NODE_RIGHTS == {
-        ("", "persistentvolumeclaims", verb, "") for verb in ("get", "create")
+        (group, resource, verb, "") for verb in ("get", "create")
     }
 
 

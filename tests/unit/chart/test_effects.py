@@ -124,6 +124,8 @@ def test_a_network_policy_can_be_narrowed() -> None:
 def test_the_operator_is_told_whether_jobs_may_have_claims() -> None:
     assert not from_environment(environment(render())).config.volume_claims
     assert from_environment(environment(render({"volumeClaims": {"enabled": True}}))).config.volume_claims
+    assert not from_environment(environment(render())).config.device_claims
+    assert from_environment(environment(render({"deviceClaims": {"enabled": True}}))).config.device_claims
 
 
 def test_the_operator_is_told_which_gang_schedulers_jobs_may_use() -> None:

@@ -96,6 +96,7 @@ EFFECTS: dict[str, Row] = {
     "networkPolicy.apiServerPorts": ("cluster", [8443], f"{POLICY}.egress.1.ports.0.port", 8443),
     "networkPolicy.jobNamespaces": ("cluster", ["n"], f"{ENV}.NETWORK_POLICY_NAMESPACES", "n"),
     "volumeClaims.enabled": ("cluster", True, f"{ENV}.VOLUME_CLAIMS", "true"),
+    "deviceClaims.enabled": ("cluster", True, f"{ENV}.DEVICE_CLAIMS", "true"),
     "gang.backends": ("cluster", ["Volcano", "Native"], f"{ENV}.GANG_BACKENDS", "Volcano,Native"),
     "gang.default": ("cluster", "Native", f"{ENV}.GANG_DEFAULT", "Native"),
     "gang.schedulerName": ("cluster", "second", f"{ENV}.COSCHEDULING_SCHEDULER", "second"),

@@ -28,6 +28,7 @@ CLAIMS = {
     "volumeClaimTemplates": [{"metadata": {"name": "cache"}, "spec": STORAGE}],
     "template": {"spec": {"containers": CACHE}},
 }
+DEVICES = {"deviceClassName": "gpu.nvidia.com", "count": 2}
 GO = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}
 NEVER_BUT_THE_CHIEF = {"worker": {"restartPolicy": "Never"}, "chief": {}}
 
@@ -101,6 +102,14 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
         ({}, "What starts again: all replicas."),
         ({"replicaSpecs": {"worker": CLAIMS}}, "own in every attempt: cache-<pod>. They stay when the job is deleted."),
         ({"replicaSpecs": {"worker": CLAIMS | GO}}, "They go with the job."),
+        ({"gpu": {"claim": DEVICES}}, "Each worker gets 2 devices by a resource claim from gpu.nvidia.com."),
+        ({"gpu": {"resourceName": "nvidia.com/mig-1g.10gb"}}, "Pods ask for nvidia.com/mig-1g.10gb. GPU time counts"),
+        ({"runPolicy": {"schedulingPolicy": {"topologyKey": "rack"}}}, "label rack, where that can be done."),
+        ({"gpu": {"claim": DEVICES}}, "Each step takes 128 examples: 32 on each of 4 replicas."),
+        (
+            {"gpu": {"claim": DEVICES}, "replicaSpecs": {"worker": {}, "evaluator": {"gpus": 0}}},
+            "The evaluator gets no claim and runs on the CPU.",
+        ),
         ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
         ({}, "when worker 0 has exited with 0"),
         ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),

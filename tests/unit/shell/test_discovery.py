@@ -12,7 +12,7 @@ from tests.unit.shell.test_poison import make_good, operating, runs, until
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell.discovery import with_gangs
+from tfgpujob.shell.discovery import with_devices, with_gangs
 from tfgpujob.shell.settings import from_environment
 
 IMAGES = {"OPERATOR_IMAGE": "operator:1", "TRAINER_IMAGE": "trainer:1"}
@@ -51,6 +51,21 @@ def test_an_api_server_that_does_not_answer_is_asked_again() -> None:
         return True
 
     assert found("Volcano", serves)[0] == [("Volcano", Kind.VOLCANO_POD_GROUP)]
+
+
+@pytest.mark.parametrize(
+    ("served", "kind"),
+    [
+        ({Kind.DEVICE_TEMPLATE, Kind.DEVICE_TEMPLATE_V1BETA2}, Kind.DEVICE_TEMPLATE),
+        ({Kind.DEVICE_TEMPLATE_V1BETA2}, Kind.DEVICE_TEMPLATE_V1BETA2),
+        (set[Kind](), None),
+    ],
+)
+def test_devices_are_claimed_by_the_newest_version_that_is_served(served: set[Kind], kind: Kind | None) -> None:
+    async def ask(asked: Kind) -> bool:
+        return asked in served
+
+    assert run(with_devices(from_environment(IMAGES), ask)).config.device_template is kind
 
 
 async def test_what_is_found_schedules_the_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

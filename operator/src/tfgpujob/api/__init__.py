@@ -3,6 +3,7 @@
 The models are the only source: the CRD (crds/), its documentation and these checks come from them.
 """
 
+from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.parse import parse_job, read_run_policy
 from tfgpujob.api.rules.gpu import gpus, plain_count, processes, replicas_in_sync
@@ -22,6 +23,7 @@ from tfgpujob.api.spec import (
     StallPolicy,
     StartPolicy,
     SuccessPolicy,
+    TopologyMode,
     VoluntaryDisruption,
 )
 from tfgpujob.api.status import JobStatus
@@ -30,6 +32,7 @@ from tfgpujob.api.trainer import CodeSource, TrainerSpec
 __all__ = [
     "CleanPodPolicy",
     "CodeSource",
+    "DeviceClaim",
     "Gang",
     "GpuMemory",
     "GpuSpec",
@@ -46,6 +49,7 @@ __all__ = [
     "StallPolicy",
     "StartPolicy",
     "SuccessPolicy",
+    "TopologyMode",
     "TrainerSpec",
     "VoluntaryDisruption",
     "gpus",

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfgpujob.api.base import Model, NotNegative, Positive, Positive64, Quantity, Text
+from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.strategies import TRAITS, Restart, Traits
 from tfgpujob.api.trainer import Mode, TrainerSpec
 from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
@@ -94,6 +95,13 @@ class Gang(StrEnum):
     VOLCANO = "Volcano"
     SCHEDULER_PLUGINS = "SchedulerPlugins"
     NATIVE = "Native"
+
+
+class TopologyMode(StrEnum):
+    """runPolicy.schedulingPolicy.topologyMode."""
+
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"
 
 
 class SuccessPolicy(StrEnum):
@@ -192,12 +200,17 @@ class GpuSpec(Model):
             pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
         ),
     ] = "nvidia.com/gpu"
-    """The extended resource to request: nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, …"""
+    """The extended resource to request: nvidia.com/gpu, a MIG profile such as nvidia.com/mig-1g.10gb, amd.com/gpu, …
+    GPU time counts these, a slice as one."""
     processes_per_gpu: Annotated[int, Field(ge=1, le=64)] | None = None
     """Processes of the bundled trainer on each GPU of a worker, each a worker task with one GPU. Not together with a
     chief, and above 1 not with memory.growth: false. Absent: one process in a pod sees all its GPUs."""
     memory: GpuMemory = Field(default_factory=GpuMemory)
     """How much GPU memory TensorFlow takes. By default as it needs it."""
+    claim: DeviceClaim | None = None
+    """GPUs by a resource claim of each pod (dynamic resource allocation, from Kubernetes 1.34 on) in place of
+    resourceName, for the pods that would have GPUs without it. Its count says how many: not together with perReplica,
+    nor a role's gpus, but for an evaluator with gpus: 0, which gets no claim."""
 
 
 class SchedulingPolicy(Model):
@@ -220,6 +233,22 @@ class SchedulingPolicy(Model):
     schedule_timeout_seconds: Positive | None = None
     """Seconds in which all required pods must have a node. After that all are released, and startPolicy decides, as
     after startDeadlineSeconds, which also counts pulling images and starting. Absent: only startDeadlineSeconds."""
+    topology_key: (
+        Annotated[
+            str,
+            Field(
+                max_length=316,
+                pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+            ),
+        ]
+        | None
+    ) = None
+    """Label of the nodes, as topology.kubernetes.io/zone or that of a rack, in one value of which all pods of an
+    attempt but the evaluator are placed, by pod affinity on it. The template's own affinity holds besides. Counts from
+    the next pod that is created."""
+    topology_mode: Annotated[TopologyMode, Field(strict=False)] | None = None
+    """Whether they must be. Preferred, also if absent: where it can be done. Required: a pod that does not fit there
+    waits, and the start is released after its deadline."""
 
 
 class RunPolicy(Model):

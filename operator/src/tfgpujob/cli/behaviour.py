@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from tfgpujob.api import (
     CleanPodPolicy,
+    GpuSpec,
     JobSpec,
     RestartPolicy,
     StartPolicy,
     SuccessPolicy,
+    TopologyMode,
     TrainerSpec,
     gpus,
     replicas_in_sync,
@@ -67,9 +69,30 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     limit, timeout = duration(policy.start_deadline_seconds), schedule_timeout(policy)
     on_nodes = f"on nodes within {duration(timeout)} (scheduleTimeoutSeconds) and " if timeout is not None else ""
     yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
+    if policy.scheduling_policy is not None and policy.scheduling_policy.topology_key is not None:
+        must = policy.scheduling_policy.topology_mode is TopologyMode.REQUIRED
+        where = f"nodes with one value of the label {policy.scheduling_policy.topology_key}"
+        yield "start", f"They are placed on {where}{'' if must else ', where that can be done'}."
     if Role.EVALUATOR in plan.counts:
         yield "start", "The evaluator is never waited for, and its failures cost the job nothing."
     yield from _volumes(spec, plan)
+    yield from _device_claim(spec, plan)
+
+
+def _device_claim(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    claim, specs = spec.gpu.claim, replica_specs(spec)
+    if claim is None:
+        yield from _slices(spec, plan)
+        return
+    with_claim = [str(role) for role in plan.counts if gpus(spec, role, specs[role])]
+    choices = [choice.device_class_name for choice in claim.first_available or ()]
+    which = f"of the template {claim.template_name}" if claim.template_name else f"from {claim.device_class_name}"
+    which = f"from the first that is free of {', '.join(choices)}" if choices else which
+    each = f"Each {' and '.join(with_claim)}" if with_claim else "No pod"
+    yield "GPUs", f"{each} gets {counted(claim.count or 1, 'device')} by a resource claim {which}."
+    without = [str(role) for role in plan.counts if str(role) not in with_claim]
+    if without:
+        yield "GPUs", f"The {' and '.join(without)} gets no claim and runs on the CPU."
 
 
 def _volumes(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
@@ -78,6 +101,13 @@ def _volumes(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
             each = ", ".join(f"{claim.metadata.name}-<pod>" for claim in replica.volume_claim_templates)
             end = "go with the job" if replica.owns_claims else "stay when the job is deleted"
             yield "volumes", f"Each {role} has claims of its own in every attempt: {each}. They {end}."
+
+
+def _slices(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Other resources than a whole GPU of NVIDIA's."""
+    resource, specs = spec.gpu.resource_name, replica_specs(spec)
+    if resource != GpuSpec().resource_name and any(gpus(spec, role, specs[role]) for role in plan.counts):
+        yield "GPUs", f"Pods ask for {resource}. GPU time counts these, whatever share of a GPU each is."
 
 
 def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import POD_GROUPS, Kind
+from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, Kind
 from tfgpujob.kube.errors import InvalidNameError
 
 _CORE: Final = "/api/v1"
@@ -18,6 +18,7 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     Kind.CLAIM: (_CORE, "persistentvolumeclaims"),
     **{kind: (f"/apis/{api_version}", "podgroups") for kind, api_version in POD_GROUPS.items()},
+    **{kind: (f"/apis/{version}", "resourceclaimtemplates") for kind, version in DEVICE_TEMPLATES.items()},
     Kind.NODE: (_CORE, "nodes"),
     Kind.NAMESPACE: (_CORE, "namespaces"),
 }

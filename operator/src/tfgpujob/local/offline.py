@@ -9,6 +9,7 @@ from tfgpujob import __version__, names
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Config, Object
 from tfgpujob.core.pods.claim import build_claims
+from tfgpujob.core.pods.device_claim import build_device_template
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.local.job_file import JobFile
 
@@ -27,10 +28,15 @@ def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
 
 
 def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
-    """The claims of these pods."""
+    """The claims of these pods, and the template of those that Kubernetes makes."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
     specs = replica_specs(file.spec)
-    return tuple(claim for role, index in plan.pods() for claim in build_claims(job, specs[role], role, index))
+    volumes = tuple(claim for role, index in plan.pods() for claim in build_claims(job, specs[role], role, index))
+    devices = file.spec.gpu.claim
+    if devices is None or CONFIG.device_template is None:
+        return volumes
+    template = build_device_template(job, devices, CONFIG.device_template)
+    return (*volumes, template) if template is not None else volumes
 
 
 def variable(pod: Object, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Discovery of the gang schedulers that the cluster serves, by what the API server lists of itself, at start."""
+"""Discovery of the gang schedulers and resource claims that the cluster serves, by what it lists of itself at start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
-from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, Kind
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.settings import Settings
 
@@ -33,6 +33,15 @@ async def with_gangs(settings: Settings, serves: Serves) -> Settings:
         else:
             logger.info("gang scheduler found", extra={"gang": gang, "kind": kind})
     return replace(settings, config=replace(settings.config, gangs=gangs))
+
+
+async def with_devices(settings: Settings, serves: Serves) -> Settings:
+    """The settings with the newest kind of ResourceClaimTemplate that is served: a pod that claims devices must not be
+    made for a server that takes the claim out of it."""
+    kind = await _newest(tuple(DEVICE_TEMPLATES), serves)
+    if kind is not None:
+        logger.info("dynamic resource allocation found", extra={"kind": kind})
+    return replace(settings, config=replace(settings.config, device_template=kind))
 
 
 async def _newest(kinds: Sequence[Kind], serves: Serves) -> Kind | None:

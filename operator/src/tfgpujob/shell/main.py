@@ -23,7 +23,7 @@ from tfgpujob.kube.interface import Cluster
 from tfgpujob.names import Condition
 from tfgpujob.shell import log_format
 from tfgpujob.shell.background import BackgroundTasks, TaskDiedError
-from tfgpujob.shell.discovery import with_gangs
+from tfgpujob.shell.discovery import with_devices, with_gangs
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.leader_election import LeaderElector
@@ -179,6 +179,7 @@ async def operate(settings: Settings) -> None:
     _stop_on_signals(stop)
     async with await KubeCluster.connect() as cluster, HttpProgressClient() as fetch_progress:
         settings = await with_gangs(settings, cluster.serves)
+        settings = await with_devices(settings, cluster.serves)
         operator = Operator(cluster, settings, fetch_progress=fetch_progress)
         background = operator.background
         ready = operator.resync.synced.is_set

@@ -115,6 +115,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         default_gang=default_gang,
         coscheduling_scheduler=text("COSCHEDULING_SCHEDULER", ""),
         volume_claims=_switch(environment, "VOLUME_CLAIMS"),
+        device_claims=_switch(environment, "DEVICE_CLAIMS"),
+        device_template=None,
     )
     return Settings(
         config=config,

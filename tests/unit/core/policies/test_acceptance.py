@@ -27,6 +27,11 @@ CLAIMS = {
 SAVED = {**make.TRAINER, "output": {"claim": "results"}}
 
 
+def test_one_slice_a_pod_needs_no_advice() -> None:
+    job = make.job(trainer=SAVED, gpu={"resourceName": "nvidia.com/mig-1g.10gb"})
+    assert said(job) == "The spec is valid."
+
+
 @pytest.mark.parametrize("policy", [{}, {"priorityClass": "high", "scheduleTimeoutSeconds": 300}])
 def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None:
     assert said(make.job(trainer=SAVED, run={"schedulingPolicy": policy})) == "The spec is valid."
@@ -37,6 +42,7 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
     [
         (make.job("ParameterServer", worker=1, ps=1), "a chief: one was added"),
         (make.job("OneDevice"), "spec.trainer.output.claim is not set"),
+        (make.job(gpu={"resourceName": "nvidia.com/mig-1g.10gb", "perReplica": 2}), "worker: 2 MIG slices a pod"),
         (
             make.job(trainer=SAVED, run={"restartScope": "Replica"}),
             "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",

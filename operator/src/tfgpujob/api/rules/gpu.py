@@ -17,7 +17,8 @@ _PLAIN: Final = re.compile(r"[0-9]{1,18}")
 
 
 def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
-    """GPUs of one pod: the role's own number, else spec.gpu.perReplica, else 1 where the strategy computes.
+    """GPUs of one pod: the role's own number, else those of spec.gpu.claim or spec.gpu.perReplica, else 1 where the
+    strategy computes.
 
     A ps and a ParameterServer chief hold and move variables, and of a Custom program nothing is known: none unless
     they ask.
@@ -26,6 +27,8 @@ def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
         return replica.gpus
     if role in spec.traits.no_gpus:
         return 0
+    if spec.gpu.claim is not None:
+        return spec.gpu.claim.count or 1
     if spec.gpu.per_replica is not None:
         return spec.gpu.per_replica
     return 0 if _is_unknown_program(spec) else 1
@@ -36,7 +39,8 @@ def _is_unknown_program(spec: JobSpec) -> bool:
 
 
 def takes_claims(template: PodTemplate) -> bool:
-    """Whether the training container gets devices by resource claims (DRA), which may be its GPUs."""
+    """Whether the training container gets devices by resource claims (DRA) of the template's own, which may be its
+    GPUs."""
     _, container = template.spec.training_container() or ("", None)
     claims = part(container, "resources", "claims") if container else None
     return isinstance(claims, list) and bool(claims)
@@ -78,7 +82,8 @@ def _memory(job: Job) -> Iterator[Invalid]:
 def _claims(job: Job) -> Iterator[Invalid]:
     for role, template in job.templates.items():
         replica = getattr(job.spec.replica_specs, role)
-        said = replica.gpus is not None or job.spec.gpu.per_replica is not None
+        gpu = job.spec.gpu
+        said = replica.gpus is not None or gpu.per_replica is not None or gpu.claim is not None
         if takes_claims(template) and not said and gpus(job.spec, role, replica):
             problem = "is not set, and the container gets devices by resource claims, which may be its GPUs"
             fix = "set it to the number of GPUs that the claims give to a pod, 0 if they are none"
@@ -89,6 +94,8 @@ def _template_limit(job: Job) -> Iterator[Invalid]:
     spec, resource = job.spec, job.spec.gpu.resource_name
     for role, template in job.templates.items():
         replica = getattr(spec.replica_specs, role)
+        if spec.gpu.claim is not None:
+            continue  # then it may have none: rules/claim.py
         if _is_unknown_program(spec) and replica.gpus is spec.gpu.per_replica is None:
             continue  # nothing is known of the program, so its own limit is the only word on it
         place, container = template.spec.training_container() or ("", None)

@@ -42,6 +42,8 @@ _NEEDS: Final = (
 )
 _POLICIES: Final = tuple((verb, "networking.k8s.io", "networkpolicies", "") for verb in ("list", "create"))
 """Needed too where jobs get a NetworkPolicy each."""
+_DEVICES: Final = tuple((verb, "resource.k8s.io", "resourceclaimtemplates", "") for verb in ("get", "create"))
+"""Needed too where jobs may have GPUs by spec.gpu.claim."""
 _CLAIMS: Final = tuple((verb, "", "persistentvolumeclaims", "") for verb in ("get", "create"))
 """Needed too where jobs may have volumeClaimTemplates."""
 
@@ -135,6 +137,7 @@ def _denied(client: Client, deployment: Object) -> Iterator[str]:
     settings = _environment(deployment)
     namespaces = [n for n in settings.get("WATCH_NAMESPACES", "").split(",") if n] or [""]
     needs = _NEEDS + (_POLICIES if settings.get("NETWORK_POLICY_NAMESPACES") else ())
+    needs += _DEVICES if settings.get("DEVICE_CLAIMS") == "true" else ()
     needs += _CLAIMS if settings.get("VOLUME_CLAIMS") == "true" else ()
     for gang in GANG_SCHEDULERS.keys() & settings.get("GANG_BACKENDS", "").split(","):
         group = POD_GROUPS[GANG_SCHEDULERS[gang].kinds[0]].partition("/")[0]

@@ -47,8 +47,8 @@ def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0) ->
 
 
 def claim_ownership(claim: Dependent, job: Object) -> Ownership:
-    """Of a claim with the name that a replica's volume is to have. One that no job controls is used, whoever made it,
-    as a StatefulSet does: it is of an earlier job of this name, or made by hand for this one."""
+    """Of a claim with the name that a replica's volume is to have, or a claim template. One that no job controls is
+    used, whoever made it, as a StatefulSet does: it is of an earlier job of this name, or made by hand for this one."""
     metadata = job["metadata"]
     if claim.deleting:
         return Ownership.OLD

@@ -16,7 +16,7 @@ Object = Mapping[str, Any]
 
 class Kind(StrEnum):
     """The kinds of objects that the operator reads or writes. Nodes and namespaces are only read, and lie in none;
-    claims are only created, and never watched."""
+    claims and claim templates are only created, and never watched."""
 
     JOB = "TFGPUJob"
     POD = "Pod"
@@ -28,6 +28,8 @@ class Kind(StrEnum):
     NATIVE_POD_GROUP = "PodGroup.v1beta1.scheduling.k8s.io"
     NATIVE_V1ALPHA3_POD_GROUP = "PodGroup.v1alpha3.scheduling.k8s.io"
     NATIVE_V1ALPHA2_POD_GROUP = "PodGroup.v1alpha2.scheduling.k8s.io"
+    DEVICE_TEMPLATE = "ResourceClaimTemplate.v1.resource.k8s.io"
+    DEVICE_TEMPLATE_V1BETA2 = "ResourceClaimTemplate.v1beta2.resource.k8s.io"
     NODE = "Node"
     NAMESPACE = "Namespace"
 
@@ -40,6 +42,10 @@ def _api_version(kind: Kind) -> str:
 
 POD_GROUPS: Final[Mapping[Kind, str]] = {kind: _api_version(kind) for kind in Kind if kind.startswith("PodGroup.")}
 """The pod groups of all gang schedulers (core/observed/gang.py), and their apiVersions."""
+DEVICE_TEMPLATES: Final[Mapping[Kind, str]] = {
+    kind: _api_version(kind) for kind in (Kind.DEVICE_TEMPLATE, Kind.DEVICE_TEMPLATE_V1BETA2)
+}
+"""The versions of ResourceClaimTemplate that are written alike, the newest first, and their apiVersions."""
 BEFORE_PODS: Final = frozenset({Kind.NETWORK_POLICY, *POD_GROUPS})
 """What an attempt needs before its first pod: that is isolated, or scheduled, by it."""
 
@@ -171,6 +177,10 @@ class Config:
     """The schedulerName of kube-scheduler with the coscheduling plugin; empty: the cluster's default scheduler."""
     volume_claims: bool = True
     """Whether the operator has the right to create the claims of volumeClaimTemplates."""
+    device_claims: bool = True
+    """Whether it has the right to create the ResourceClaimTemplate of spec.gpu.claim."""
+    device_template: Kind | None = Kind.DEVICE_TEMPLATE
+    """Its kind that the cluster serves; None: it has no dynamic resource allocation that is known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +203,8 @@ class Create:
     kind: Kind
     body: Object
     needs: tuple[Create, ...] = ()
-    """What must be there before it, and stays when it goes: the claims of a pod. Each is created unless an object of
-    its name is there; if one is refused, so is this."""
+    """What must be there before it, and stays when it goes: the claims of a pod, its claim template. Each is created
+    unless an object of its name is there; if one is refused, so is this."""
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ def unserved(spec: JobSpec, config: Config) -> Iterator[Invalid]:
     if gang is not None:
         yield gang
     yield from _volume_claims(spec, config)
+    yield from _device_claim(spec, config)
 
 
 def _volume_claims(spec: JobSpec, config: Config) -> Iterator[Invalid]:
@@ -26,3 +27,24 @@ def _volume_claims(spec: JobSpec, config: Config) -> Iterator[Invalid]:
                 "have an administrator set volumeClaims.enabled in the chart, or create the claims yourself and name "
                 "them in the volumes of the template",
             )
+
+
+def _device_claim(spec: JobSpec, config: Config) -> Iterator[Invalid]:
+    """A server that does not allocate devices takes the claim out of a pod without a word, which then has no GPU."""
+    if spec.gpu.claim is None:
+        return
+    if config.device_template is None:
+        yield Invalid(
+            "spec.gpu.claim",
+            "this cluster serves no ResourceClaimTemplates of resource.k8s.io/v1 or v1beta2, by which devices are "
+            "claimed",
+            "remove it and set spec.gpu.resourceName and spec.gpu.perReplica; or use Kubernetes 1.34 or later, and "
+            "restart the operator",
+        )
+    elif spec.gpu.claim.template_name is None and not config.device_claims:
+        yield Invalid(
+            "spec.gpu.claim",
+            "this operator has no right to create ResourceClaimTemplates",
+            "create one yourself and name it in templateName, or have an administrator set deviceClaims.enabled in "
+            "the chart",
+        )

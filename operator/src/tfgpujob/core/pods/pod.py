@@ -17,8 +17,10 @@ from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods import in_place, trainer_pod
 from tfgpujob.core.pods.claim import add_claims
+from tfgpujob.core.pods.device_claim import add_device_claim, claims_devices
 from tfgpujob.core.pods.pod_group import join_pod_group
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
+from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
 
 NON_ROOT_USER = 65532
@@ -58,7 +60,10 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     if spec.run_policy.scheduling_policy is not None and spec.run_policy.scheduling_policy.priority_class:
         pod_spec.setdefault("priorityClassName", spec.run_policy.scheduling_policy.priority_class)
     _ports(container, plan.ports[replica.role])
-    _gpu_request(container, spec.gpu.resource_name, gpus(spec, replica.role, replica_spec))
+    if spec.gpu.claim is not None and claims_devices(spec, replica.role, replica_spec):
+        add_device_claim(job, spec.gpu.claim, pod_spec, container)
+    else:
+        _gpu_request(container, spec.gpu.resource_name, gpus(spec, replica.role, replica_spec))
     _shared_memory(pod_spec, container)
     annotations = dict(template_metadata.get("annotations") or {})
     if spec.run_policy.voluntary_disruption is VoluntaryDisruption.AVOID:
@@ -73,6 +78,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     labels = dict(template_metadata.get("labels") or {})
     join_pod_group(job_name, plan, labels, annotations, pod_spec)
     labels |= metadata.pod_labels(job_name, replica.role, replica.index, replica.attempt, replica.restart)
+    add_topology(pod_spec, spec.run_policy.scheduling_policy, labels)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from tfgpujob.api import JobSpec, RestartScope, StallPolicy, gpus
 from tfgpujob.api.rules.gpu import takes_claims
@@ -11,6 +12,8 @@ from tfgpujob.core.observed.gang import without_effect
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Condition, Reason, Role
+
+_MIG: Final = "/mig-"
 
 
 def accept(builder: StatusBuilder, spec: JobSpec) -> None:
@@ -43,9 +46,21 @@ def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
                 f"spec.replicaSpecs.{role}: its container gets devices by resource claims, and gpus is 0: TensorFlow "
                 "sees none of them. If they are GPUs, set gpus to their number."
             )
+    yield from _slices(spec)
     timeout, deadline = schedule_timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
     if timeout is not None and timeout >= deadline:
         yield (
             f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "
             f"startDeadlineSeconds ({deadline} s) is over before."
         )
+
+
+def _slices(spec: JobSpec) -> Iterator[str]:
+    """A CUDA process enumerates one MIG slice, however many its container holds."""
+    for role, replica in spec.replica_specs.items():
+        count = gpus(spec, role, replica)
+        if count > 1 and spec.gpu.claim is None and _MIG in spec.gpu.resource_name:
+            yield (
+                f"spec.replicaSpecs.{role}: {count} MIG slices a pod, of which a process of CUDA sees one. Use one "
+                "slice a pod and more replicas, or a larger profile in spec.gpu.resourceName."
+            )

@@ -14,6 +14,7 @@ from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
 from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.claim import build_claims
+from tfgpujob.core.pods.device_claim import build_device_template, claims_devices
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_group import build_pod_group
@@ -243,9 +244,13 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
 
 
 def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Create:
-    claims = build_claims(ctx.job, replica_specs(ctx.spec)[replica[0]], *replica)
-    body = build_pod(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica))
-    return Create(Kind.POD, body, tuple(Create(Kind.CLAIM, claim) for claim in claims))
+    replica_spec = replica_specs(ctx.spec)[replica[0]]
+    needs = [Create(Kind.CLAIM, claim) for claim in build_claims(ctx.job, replica_spec, *replica)]
+    kind, claim = ctx.config.device_template, ctx.spec.gpu.claim
+    if claim is not None and kind is not None and claims_devices(ctx.spec, replica[0], replica_spec):
+        template = build_device_template(ctx.job, claim, kind)
+        needs += [Create(kind, template)] if template is not None else []
+    return Create(Kind.POD, build_pod(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica)), tuple(needs))
 
 
 def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
-from tfgpujob.core.observed.snapshot import POD_GROUPS, Kind, Pod, Refusal
+from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, Kind, Pod, Refusal
 from tfgpujob.names import Condition, Reason
 
 _ADMISSION = ("ValidatingAdmissionPolicy '", 'admission webhook "')
@@ -59,6 +59,8 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
 
 def _template_of(refusal: Refusal) -> str:
     """The field of the spec from which the refused object is made."""
+    if refusal.kind in DEVICE_TEMPLATES:
+        return "spec.gpu.claim"
     fields = {Kind.POD: "template", Kind.CLAIM: "volumeClaimTemplates"}
     field = fields.get(refusal.kind)
     return f"spec.replicaSpecs.{_role_of(refusal.name)}.{field}" if field else "spec"
@@ -82,7 +84,7 @@ def _is_foreign(refusal: Refusal, job_uid: str, attempt: int) -> bool:
     holder = refusal.holder
     if holder is None:
         return False
-    if refusal.kind is Kind.CLAIM:
+    if refusal.kind is Kind.CLAIM or refusal.kind in DEVICE_TEMPLATES:
         return True
     if isinstance(holder, Pod):
         return pod_ownership(holder, job_uid, attempt) is Ownership.FOREIGN

@@ -1,0 +1,155 @@
+"""spec.gpu.claim: one way to say which devices, and one place that says how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.spec import GpuSpec
+from tfgpujob.api.template import items, part
+from tfgpujob.names import GPU_CLAIM, Role
+
+_FIELD: Final = "spec.gpu.claim"
+_WAYS: Final = ("templateName", "deviceClassName", "firstAvailable")
+_DEFAULT_RESOURCE: Final = GpuSpec.model_fields["resource_name"].default
+_ONE_WAY: Final = f"keep one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]}"
+_HOW_MANY: Final = "remove it, and set spec.gpu.claim.count"
+
+
+def _one_way(job: Job) -> Iterator[Invalid]:
+    claim = job.spec.gpu.claim
+    if claim is None:
+        return
+    said = [name for name in _WAYS if name in claim.model_dump(by_alias=True, exclude_none=True)]
+    if not said:
+        yield Invalid(_FIELD, "says nothing of which devices", f"set one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]}")
+    elif len(said) > 1:
+        yield Invalid(_FIELD, f"{' and '.join(said)} are both set", _ONE_WAY)
+
+
+def _selectors(job: Job) -> Iterator[Invalid]:
+    claim = job.spec.gpu.claim
+    if claim is not None and claim.selectors is not None and claim.device_class_name is None:
+        fix = "set deviceClassName too, or write them into the template or into each entry of firstAvailable"
+        yield Invalid(f"{_FIELD}.selectors", "select devices of deviceClassName, which is not set", fix)
+
+
+def _count(job: Job) -> Iterator[Invalid]:
+    claim = job.spec.gpu.claim
+    if claim is not None and claim.template_name is not None and claim.count is None:
+        problem = "is not set, and the operator does not read the template templateName"
+        fix = "set it to the number of GPUs that a pod gets by it: TFGPU_GPUS, processesPerGpu and GPU time follow it"
+        yield Invalid(f"{_FIELD}.count", problem, fix)
+
+
+def _per_replica(job: Job) -> Iterator[Invalid]:
+    gpu = job.spec.gpu
+    if gpu.claim is not None and gpu.per_replica is not None:
+        problem = f"{gpu.per_replica} beside {_FIELD}, whose count says how many GPUs a pod gets"
+        yield Invalid("spec.gpu.perReplica", problem, _HOW_MANY)
+
+
+def _resource_name(job: Job) -> Iterator[Invalid]:
+    gpu = job.spec.gpu
+    if gpu.claim is not None and gpu.resource_name != _DEFAULT_RESOURCE:
+        problem = f"{gpu.resource_name} beside {_FIELD}: GPUs come by one of them"
+        yield Invalid("spec.gpu.resourceName", problem, f"remove it, or {_FIELD}")
+
+
+def _role_gpus(job: Job) -> Iterator[Invalid]:
+    if job.spec.gpu.claim is None:
+        return
+    for role, replica in job.spec.replica_specs.items():
+        trains = role not in job.spec.traits.no_gpus and role is not Role.EVALUATOR
+        if replica.gpus or (replica.gpus == 0 and trains):
+            fix = _HOW_MANY if trains else f"{_HOW_MANY}, or set it to 0 for a {role} on the CPU, which gets no claim"
+            problem = f"{replica.gpus} beside {_FIELD}, whose count says how many GPUs a pod gets"
+            yield Invalid(f"spec.replicaSpecs.{role}.gpus", problem, fix)
+
+
+def _limit(job: Job) -> Iterator[Invalid]:
+    """A pod with both would hold GPUs twice."""
+    for role, template in job.templates.items() if job.spec.gpu.claim is not None else ():
+        place, container = template.spec.training_container() or ("", None)
+        limits: Any = part(container, "resources", "limits") if container else None
+        if isinstance(limits, dict) and job.spec.gpu.resource_name in limits:
+            field = f"spec.replicaSpecs.{role}.template.spec.{place}.resources.limits[{job.spec.gpu.resource_name}]"
+            yield Invalid(field, f"is set beside {_FIELD}: the pod would hold GPUs twice", f"remove it, or {_FIELD}")
+
+
+def _reserved(job: Job) -> Iterator[Invalid]:
+    for role, template in job.templates.items():
+        for index, claim in items(template.spec, "resourceClaims"):
+            if claim.get("name") == GPU_CLAIM:
+                field = f"spec.replicaSpecs.{role}.template.spec.resourceClaims[{index}].name"
+                yield Invalid(field, f"{GPU_CLAIM!r} is reserved", f"choose another: that one is {_FIELD}'s")
+
+
+_PODS_GPUS: Final = "a pod's GPUs follow from role, strategy and two fields: that table stands in one place"
+_NO_MODEL: Final = "the schema keeps these fields as they are given, and CEL knows no field that the schema does not"
+
+
+def _at_claim(rule: str, field: str, message: str) -> tuple[Cel, ...]:
+    return (Cel(at=_FIELD, rule=rule, field=field, message=message),)
+
+
+RULES = (
+    JobRule(
+        "claim.one-way",
+        _one_way,
+        cel=_at_claim(
+            f"{' + '.join(f'(has(self.{name}) ? 1 : 0)' for name in _WAYS)} == 1",
+            "",
+            f"one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]} says which devices; {_ONE_WAY}",
+        ),
+    ),
+    JobRule(
+        "claim.selectors",
+        _selectors,
+        cel=_at_claim(
+            "!has(self.selectors) || has(self.deviceClassName)",
+            "selectors",
+            "select devices of deviceClassName, which is not set; set it too, or write them into the template or into "
+            "each entry of firstAvailable",
+        ),
+    ),
+    JobRule(
+        "claim.count",
+        _count,
+        cel=_at_claim(
+            "!has(self.templateName) || has(self.count)",
+            "",
+            "count is not set, and the operator does not read the template templateName; set count to the number of "
+            "GPUs that a pod gets by it",
+        ),
+    ),
+    JobRule(
+        "claim.per-replica",
+        _per_replica,
+        cel=(
+            Cel(
+                at="spec.gpu",
+                rule="!has(self.claim) || !has(self.perReplica)",
+                field="perReplica",
+                message=f"perReplica is set beside claim, whose count says how many GPUs a pod gets; {_HOW_MANY}",
+            ),
+        ),
+    ),
+    JobRule(
+        "claim.resource-name",
+        _resource_name,
+        cel=(
+            Cel(
+                at="spec.gpu",
+                rule=f"!has(self.claim) || self.resourceName == '{_DEFAULT_RESOURCE}'",
+                field="resourceName",
+                message="resourceName is set beside claim: GPUs come by one of them; remove the other",
+            ),
+        ),
+    ),
+    JobRule("claim.role-gpus", _role_gpus, only_python=_PODS_GPUS),
+    JobRule("claim.limit", _limit, only_python=_NO_MODEL),
+    JobRule("claim.reserved-name", _reserved, only_python=_NO_MODEL),
+)
