@@ -207,10 +207,12 @@ class Recorder:
         self.series: dict[Key, list[Point]] = defaultdict(list)
         self._steps, self._clock = steps, clock
         self._began: float | None = None
+        self._done = 0
 
     def sample(self) -> int:
-        """Ask all probes once; the steps done by now."""
-        steps, now = self._steps(), self._clock()
+        """Ask all probes once; the steps done by now, of which a process that has just ended says nothing more."""
+        steps = self._done = max(self._done, self._steps())
+        now = self._clock()
         if self._began is None:
             self._began = now
         seconds = now - self._began
