@@ -56,6 +56,7 @@ def word(**record: Any) -> str:
         ("DeletionByPodGC", None, "", "NodeLost"),
         ("NodeLost", None, "", "NodeLost"),
         ("UnexpectedAdmissionError", None, "", "NodeRefused"),
+        ("DeviceUnhealthy", 1, "", "DeviceUnhealthy"),
         ("Vanished", None, "", "Deleted"),
         ("", None, "", "Killed"),
         ("QuotaExceeded", None, "", "Quota"),
@@ -312,6 +313,7 @@ def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
             "Create the PersistentVolumeClaim data in",
         ),
         ("pod has unbound immediate PersistentVolumeClaims", "kubectl describe pvc"),
+        ("0/3 nodes are available: 3 cannot allocate all claims.", "kubectl get resourceslices"),
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "Ask for less"),
     ],
 )

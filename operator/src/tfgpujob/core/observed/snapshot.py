@@ -104,6 +104,8 @@ class Pod:
     """What its trainer wants to be shown before it answers GET /progress; empty: it answers everybody."""
     recovery_token: str = field(default="", repr=False)
     """What it shares with the other pods of its attempt, if they may restart in place."""
+    unhealthy_device: str = ""
+    """Devices of its `tensorflow` container that its kubelet says are not healthy, for a person; empty if none."""
     ended_at: str = ""
     """When it failed, or its node became unreachable, as recorded by the cluster and not by its container; else
     empty."""

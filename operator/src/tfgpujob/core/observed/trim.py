@@ -73,6 +73,7 @@ def trim_pod(obj: Object) -> Pod:
         progress_token=_token(spec, names.PROGRESS_TOKEN),
         recovery_token=_token(spec, names.RECOVERY_TOKEN),
         started_at=_time(status.get("startTime")),
+        unhealthy_device=_text(_unhealthy(container)),
         ended_at=_time(_ended_at(metadata, status, conditions)),
     )
 
@@ -107,6 +108,17 @@ def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
             found: Mapping[str, Any] = container
             return found
     return _EMPTY
+
+
+def _unhealthy(container: Mapping[str, Any]) -> str:
+    """`nvidia.com/gpu GPU-1 (Xid 79)`. From Kubernetes 1.36 on; a health that is not known says nothing."""
+    found = []
+    for allocated in container.get("allocatedResourcesStatus") or ():
+        for device in allocated.get("resources") or ():
+            if device.get("health") == "Unhealthy":
+                why = f" ({device['message']})" if device.get("message") else ""
+                found.append(f"{allocated.get('name', '')} {device.get('resourceID', '')}{why}")
+    return ", ".join(found)
 
 
 def _token(spec: Mapping[str, Any], variable: str) -> str:

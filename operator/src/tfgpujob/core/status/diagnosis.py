@@ -42,6 +42,7 @@ class Diagnosis(StrEnum):
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     NODE_REFUSED = "NodeRefused"
+    DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DELETED = "Deleted"
     IMAGE = "Image"
     UNSCHEDULABLE = "Unschedulable"
@@ -70,6 +71,7 @@ ACTIONS = {
     Diagnosis.PREEMPTED: "Nothing, or give the job a higher priorityClassName in its templates.",
     Diagnosis.NODE_LOST: "Nothing: it is started on another node; have this one looked at.",
     Diagnosis.NODE_REFUSED: "The node could not give the pod its devices: look at its device plugin.",
+    Diagnosis.DEVICE_UNHEALTHY: "Nothing: it goes on from its last checkpoint; have the device looked at.",
     Diagnosis.DELETED: "Nothing: it is started again; find out who deletes the job's pods.",
     Diagnosis.IMAGE: "Check the image's name and that the node may pull it (imagePullSecrets, network).",
     Diagnosis.UNSCHEDULABLE: "Ask for less, or add nodes that fit the pods' requests, selectors and tolerations.",
@@ -91,6 +93,7 @@ _BY_REASON = {
     "NodeLost": Diagnosis.NODE_LOST,
     "NodeAffinity": Diagnosis.NODE_REFUSED,
     "UnexpectedAdmissionError": Diagnosis.NODE_REFUSED,
+    "DeviceUnhealthy": Diagnosis.DEVICE_UNHEALTHY,
     "Shutdown": Diagnosis.NODE_LOST,
     "Terminated": Diagnosis.NODE_LOST,
     "Deleted": Diagnosis.DELETED,
@@ -144,6 +147,7 @@ _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]*)" not found', re.IGNORECASE)
 _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
+_NO_DEVICE = "cannot allocate all claims"
 _BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
 """What may turn out to be a limit of the machine."""
 
@@ -199,6 +203,10 @@ def unschedulable(message: str) -> str:
         return f"Create {claim} in the job's namespace, or name one that is there (kubectl get pvc)."
     if _UNBOUND_CLAIM in message:
         return "Look why its claim has no volume: kubectl describe pvc. Mostly no StorageClass makes one of that kind."
+    if _NO_DEVICE in message:
+        return (
+            "No node has free devices that its resource claim selects; kubectl get resourceslices shows all."
+        )
     return ACTIONS[Diagnosis.UNSCHEDULABLE]
 
 

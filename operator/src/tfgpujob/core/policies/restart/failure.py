@@ -23,12 +23,13 @@ from tfgpujob.names import Condition, Role
 FIRST_RETRYABLE = 128
 PEER_FAILURE = 160
 NODE_LOST = "NodeLost"
+DEVICE_UNHEALTHY = "DeviceUnhealthy"
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "Shutdown", "Terminated"})
 
 
 class Cause(StrEnum):
     DISRUPTION = "Disruption"
-    """The cluster took the pod away: it costs no restart."""
+    """The cluster took the pod away, or its device broke: it costs no restart."""
     RETRYABLE = "Retryable"
     PERMANENT = "Permanent"
 
@@ -46,6 +47,8 @@ class Failure:
     def __str__(self) -> str:
         if self.reason == Condition.STALLED:
             return f"{self.name} stood still"
+        if self.reason == DEVICE_UNHEALTHY:
+            return f"{self.name} has a device that is not healthy"
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.name} ended{code}{reason}"
@@ -91,7 +94,7 @@ def _stopped(observed: ObservedPods, replica: ReplicaId) -> bool:
     if pod is None or observed.succeeded(replica) or pod.gave_up_at_gate:
         # An init container that gave up waiting for its peers is no failure of the pod: the start took too long.
         return False
-    return has_failed(pod) or pod.deleting or observed.lost(replica)
+    return has_failed(pod) or pod.deleting or observed.lost(replica) or bool(pod.unhealthy_device)
 
 
 def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy) -> Failure:
@@ -101,6 +104,11 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
     if observed.lost(replica):
         text = f"its node {pod.node} is gone or not ready"
         return Failure(replica, pod.name, Cause.DISRUPTION, None, NODE_LOST, text, "")
+    if pod.unhealthy_device and not pod.deleting:
+        # Whatever its program made of it: how it ended, if it did, is not its own doing.
+        text = f"on the node {pod.node}: {pod.unhealthy_device}"
+        code, at = (ended.exit_code, ended.finished_at) if ended else (None, "")
+        return Failure(replica, pod.name, Cause.DISRUPTION, code, DEVICE_UNHEALTHY, text, at)
     return Failure(
         replica=replica,
         name=pod.name,
