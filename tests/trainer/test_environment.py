@@ -8,6 +8,7 @@ import pytest
 
 from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.resize import resized
 
 
 def tf_config(cluster, role, index):
@@ -115,3 +116,39 @@ def test_processes_that_predict_share_the_rows_of_all_pods():
     pod = {"TFGPU_STRATEGY": "Custom", "TFGPU_REPLICAS": "3", "TFGPU_REPLICA_INDEX": "2", "TFGPU_GPUS": "1"}
     tasks = [environment.read(env) for env in environment.processes({**pod, "TFGPU_PROCESSES_PER_GPU": "2"})]
     assert [(task.index, task.replicas) for task in tasks] == [(4, 6), (5, 6)]
+
+
+HOSTS = [f"job-worker-0-worker-{i}.job.ns.svc:{port}" for i in range(12) for port in (2222, 2223)]
+
+
+@pytest.mark.parametrize("given", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2, 12])
+def test_another_number_of_workers_has_the_tf_config_that_the_operator_would_give(given, workers):
+    cluster = {"chief": ["c:1"], "worker": HOSTS[: 2 * given]}
+    found = json.loads(resized(tf_config(cluster, "worker", 2), workers, 2))
+    assert found == {
+        "cluster": {"chief": ["c:1"], "worker": HOSTS[: 2 * workers]},
+        "task": {"type": "worker", "index": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [[], ["a:1"], ["a:1", "b:1"], ["w-1:1", "w-2:1", "w-4:1"], ["a-worker-1:1"], ["x-worker-0:1", "y-worker-1:1"]],
+)
+def test_hosts_that_are_not_numbered_are_not_guessed(given):
+    with pytest.raises(ValueError, match="in TF_CONFIG"):
+        resized(tf_config({"worker": given}, "worker", 0), 3)
+
+
+def test_a_pod_knows_whether_its_gang_is_resized_and_whether_it_joins():
+    cluster = {"worker": ["w-worker-0:1"]}
+    told = {"TF_CONFIG": tf_config(cluster, "worker", 0), "TFGPU_RECOVERY": "InPlace"}
+    told |= {"TFGPU_RECOVERY_LEADER": "l:1", "TFGPU_RECOVERY_TOKEN": "t"}
+    rigid = environment.read(told)
+    assert (rigid.recovery, rigid.joins) == (environment.Recovery(budget=6), False)
+    joins = environment.read({**told, "TFGPU_RECOVERY_RESIZE": "1", "TFGPU_RECOVERY_JOINS": "1"})
+    assert joins.recovery == environment.Recovery(budget=6, leader=("l", 1), token="t", resizable=True)
+    assert joins.joins
+    later = environment.read({"TFGPU_ROUND": "5", "TFGPU_IN_PLACE_RESTARTS": "2"})
+    assert (later.round, later.in_place_restarts) == (5, 2)

@@ -11,9 +11,12 @@ from tests.trainer.harness import until
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.supervise import gang
-from tfgpujob_trainer.supervise.gang import Alone, Follower, Leader
-from tfgpujob_trainer.supervise.rounds import End, GiveUp, Start, Stop
+from tfgpujob_trainer.supervise import gang, messages
+from tfgpujob_trainer.supervise import leader as leader_module
+from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Naming, Start, Stop
+from tfgpujob_trainer.supervise.follower import Follower
+from tfgpujob_trainer.supervise.gang import Alone
+from tfgpujob_trainer.supervise.leader import Leader
 
 KILLED, PEER = End(137, progressed=True), End(160, progressed=True)
 
@@ -36,9 +39,9 @@ def joined(leader: Leader) -> Follower:
 def test_both_hear_of_a_failure_and_of_the_next_round(leader):
     follower = joined(leader)
     follower.ended(0, KILLED)
-    until(lambda: follower.command() == leader.command() == Stop(0))
+    until(lambda: follower.command(0) == leader.command(0) == Stop(0))
     leader.ended(0, PEER)
-    until(lambda: follower.command() == leader.command() == Start(1))
+    until(lambda: follower.command(0) == leader.command(0) == Start(1))
 
 
 def test_a_newer_copy_of_the_state_reaches_the_leader_before_the_next_round():
@@ -50,26 +53,26 @@ def test_a_newer_copy_of_the_state_reaches_the_leader_before_the_next_round():
     follower = Follower("worker-1", ("127.0.0.1", leader.port), "secret", memory["worker-1"])
     until(lambda: "worker-1" in leader._rounds._here and follower._connection is not None, seconds=10)
     follower.ended(0, End(137, progressed=True, in_memory=7))
-    until(lambda: leader.command() == Stop(0))
+    until(lambda: leader.command(0) == Stop(0))
     leader.ended(0, End(160, progressed=True, in_memory=5))
-    until(lambda: leader.command() == follower.command() == Start(1, 7))
+    until(lambda: leader.command(0) == follower.command(0) == Start(1, 7))
     copy = memory["worker-0"].newest()
     assert copy is not None
     assert (copy.step, b"".join(memory["worker-0"].chunks(copy))) == (7, b"worker-1" + content)
     # It has said that there is one of step 8, and there is none any more.
     follower.ended(1, End(137, progressed=True, in_memory=8))
     leader.ended(1, End(160, progressed=True, in_memory=7))
-    until(lambda: leader.command() == follower.command() == Start(2, 7))
+    until(lambda: leader.command(0) == follower.command(0) == Start(2, 7))
 
 
 def test_without_the_token_nobody_is_heard(leader):
     with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
         stranger.sendall(b'{"member": "worker-1", "token": "guessed"}\n')
         assert stranger.recv(1) == b""
-    assert leader.command() is None
+    assert leader.command(0) is None
     unheard = follow(leader, token="guessed")
     unheard.ended(0, KILLED)
-    assert unheard.command() == GiveUp("the leader was not reached yet")
+    assert unheard.command(0) == GiveUp("the leader was not reached yet")
 
 
 @pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b'{"bytes": 9}\n', b"x" * 5000])
@@ -78,14 +81,14 @@ def test_a_stranger_who_says_anything_changes_nothing(leader, line):
         stranger.sendall(line)
         stranger.shutdown(socket.SHUT_WR)
         assert stranger.recv(1) == b""
-    assert leader.command() is None
+    assert leader.command(0) is None
     joined(leader)
 
 
 def test_strangers_take_no_more_threads_than_there_are_places(leader):
     strangers = [socket.create_connection(("127.0.0.1", leader.port)) for _ in range(40)]
     # Those beyond the places are turned away at once.
-    until(lambda: sum(_is_closed(stranger) for stranger in strangers) >= 40 - 2 - gang._GUESTS)
+    until(lambda: sum(_is_closed(stranger) for stranger in strangers) >= 40 - 2 - leader_module.GUESTS)
     for stranger in strangers:
         stranger.close()
     joined(leader)
@@ -106,23 +109,23 @@ def test_when_the_leader_is_gone_no_round_follows():
         follower = Follower("worker-1", server.getsockname(), "secret")
         connection, _ = server.accept()
         assert json.loads(connection.recv(200)) == {"member": "worker-1", "token": "secret"}
-        connection.sendall(gang._WELCOME)
+        connection.sendall(messages.WELCOME)
         connection.close()
-    until(lambda: follower.command() == GiveUp("the leader has left"))
+    until(lambda: follower.command(0) == GiveUp("the leader has left"))
 
 
 def test_when_a_member_is_gone_no_round_follows(leader):
     with socket.create_connection(("127.0.0.1", leader.port)) as member:
         member.sendall(b'{"member": "worker-1", "token": "secret"}\n')
         until(lambda: "worker-1" in leader._rounds._here)
-    until(lambda: leader.command() == GiveUp("worker-1 has left"))
+    until(lambda: leader.command(0) == GiveUp("worker-1 has left"))
 
 
 def test_who_comes_after_it_was_given_up_hears_so(leader):
     leader.ended(0, KILLED)
-    assert leader.command() == GiveUp("worker-1 had not come yet")
+    assert leader.command(0) == GiveUp("worker-1 had not come yet")
     follower = follow(leader)
-    until(lambda: follower.command() == leader.command())
+    until(lambda: follower.command(0) == leader.command(0))
 
 
 def environment(index: int, **more: str):
@@ -136,6 +139,73 @@ def environment(index: int, **more: str):
     )
 
 
+TWO = Naming().of(2)
+
+
+@pytest.fixture
+def elastic():
+    return Leader(list(TWO), budget=3, token="secret", host="127.0.0.1", naming=Naming())
+
+
+def elastic_member(leader: Leader, index: int, *, joins: bool = False) -> Follower:
+    name = f"worker-{index}"
+    follower = Follower(name, ("127.0.0.1", leader.port), "secret", naming=Naming(), joins=joins)
+    until(lambda: name in leader._rounds._here and follower._connection is not None, seconds=10)
+    return follower
+
+
+SAVED = End(143, progressed=True, saved=True)
+
+
+def test_a_gang_grows_and_shrinks_over_its_connections(elastic):
+    first, second = elastic_member(elastic, 1), elastic_member(elastic, 2, joins=True)
+    assert elastic.gang() == {"round": 0, "workers": 2, "wanted": 2, "here": 2}
+    elastic.resize(3)
+    assert elastic.gang() == {"round": 0, "workers": 2, "wanted": 3, "here": 3}
+    until(lambda: first.command(0) == elastic.command(0) == Drain(0))
+    first.ended(0, SAVED)
+    elastic.ended(0, SAVED)
+    grown = Start(1, None, 3, 1)
+    until(lambda: first.command(0) == second.command(-1) == elastic.command(0) == grown)
+    elastic.resize(1)
+    for member in (first, second, elastic):
+        member.ended(1, SAVED)
+    until(lambda: first.command(1) == second.command(1) == Leave(2))
+    assert elastic.command(1) == Start(2, None, 1, 2)
+    assert elastic.gang() == {"round": 2, "workers": 1, "wanted": 1, "here": 1}
+
+
+def test_a_pod_that_is_to_join_is_replaced_at_any_time(elastic):
+    elastic_member(elastic, 1)
+    lost, replaced = (elastic_member(elastic, 2, joins=True) for _ in range(2))
+    until(lambda: len(elastic._connections) == 2)
+    assert lost._connection is not None
+    lost._connection.shutdown(socket.SHUT_RDWR)  # only now is it known that the first is gone
+    until(lambda: lost.command(-1) == GiveUp("the leader has left"))
+    elastic.resize(3)
+    until(lambda: replaced.command(-1) == Drain(0))
+
+
+def test_a_gang_that_has_given_up_says_why_it_can_not_be_resized(elastic):
+    elastic.ended(0, KILLED)
+    assert elastic.gang() == {"reason": "the gang has given up: worker-1 had not come yet"}
+
+
+@pytest.mark.parametrize("name", ["worker-512", "chief-0", "worker-02", ""])
+def test_only_members_that_there_can_be_are_heard(elastic, name):
+    with socket.create_connection(("127.0.0.1", elastic.port)) as stranger:
+        stranger.sendall(messages.line({"member": name, "token": "secret", "joins": True}))
+        assert stranger.recv(1) == b""
+
+
+def test_who_is_to_join_a_rigid_gang_does_not_end_it(leader):
+    with socket.create_connection(("127.0.0.1", leader.port)) as other:
+        other.sendall(messages.line({"member": "worker-2", "token": "secret", "joins": True}))
+        assert other.recv(1) == b""
+    assert leader.command(0) is None
+    assert leader.gang() is None
+
+
 def test_who_is_what_follows_from_the_environment(monkeypatch):
     asked = {"TFGPU_RECOVERY_LEADER": "127.0.0.1:1", "TFGPU_RECOVERY_TOKEN": "secret"}
     assert isinstance(gang.member(read({}), 1), Alone)
@@ -143,11 +213,27 @@ def test_who_is_what_follows_from_the_environment(monkeypatch):
     alone = gang.member(read({"TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_BUDGET": "0"}), 1)
     assert isinstance(alone, Leader)
     alone.ended(0, KILLED)
-    assert isinstance(alone.command(), GiveUp)
+    assert isinstance(alone.command(0), GiveUp)
     # Without a token the pods of a gang can't agree.
     assert isinstance(gang.member(environment(0), 1), Alone)
     assert isinstance(gang.member(environment(2, **asked), 2), Follower)
     assert isinstance(gang.member(environment(0, **asked), 4), Leader)
+
+
+def test_who_may_be_resized_follows_from_the_environment(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    asked = {"TFGPU_RECOVERY_LEADER": f"127.0.0.1:{port}", "TFGPU_RECOVERY_TOKEN": "t", "TFGPU_RECOVERY_RESIZE": "1"}
+    # A single worker listens too: others may join it.
+    hosts = {"worker": ["job-worker-0.job.ns.svc:2222"]}
+    told = {"TF_CONFIG": json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 0}})}
+    alone = gang.member(read({**told, "TFGPU_RECOVERY": "InPlace", **asked}), 1)
+    assert isinstance(alone, Leader)
+    assert alone.gang() == {"round": 0, "workers": 1, "wanted": 1, "here": 1}
+    # Hosts of which nobody could say what the next is called.
+    rigid = gang.member(environment(0, **asked), 4)
+    assert rigid.gang() is None
+    assert "not resized in place: a:1 in TF_CONFIG does not say which worker it is of" in capsys.readouterr().out
 
 
 def test_without_its_port_the_leader_trains_all_the_same(capsys):

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tfgpujob_trainer.contract.exits import Outcome
+from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.supervise import launcher
-from tfgpujob_trainer.supervise.gang import Leader
+from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Start
+from tfgpujob_trainer.supervise.leader import Leader
 
 
 def outcome(code):
@@ -40,6 +42,7 @@ class Process:
     def __init__(self, name, *, code=None, obeys=True):
         self.name, self.mark, self.last_lines = name, "", [name]
         self.progressed = self.explained = False
+        self.resizes = None
         self._code, self._obeys, self.killed = code, obeys, False
 
     def start(self):
@@ -55,6 +58,9 @@ class Process:
         assert number == signal.SIGTERM
         if self._obeys:
             self._code = 143
+
+    def drain(self):
+        self._code, self.explained, self.progressed = 143, True, True
 
     def kill(self):
         self.killed = True
@@ -93,8 +99,8 @@ def run_in_place(start: Any) -> Any:
 def test_in_place_the_others_are_ended_and_all_start_again():
     rounds: list[list[Process]] = []
 
-    def start(round_):
-        codes = (None, 137) if round_ == 0 else (0, 0)
+    def start(now):
+        codes = (None, 137) if now.round == 0 else (0, 0)
         rounds.append([Process(f"worker-{i}", code=code, obeys=False) for i, code in enumerate(codes)])
         return rounds[-1]
 
@@ -123,6 +129,83 @@ def test_whoever_is_told_to_stop_does_not_start_again():
 
 
 def test_a_loop_ends_with_what_ended_it(capsys):
-    end, lines = run_in_place(lambda round_: [Process(f"life-{round_}", code=137)])
+    end, lines = run_in_place(lambda now: [Process(f"life-{now.round}", code=137)])
     assert (end.code, lines) == (137, ["life-1"])
     assert "not started again in place: a second failure without a step in between" in capsys.readouterr().out
+
+
+class Told:
+    """A member that is told one thing after the other, as it gets on."""
+
+    speaks = True
+
+    def __init__(self, *commands):
+        self.commands, self.ends = list(commands), []
+
+    def ended(self, round_, end):
+        self.ends.append((round_, end))
+        self.commands.pop(0)
+
+    def command(self, round_):
+        return self.commands[0] if self.commands else None
+
+    def resize(self, workers):
+        self.asked = workers
+
+    def gang(self):
+        return {"round": 0, "workers": 2, "wanted": 2, "here": 2}
+
+
+def test_a_drain_is_no_end_and_the_next_round_has_another_number(capsys):
+    member, rounds = Told(Drain(0), Start(1, None, 3, 1), None), []
+
+    def start(now):
+        rounds.append(now)
+        return [Process("worker-0", code=None if now.round == 0 else 0)]
+
+    end, _ = launcher.run(start, member)
+    assert (end.code, end.in_place_restarts) == (0, 0)
+    assert member.ends[0] == (0, End(143, progressed=True, saved=True))
+    assert [(now.round, now.workers) for now in rounds] == [(0, None), (1, 3)]
+    said = capsys.readouterr().out
+    assert "round 1 has 3 workers" in said
+    assert "started again" not in said
+
+
+def test_who_has_no_part_in_the_next_round_ends_as_stopped():
+    processes: list[Any] = [Process("worker-1")]
+    end, _ = launcher.run(lambda _: processes, Told(Drain(0), Leave(1)))
+    assert (end.code, end.message) == (143, "left the gang, which goes on with fewer workers")
+
+
+def test_who_joins_starts_nothing_before_its_first_round():
+    rounds: list[Start] = []
+
+    def start(now):
+        rounds.append(now)
+        return [Process("worker-2", code=0)]
+
+    end, _ = launcher.run(start, Told(Start(3, 7, 3, 1), None), joins=True)
+    assert (end.code, end.in_place_restarts, rounds) == (0, 2, [Start(3, 7, 3, 1)])
+    never, _ = launcher.run(start, Told(GiveUp("the leader has left")), joins=True)
+    assert (never.code, never.in_place_restarts, len(rounds)) == (160, 0, 1)
+
+
+def test_what_is_asked_for_reaches_the_leader_and_its_answer_the_process():
+    ours, theirs = ResizeRequests.pair()
+    process: Any = Process("worker-0", code=None)
+    process.resizes = ours
+    member = Told(Drain(0), None)
+    heard = []
+
+    def wait(_seconds):
+        theirs.send({"workers": 9})
+        if (told := theirs.newest()) is not None:
+            heard.append(told)
+        member.commands[0] = Drain(0) if heard else None
+
+    process.wait = wait
+    member.commands = [None, GiveUp("enough")]
+    launcher.run(lambda _: [process], member)
+    assert member.asked == 9
+    assert heard == [member.gang()], "once, as it does not change"

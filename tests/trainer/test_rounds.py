@@ -1,20 +1,11 @@
-"""The leader's rules, played under random stories with a clock of their own."""
+"""The leader's rules, one by one. Under random stories: test_round_stories.py."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
 
-from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.supervise import transfer
-from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Command, End, GiveUp, Rounds, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Leave, Naming, Send, Start, Stop, Told
+from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Rounds
 
 KILLED, PEER, RAISED, STOPPED, DONE = 137, 160, 1, 143, 0
 
@@ -129,264 +120,149 @@ def test_a_copy_that_does_not_come_is_done_without():
     assert not rounds.awaits(Send(0, "c", 7), 60.0)
 
 
-class KilledError(Exception):
-    """In the middle of a copy."""
+def resizable(workers: int = 2, *, come: int = 0, budget: int = 6) -> Rounds:
+    """A gang of so many workers, all there, with `come` more that wait to join."""
+    rounds = Rounds(Naming().of(workers), budget, Naming(), workers)
+    for name in Naming().of(workers + come):
+        assert rounds.joined(name) is None
+    return rounds
 
 
-State = bytes
-"""Of a training run: of each step, in which round it was done."""
+def drained(rounds: Rounds, *, now: float = 0.0, step: int | None = None) -> list[Command | None]:
+    """What follows when each member stops as it was told, in their order."""
+    end = End(STOPPED, True, step, saved=True)
+    return [rounds.ended(name, rounds.round, end, now) for name in list(rounds.members)]
 
 
-@dataclass
-class Gang:
-    """Members that do as they are told, on a network that delays, at a random moment each.
-
-    They train in step, copy their state to memory, and the first of them saves it too.
-    """
-
-    rounds: Rounds
-    chance: random.Random
-    memory: dict[str, MemoryFile]
-    now: float = 0.0
-    running: dict[str, int] = field(default_factory=dict)
-    """Of each member whose processes run, the round."""
-    inbox: list[tuple[str, Command]] = field(default_factory=list)
-    outbox: list[tuple[str, int, End]] = field(default_factory=list)
-    sent: list[tuple[Send, bytes]] = field(default_factory=list)
-    """Under way to the leader."""
-    states: dict[str, State] = field(default_factory=dict)
-    """Of each member, in this round or when its processes ended."""
-    saved: State = b""
-    copied: dict[str, State] = field(default_factory=dict)
-    """The last whole copy of each member in this round."""
-    known: set[State] = field(default_factory=lambda: {b""})
-    left_behind: set[State] = field(default_factory=set)
-    asked: float | None = None
-    """Since when a copy is awaited."""
-    unsent: bool = False
-    """Whether one did not come in this round."""
-    started: dict[str, int] = field(default_factory=dict)
-    """Of each member, the last round that it was told to start."""
-    starts: int = 0
-    over: bool = False
-
-    @property
-    def leader(self) -> str:
-        return self.rounds.members[0]
-
-    def tell(self, command: Command | None) -> None:
-        if command is None:
-            return
-        self.over |= isinstance(command, GiveUp)
-        assert not (self.over and isinstance(command, Start)), "a round after the leader gave up"
-        self.asked = self.now if isinstance(command, Send) else None
-        self.inbox += [(member, command) for member in self.rounds.members]
-
-    def end(self, member: str, code: int) -> None:
-        newest = self.memory[member].newest()
-        step = None if newest is None else newest.step
-        self.outbox.append((member, self.running.pop(member), End(code, self.chance.random() < 0.9, step)))
-
-    def obey(self, member: str, command: Command) -> None:
-        if command == Stop(self.running.get(member, -1)):
-            self.end(member, PEER)
-        elif isinstance(command, Send) and command.member == member:
-            told = io.BytesIO()
-            told.sendall = told.write  # type: ignore[attr-defined]
-            transfer.send({}, command.step, self.memory[member], told)  # type: ignore[arg-type]
-            self.sent.append((command, told.getvalue()))
-        elif isinstance(command, Start) and not self.over:
-            assert all(round_ == command.round for round_ in self.running.values()), "two rounds at once"
-            assert member not in self.running
-            self.memory[member].keep(command.step)
-            self.running[member] = self.started[member] = command.round
-            self.starts += 1
-            if member == self.leader:
-                self.restore()
-
-    def restore(self) -> None:
-        """What the leader's training process does, and all others with it."""
-        copy = self.memory[self.leader].newest()
-        state = b"" if copy is None else self.memory[self.leader].read(copy, 0, copy.size)
-        state = max(state, self.saved, key=len)
-        assert state in self.known, "a state that nobody had"
-        assert state not in self.left_behind, "a state that was left behind"
-        held = [len(copied) for copied in self.copied.values()]
-        assert self.unsent or len(state) >= max(held, default=0), "a step that somebody holds is done again"
-        self.left_behind |= {one for one in self.known if not state.startswith(one)}
-        self.states = dict.fromkeys(self.rounds.members, state)
-        self.copied.clear()
-        self.unsent = False
-
-    def train(self) -> None:
-        """A step of a member that is not ahead of another; a copy of it, or a part of one; a checkpoint."""
-        round_ = self.rounds.round
-        if not self.running or any(self.started.get(name, 0) != round_ for name in self.rounds.members):
-            return
-        member = self.chance.choice(sorted(self.running))
-        state = self.states[member]
-        if any(len(other) < len(state) for other in self.states.values()) or len(state) > 200:
-            return
-        self.states[member] = state = self.states.get(self.ahead(len(state)), state + bytes([round_]))
-        self.known.add(state)
-        match self.chance.randrange(8):
-            case 0:
-                with contextlib.suppress(KilledError):
-                    self.memory[member].write(len(state), self.torn(state))
-                self.end(member, KILLED)
-            case 1 | 2 | 3 | 4 | 5:
-                self.memory[member].write(len(state), [state])
-                self.copied[member] = state
-            case 6 if member == self.leader:
-                self.saved = state
-
-    def ahead(self, steps: int) -> str:
-        return next((name for name, state in self.states.items() if len(state) == steps + 1), "")
-
-    def torn(self, state: State) -> Iterator[bytes]:
-        yield state[: len(state) // 2] + b"\xff"
-        raise KilledError
-
-    def arrive(self) -> None:
-        """Something that was sent comes: whole, changed, or only when nobody waits for it any more."""
-        sending, content = self.sent.pop(0)
-        match self.chance.randrange(4):
-            case 0:
-                self.now += 2 * PATIENCE_SECONDS
-                self.tell_time()
-            case 1:
-                at = self.chance.randrange(content.index(b"\n") + 1, len(content))
-                content = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
-        lines = io.BytesIO(content)
-        size = json.loads(lines.readline())["bytes"]
-        copy = transfer.receive(sending.step, size, lines, lambda: self.rounds.awaits(sending, self.now))
-        whole = copy is not None and self.rounds.awaits(sending, self.now)
-        if copy is not None:
-            if whole:
-                self.memory[self.leader].replace(copy)
-            else:
-                copy.close()
-        self.unsent |= not whole
-        self.tell(self.rounds.sent(sending, self.now, whole=whole))
-
-    def tell_time(self) -> None:
-        waiting = self.rounds._sending
-        self.tell(self.rounds.waited(self.now))
-        self.unsent |= waiting is not None and self.rounds._sending != waiting
-        late = self.asked is not None and self.now > self.asked + PATIENCE_SECONDS
-        assert self.over or not late, "a copy that never comes is waited for"
-
-    def step(self) -> None:
-        self.now += self.chance.random()
-        match self.chance.randrange(8):
-            case 0 if self.running:
-                member = self.chance.choice(sorted(self.running))
-                self.end(member, self.chance.choice([KILLED, PEER, KILLED, PEER, KILLED, PEER, KILLED, RAISED]))
-            case 1 if self.inbox:
-                # To one member commands arrive in their order.
-                member = self.chance.choice(sorted({name for name, _ in self.inbox}))
-                first = next(i for i, (name, _) in enumerate(self.inbox) if name == member)
-                self.obey(*self.inbox.pop(first))
-            case 2 if self.outbox:
-                member, round_, end = self.outbox.pop(0)
-                self.tell(self.rounds.ended(member, round_, end, self.now))
-            case 3 if self.sent:
-                self.arrive()
-            case 4:
-                self.tell_time()
-            case _:
-                self.train()
+def test_a_gang_grows_once_all_that_join_are_there():
+    rounds = resizable(2)
+    assert rounds.resize(4) is None
+    assert (rounds.joined("worker-3"), rounds.here) == (None, 3)
+    assert rounds.joined("worker-2") == Drain(0)
+    assert drained(rounds) == [None, Start(1, None, 4, 1)]
+    assert (rounds.workers, rounds.wanted, rounds.here) == (4, 4, 4)
 
 
-def play(seed: int) -> Gang:
-    """A story; raises AssertionError when it breaks a promise."""
-    chance = random.Random(seed)
-    budget = chance.randrange(8)
-    names = tuple(f"worker-{i}" for i in range(1 + chance.randrange(4)))
-    memory = {name: MemoryFile.create() for name in names}
-    try:
-        rounds = gang(*names, budget=budget)
-        states = dict.fromkeys(names, b"")
-        story = Gang(rounds, chance, memory, running=dict.fromkeys(names, 0), states=states)
-        for _ in range(400):
-            story.step()
-        assert story.rounds.round <= budget
-        assert story.starts <= budget * len(names)
-    finally:
-        for file in memory.values():
-            file.close()
-    return story
+def test_pods_may_come_before_they_are_asked_for():
+    rounds = resizable(1, come=2)
+    assert rounds.here == 1
+    assert rounds.resize(3) == Drain(0)
 
 
-def play_all() -> None:
-    for seed in range(300):
-        play(seed)
+def test_a_gang_shrinks_at_once_and_who_leaves_is_not_counted_when_it_grows_again():
+    rounds = resizable(3)
+    assert rounds.resize(1) == Drain(0)
+    assert drained(rounds, step=7)[-1] == Start(1, 7, 1, 1)
+    assert rounds.members == ("worker-0",)
+    assert rounds.left("worker-2") is None
+    assert rounds.resize(2) is None, "worker-1 is leaving, and may be connected still"
+    assert rounds.joined("worker-1") == Drain(1)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_no_two_rounds_run_at_once_none_beyond_the_budget_and_no_step_that_is_held_is_done_again(seed):
-    play(seed)
+def test_a_chief_leads_and_is_no_worker():
+    naming = Naming(("chief-0",), processes=2)
+    rounds = Rounds(naming.of(1), 6, naming, 1)
+    assert [rounds.joined(name) for name in ("chief-0", "worker-0", "worker-2")] == [None] * 3
+    assert (rounds.resize(2), rounds.here) == (Drain(0), 2)
+    assert drained(rounds) == [None, Start(1, None, 2, 1)]
 
 
-def _nobody_sends(self: Rounds, now: float, right: Any = Rounds._next) -> Any:
-    newest = max(self._in_memory.values(), default=None)
-    self._in_memory = {} if newest is None else {self.members[0]: newest}
-    return right(self, now)
+def test_the_last_edit_counts():
+    rounds = resizable(2, come=1)
+    assert rounds.resize(3) == Drain(0)
+    assert rounds.resize(1) is None
+    assert drained(rounds)[-1] == Start(1, None, 1, 1)
+    same = resizable(2, come=1)
+    assert (same.resize(3), same.resize(2)) == (Drain(0), None)
+    assert drained(same)[-1] == Start(1, None, 2, 1)
 
 
-def _the_oldest(self: Rounds, now: float, right: Any = Rounds._next) -> Any:
-    self._in_memory = dict([min(self._in_memory.items(), key=lambda item: item[1])]) if self._in_memory else {}
-    return right(self, now)
+def test_who_was_to_join_and_is_gone_harms_nobody():
+    rounds = resizable(2, come=1)
+    assert rounds.left("worker-2") is None
+    assert (rounds.resize(3), rounds.joined("worker-2")) == (None, Drain(0))
+    assert (rounds.left("worker-2"), rounds.here) == (None, 2)
+    assert drained(rounds)[-1] == Start(1, None, 2, 1)
+    assert rounds.joined("worker-2") == Drain(1)
 
 
-def _endless_patience(self: Rounds, now: float, right: Any = Rounds.waited) -> Any:
-    return None if self._sending is not None else right(self, now)
+def test_a_crash_in_a_drain_is_a_failure_and_loses_nothing():
+    rounds = resizable(3)
+    assert rounds.resize(2) == Drain(0)
+    assert rounds.ended("worker-2", 0, End(KILLED, True, 9), 0.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(STOPPED, True, 8, saved=True), 0.0) is None
+    assert rounds.ended("worker-1", 0, End(PEER, True, 8), 0.0) == Send(0, "worker-2", 9), "it leaves, and has more"
+    assert rounds.sent(Send(0, "worker-2", 9), 0.0, whole=True) == Start(1, 9, 2, 0)
+    raised = resizable(3)
+    raised.resize(2)
+    assert isinstance(ended(raised, "worker-2", RAISED), GiveUp)
 
 
-def _from_any_time(self: Rounds, sending: Send, _now: float) -> bool:
-    return True
+def test_who_does_not_stop_when_others_have_is_ended():
+    rounds = resizable(2)
+    rounds.resize(1)
+    assert rounds.waited(1e6) is None, "a step may take its time"
+    rounds.ended("worker-1", 0, End(STOPPED, True, saved=True), 100.0)
+    assert rounds.waited(100.0 + PATIENCE_SECONDS) is None
+    assert rounds.waited(100.1 + PATIENCE_SECONDS) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(PEER, True), 131.0) == Start(1, None, 1, 0)
 
 
-def _one_slot(self: MemoryFile, step: int, parts: Any, right: Any = MemoryFile.write) -> None:
-    copy = self.newest()
-    if copy is not None:
-        self._empty(copy.slot)
-    right(self, step, parts)
+def test_a_stop_that_somebody_else_wants_is_the_pods():
+    """Suspended, or deleted, in the middle of a drain."""
+    rounds = resizable(2)
+    rounds.resize(1)
+    assert ended(rounds, "worker-1", STOPPED) == GiveUp("worker-1 ended with code 143")
+    without = resizable(2)
+    assert isinstance(without.ended("worker-1", 0, End(STOPPED, True, saved=True), 0.0), GiveUp)
 
 
-def _marked_first(self: MemoryFile, step: int, parts: Any, right: Any = MemoryFile.write) -> None:
-    right(self, step, [b""])
-    copy = self.newest()
-    assert copy is not None
-    content = b""
-    with contextlib.suppress(KilledError):
-        for part in parts:
-            content += bytes(part)
-    self._empty(copy.slot)
-    right(self, step, [content])
+def test_a_resize_spends_no_restart_and_gives_none_back():
+    rounds = resizable(2, budget=1)
+    for wanted in (1, 1):
+        rounds.resize(wanted)
+    drained(rounds)
+    assert ended(rounds, "worker-0", KILLED, round_=1) == Start(2, None, 1, 1)
+    assert isinstance(ended(rounds, "worker-0", KILLED, round_=2), GiveUp)
+    assert Start(2, None, 1, 1).restarts == 1
 
 
-def _unchecked(self: Any, wanted: Any) -> Iterator[bytes]:
-    while self._left:
-        chunk = self._stream.read(self._left)
-        self._left -= len(chunk)
-        yield chunk
+def test_a_failure_right_after_a_resize_is_the_first():
+    rounds = resizable(2)
+    rounds.resize(1)
+    drained(rounds)
+    assert ended(rounds, "worker-0", KILLED, round_=1, progressed=False) == Start(2, None, 1, 1)
+    assert isinstance(ended(rounds, "worker-0", KILLED, round_=2, progressed=False), GiveUp)
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "bug", "broken"),
-    [
-        (Rounds, "_next", _nobody_sends, "a step that somebody holds is done again"),
-        (Rounds, "_next", _the_oldest, "a step that somebody holds is done again"),
-        (Rounds, "waited", _endless_patience, "a copy that never comes is waited for"),
-        (Rounds, "awaits", _from_any_time, "a state that was left behind"),
-        (MemoryFile, "keep", lambda *_: None, "a state that was left behind"),
-        (MemoryFile, "write", _one_slot, "a step that somebody holds is done again"),
-        (MemoryFile, "write", _marked_first, "a state that nobody had"),
-        (transfer._Incoming, "chunks", _unchecked, "a state that nobody had"),
-    ],
-)
-def test_the_stories_find_a_planted_bug(monkeypatch, where, name, bug, broken):
-    monkeypatch.setattr(where, name, bug)
-    with pytest.raises(AssertionError, match=broken):
-        play_all()
+def test_nobody_is_drained_while_something_else_goes_on():
+    late = Rounds(Naming().of(2), 6, Naming(), 2)
+    late.joined("worker-0")
+    assert late.resize(1) is None
+    assert late.joined("worker-1") == Drain(0)
+    failing = resizable(2)
+    assert (ended(failing, "worker-1", KILLED), failing.resize(1)) == (Stop(0), None)
+    assert ended(failing, "worker-0", PEER) == Start(1, None, 1, 0)
+    finishing = resizable(2)
+    assert (ended(finishing, "worker-0", DONE), finishing.resize(1)) == (None, None)
+    assert ended(finishing, "worker-1", DONE) is None
+
+
+def test_a_rigid_gang_stays_as_it_is():
+    rounds = gang()
+    assert rounds.resize(3) is None
+    assert rounds.joined("worker-2") == GiveUp("worker-2 has come a second time")
+
+
+def test_what_a_member_does_with_what_it_is_told():
+    stays, leaves, joins = (Told(f"worker-{i}", Naming(), joins=i == 2) for i in range(3))
+    for command in (Start(1, 5, 1, 1), Drain(1)):
+        for told in (stays, leaves, joins):
+            told.take(command)
+    assert (stays.in_round(0), stays.in_round(1)) == (Start(1, 5, 1, 1), Drain(1)), "first it has to start"
+    assert leaves.in_round(0) == Leave(1)
+    assert joins.in_round(-1) == Drain(1), "of a round in which it has none"
+    joins.take(Start(2, 6, 3, 2))
+    assert joins.in_round(-1) == Start(2, 6, 3, 2)
+    joins.take(GiveUp("why"))
+    assert joins.in_round(-1) == GiveUp("why")

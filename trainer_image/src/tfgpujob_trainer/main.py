@@ -13,9 +13,11 @@ from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
+from tfgpujob_trainer.contract.resize import resized
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
+from tfgpujob_trainer.supervise.commands import Start
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
 from tfgpujob_trainer.supervise.processes import WarmProcess
 from tfgpujob_trainer.supervise.supervisor import Supervisor, write_termination_log
@@ -56,7 +58,8 @@ def train(arguments: Sequence[str]) -> int:
         if env.processes_per_gpu > 1:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
         try:
-            wait_for_workers(env, say)
+            if not env.joins:
+                wait_for_workers(env, say)
             outcome, last_lines = _run(settings, arguments, environments)
         except (OSError, RuntimeError) as error:
             # This process may be refused a thread or a process, too.
@@ -73,15 +76,31 @@ def _run(
     env = environment.read(environments[0])
     trains = settings.mode != "predict" and not env.is_evaluator
     memory = MemoryFile.create() if env.recovery is not None and trains else None
-    member = gang.member(env, len(environments), memory)
-    spawn = WarmProcess(environments[0], say).spawn if member.speaks else processes.fresh
+    warm = WarmProcess(environments[0], say) if env.joins else None
+    # Nobody has to stop for a pod that could not go on at once.
+    ready = (lambda: None) if warm is None else warm.wait_until_ready
+    member = gang.member(env, len(environments), memory, ready=ready)
+    if warm is None and member.speaks:
+        warm = WarmProcess(environments[0], say)
+    spawn = processes.fresh if warm is None else warm.spawn
 
-    def start(round_: int) -> list[Supervisor]:
-        of_round = {environment.ROUND: str(round_)} if round_ else {}
-        first = Supervisor(settings, arguments, {**environments[0], **of_round}, spawn, memory)
-        return [first, *(Supervisor(settings, arguments, {**own, **of_round}, spawn) for own in environments[1:])]
+    def start(now: Start) -> list[Supervisor]:
+        of_round = [_in_round(own, now, len(environments)) for own in environments]
+        leads = member.gang() is not None
+        first = Supervisor(settings, arguments, of_round[0], spawn, memory, leads=leads)
+        return [first, *(Supervisor(settings, arguments, own, spawn) for own in of_round[1:])]
 
-    return run(start, member, memory)
+    return run(start, member, memory, joins=env.joins)
+
+
+def _in_round(own: Mapping[str, str], now: Start, processes: int) -> dict[str, str]:
+    """The environment of a training process in this round; in round 0 it is the pod's."""
+    told = dict(own)
+    if now.round:
+        told |= {environment.ROUND: str(now.round), environment.IN_PLACE_RESTARTS: str(now.restarts)}
+    if now.workers is not None:
+        told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes)
+    return told
 
 
 def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:

@@ -32,6 +32,7 @@ from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
+from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     heartbeat.beat(phases.STARTING)
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), environment.read(os.environ)
-    heartbeat.run_status.update(inPlaceRestarts=env.round)
+    heartbeat.run_status.update(inPlaceRestarts=env.in_place_restarts)
     deadline = CollectiveDeadline(heartbeat.run_status, settings.watchdog.step_seconds)
     if env.traits.has_collectives and env.has_peers:
         deadline.start()
@@ -88,7 +89,8 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
-        serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token)
+        resizes = ResizeRequests.from_environment()
+        serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
     strategy = build_strategy(env, devices)
     stop = StopFlag()

@@ -1,8 +1,8 @@
 """A process that has imported TensorFlow and nothing more, and forks a training process whenever it is asked to.
 
-Its socket takes packets with the descriptors of a request as JSON, of a process's output, of its heartbeats, and of its
-in-memory checkpoints if it makes any. It answers `{"started": pid}` and, later, `{"ended": pid, "status": n}`. See
-supervise/processes.py, its other side.
+Its socket takes packets with the descriptors of a request as JSON, of a process's output, and of what the request
+names: its heartbeats, its in-memory checkpoints if it makes any, and so on. It says `{"ready": 1}` once, answers
+`{"started": pid}` and, later, `{"ended": pid, "status": n}`. See supervise/processes.py, its other side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NoReturn
 import numpy as np
 
 from tfgpujob_trainer import task
-from tfgpujob_trainer.supervise.processes import MESSAGE_BYTES, handed_over
+from tfgpujob_trainer.supervise.processes import MESSAGE_BYTES
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -33,6 +33,7 @@ def main(descriptor: int) -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     requests = socket.socket(fileno=descriptor)
+    requests.send(json.dumps({"ready": 1}).encode())
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -46,7 +47,7 @@ def main(descriptor: int) -> None:
                 os.read(woken, 512)
                 _reap(requests)
             if requests in ready:
-                asked, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 5)
+                asked, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 6)
                 if not asked:
                     return
                 pid = os.fork()
@@ -87,7 +88,7 @@ def _train(descriptors: Sequence[int]) -> NoReturn:
             os.close(passed)
         os.environ.clear()
         os.environ.update(asked["environment"])
-        for name, number in handed_over(*kept).items():
+        for name, number in zip(asked["descriptors"], kept, strict=True):
             os.set_inheritable(number, True)
             os.environ[name] = str(number)
         # What is drawn without a seed must differ from one process to the next, as it does between fresh ones.

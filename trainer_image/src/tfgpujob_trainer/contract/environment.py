@@ -17,7 +17,8 @@ from tfgpujob_trainer.contract.text import did_you_mean
 
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 ROUND = "TFGPU_ROUND"
-"""Set by the supervisor, not by the operator."""
+IN_PLACE_RESTARTS = "TFGPU_IN_PLACE_RESTARTS"
+"""These two are set by the supervisor, not by the operator."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,8 @@ class Recovery:
     leader: tuple[str, int] | None = None
     """Host and port of the leader; None where a pod is on its own."""
     token: str = field(default="", repr=False)
+    resizable: bool = False
+    """Whether the number of workers may change from round to round."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +65,12 @@ class Environment:
     """What GET /progress has to show; empty: nothing."""
     recovery: Recovery | None = None
     """Whether and how processes are started again in their pods."""
+    joins: bool = False
+    """Whether this pod joins a gang that trains already."""
     round: int = 0
-    """How often that has happened in this attempt."""
+    """How often the gang's processes have been started again in this attempt."""
+    in_place_restarts: int = 0
+    """How often of these after a failure."""
 
     @property
     def in_pod(self) -> bool:
@@ -166,25 +173,28 @@ def read(env: Mapping[str, str]) -> Environment:
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
         progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
-        recovery=None if asynchronous else _recovery(env, alone=len(peers) <= 1),
+        recovery=None if asynchronous else _recovery(env, peers=len(peers)),
+        joins=env.get("TFGPU_RECOVERY_JOINS") == "1",
         round=_integer(env, ROUND, 0, 0) or 0,
+        in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,
     )
 
 
-def _recovery(env: Mapping[str, str], *, alone: bool) -> Recovery | None:
+def _recovery(env: Mapping[str, str], *, peers: int) -> Recovery | None:
     if env.get("TFGPU_RECOVERY", "Pods") == "Pods":
         return None
     if env["TFGPU_RECOVERY"] != "InPlace":
         raise ConfigError(f"TFGPU_RECOVERY is {env['TFGPU_RECOVERY']!r}", "known: InPlace, Pods")
     budget = _integer(env, "TFGPU_RECOVERY_BUDGET", 6, 0) or 0
-    if alone:
+    resizable = env.get("TFGPU_RECOVERY_RESIZE") == "1"
+    if peers <= (0 if resizable else 1):
         return Recovery(budget=budget)
     host, _, port = env.get("TFGPU_RECOVERY_LEADER", "").rpartition(":")
     token = env.get("TFGPU_RECOVERY_TOKEN", "")
     if not (host and port.isdigit() and token):
         # Without them the pods can't agree, and each end is the pod's, as under Pods.
         return None
-    return Recovery(budget=budget, leader=(host, int(port)), token=token)
+    return Recovery(budget=budget, leader=(host, int(port)), token=token, resizable=resizable)
 
 
 def processes(env: Mapping[str, str]) -> list[dict[str, str]]:

@@ -1,5 +1,7 @@
 """The HTTP endpoint GET /progress: the status of the run as JSON, to whoever shows the pod's token.
 
+Of the leader of a gang that may have another number of workers, PUT /workers asks for one.
+
 One thread with an event loop answers all connections, so that nobody can make the training process start threads and a
 slow client holds up no other. A connection has a second in all, and only so many are open at a time: one more ends the
 oldest.
@@ -9,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import os
 import socket
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from tfgpujob_trainer import __version__
+from tfgpujob_trainer.contract.resize import MAX_WORKERS
+from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 Say = Callable[[str], None]
@@ -26,13 +31,18 @@ MAX_CONNECTIONS: Final = 32
 _TIMEOUT_SECONDS: Final = 1.0
 """For the whole of a connection."""
 _MAX_HEAD: Final = 16 << 10
-"""Bytes of a request that are read."""
+"""Bytes of a request that are read, but for its body."""
+_MAX_BODY: Final = 1024
+_RIGID: Final = "this pod does not lead a gang that can be resized in place"
 
 
 class _Endpoint:
-    def __init__(self, run_status: RunStatus, token: str) -> None:
+    def __init__(self, run_status: RunStatus, token: str, resizes: ResizeRequests | None) -> None:
         self._run_status = run_status
         self._token = token
+        self._resizes = resizes
+        self._gang: dict[str, Any] = {"reason": _RIGID} if resizes is None else {}
+        """What the supervisor has said last of the gang, or why it can't be resized."""
         self._open: dict[asyncio.Task[None], None] = {}
         """In the order in which they came."""
 
@@ -52,7 +62,7 @@ class _Endpoint:
         writer.transport.set_write_buffer_limits(high=0)
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
-                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n"), reader))
                 await writer.drain()
             writer.close()
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError):
@@ -61,16 +71,56 @@ class _Endpoint:
         finally:
             self._open.pop(task, None)
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes:
         request, *lines = head.decode("latin-1").split("\r\n")
-        if request.split(" ")[:2] != ["GET", "/progress"]:
-            return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there is only GET /progress\n")
-        fields = (line.partition(":") for line in lines)
-        shown = next((value.strip() for name, _, value in fields if name.strip().lower() == TOKEN_HEADER), "")
-        if self._token and not hmac.compare_digest(shown.encode(), self._token.encode()):
+        gets, puts = (request.startswith(known) for known in ("GET /progress ", "PUT /workers "))
+        if not gets and not puts:
+            return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are only GET /progress and PUT /workers\n")
+        fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        # Without a token everybody may look, and nobody change anything.
+        shown = hmac.compare_digest(fields.get(TOKEN_HEADER, "").encode(), self._token.encode())
+        may = shown if self._token else gets
+        if not may:
             text = b"show the pod's TFGPU_PROGRESS_TOKEN in the header X-Tfgpu-Token\n"
             return _response(HTTPStatus.FORBIDDEN, "text/plain", text)
+        if self._resizes is not None:
+            self._gang = self._resizes.newest() or self._gang
+        if puts:
+            return self._resize(await _body(fields.get("content-length", ""), reader))
+        self._run_status.update(gang=self._gang if "round" in self._gang else None)
         return _response(HTTPStatus.OK, "application/json", self._run_status.to_json())
+
+    def _resize(self, body: bytes) -> bytes:
+        wanted = _workers(body)
+        if wanted is None:
+            text = f'send {{"workers": N}}, N from 1 to {MAX_WORKERS}\n'
+            return _response(HTTPStatus.BAD_REQUEST, "text/plain", text.encode())
+        if "reason" in self._gang or self._resizes is None:
+            return _json(HTTPStatus.CONFLICT, self._gang)
+        if not self._gang or not self._resizes.send({"workers": wanted}):
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"the supervisor is busy: ask again\n")
+        return _json(HTTPStatus.OK, {"workers": self._gang["workers"], "wanted": wanted})
+
+
+async def _body(length: str, reader: asyncio.StreamReader) -> bytes:
+    """What follows the head, if its length is told and is a small one."""
+    if not (length.isascii() and length.isdigit()) or len(length) > len(str(_MAX_BODY)) or int(length) > _MAX_BODY:
+        return b""
+    return await reader.readexactly(int(length))
+
+
+def _workers(body: bytes) -> int | None:
+    """The number that is asked for; None if that is none."""
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        return None
+    workers = asked.get("workers") if isinstance(asked, dict) else None
+    return workers if type(workers) is int and 1 <= workers <= MAX_WORKERS else None
+
+
+def _json(status: HTTPStatus, told: dict[str, Any]) -> bytes:
+    return _response(status, "application/json", json.dumps(told).encode())
 
 
 def _response(status: HTTPStatus, content_type: str, body: bytes) -> bytes:
@@ -84,12 +134,20 @@ def _response(status: HTTPStatus, content_type: str, body: bytes) -> bytes:
     return "\r\n".join((*head, "", "")).encode() + body
 
 
-def serve(run_status: RunStatus, port: int, *, in_pod: bool, say: Say, token: str = "") -> int | None:
+def serve(
+    run_status: RunStatus,
+    port: int,
+    *,
+    in_pod: bool,
+    say: Say,
+    token: str = "",
+    resizes: ResizeRequests | None = None,
+) -> int | None:
     """Answer GET /progress on `port` from now on; the port, or None, said aloud, if it cannot be had.
 
     A pod is asked from outside, by the operator and by `kubectl port-forward`, so it listens on all of its own
     addresses; elsewhere only this machine may ask. 0 takes any free port. `token`: what the header X-Tfgpu-Token has to
-    show; empty: nothing.
+    show; empty: nothing. `resizes`: to the supervisor that decides about PUT /workers, where one does.
     """
     try:
         if in_pod and socket.has_dualstack_ipv6():
@@ -100,6 +158,6 @@ def serve(run_status: RunStatus, port: int, *, in_pod: bool, say: Say, token: st
         why = os.strerror(error.errno) if error.errno else str(error)
         say(f"no /progress: port {port}: {why}; set TFGPU_PROGRESS_PORT to a free one, or to 0")
         return None
-    endpoint = _Endpoint(run_status, token)
+    endpoint = _Endpoint(run_status, token, resizes)
     threading.Thread(target=lambda: asyncio.run(endpoint.run(listening)), name="progress", daemon=True).start()
     return int(listening.getsockname()[1])

@@ -35,6 +35,7 @@ class RunStatus:
             "gpuMemoryMiB": None,
             "lastCheckpoint": None,
             "inPlaceRestarts": 0,
+            "gang": None,
         }
 
     def beat(self) -> None:
@@ -57,6 +58,8 @@ class RunStatus:
         with self._lock:
             state = {**self._state, "idleSeconds": int(time.monotonic() - self._beaten)}
         state["waitsForPeers"] = self.waits_for_peers()
+        if state["gang"] is None:
+            del state["gang"]  # only the leader of one that can be resized knows of it
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
         encoded = json.dumps(plain).encode()
         assert len(encoded) <= MAX_BYTES

@@ -9,14 +9,15 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
-from tfgpujob_trainer.contract.text import ordinal
+from tfgpujob_trainer.contract.text import counted, ordinal
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Start, Stop
 from tfgpujob_trainer.supervise.gang import Alone, Member
-from tfgpujob_trainer.supervise.rounds import End, GiveUp, Start, Stop
 from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 _POLL_SECONDS = 0.1
@@ -28,6 +29,16 @@ _ENDED_WITH_THE_GANG = Outcome(
     message="ended because another process of the gang had failed",
     fix="see the other workers' last lines; this end is retried",
 )
+_NEVER_JOINED = Outcome(
+    code=ExitCode.PEER_FAILURE,
+    cause="PeerFailure",
+    message="the gang that this pod was to join trains no more",
+    fix="see the other workers' last lines; this end is retried",
+)
+_STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before it joined the gang")
+_LEFT = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="left the gang, which goes on with fewer workers")
+_NONE_YET = Start(-1, resizes=-1)
+"""The round of a pod that has still to join."""
 _STRAGGLERS_SECONDS = 60.0
 """How long the others may take to end after one has failed: without it, no collective of theirs ends well."""
 
@@ -47,28 +58,36 @@ def shared_gpu(count: int, *, predicts: bool) -> str:
 
 
 def run(
-    start: Callable[[int], Sequence[Supervisor]], member: Member | None = None, memory: MemoryFile | None = None
+    start: Callable[[Start], Sequence[Supervisor]],
+    member: Member | None = None,
+    memory: MemoryFile | None = None,
+    *,
+    joins: bool = False,
 ) -> tuple[Outcome, Sequence[str]]:
     """Run the processes that `start` makes of round 0 to their end, and of each round that `member` is told of.
 
-    `memory` is where the first of them keeps its in-memory checkpoints. The end of the pod, and the last lines of the
-    process that explains it.
+    `memory` is where the first of them keeps its in-memory checkpoints; who `joins` has no round 0. The end of the pod,
+    and the last lines of the process that explains it.
     """
-    launcher = _Launcher(member or Alone(), memory)
-    while True:
-        launcher.run(start(launcher.round))
-        if not launcher.goes_on():
-            outcome, last_lines = launcher.end()
-            return dataclasses.replace(outcome, in_place_restarts=launcher.round), last_lines
+    launcher = _Launcher(member or Alone(), memory, _NONE_YET if joins else Start(0))
+    goes_on = not joins or launcher.next_round()
+    while goes_on:
+        launcher.run(start(launcher.current))
+        goes_on = launcher.goes_on()
+    outcome, last_lines = launcher.end()
+    return dataclasses.replace(outcome, in_place_restarts=launcher.current.restarts), last_lines
 
 
 class _Launcher:
     """As soon as one process ends other than by success, the others are told to stop, and ended if they don't."""
 
-    def __init__(self, member: Member, memory: MemoryFile | None) -> None:
-        self.round = 0
+    def __init__(self, member: Member, memory: MemoryFile | None, first: Start) -> None:
+        self.current = first
+        self.ends: list[tuple[Supervisor, Outcome]] = []
+        self._processes: Sequence[Supervisor] = ()
+        self.running: list[Supervisor] = []
         self._member, self._memory = member, memory
-        self._told_to_stop = False
+        self._told_to_stop = self._left = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
@@ -76,9 +95,9 @@ class _Launcher:
         """Run the processes of one round to their end."""
         for process in processes[1:]:
             process.mark = f"{process.name}| "
-        self._processes, self.running = processes, list(processes)
-        self.ends: list[tuple[Supervisor, Outcome]] = []
-        self._stopping, self._deadline = False, math.inf
+        self._processes, self.running, self.ends = processes, list(processes), []
+        self._stopping, self._draining, self._deadline = False, False, math.inf
+        self._said: Mapping[str, Any] | None = None
         for process in processes:
             process.start()
         while self.running:
@@ -93,8 +112,14 @@ class _Launcher:
                 self.running.remove(process)
                 self.ends.append((process, outcome))
                 self._after(outcome, now)
-        if self._member.command() == Stop(self.round):
-            self._end_all()
+        self._pass_on_resizes()
+        match self._member.command(self.current.round):
+            case Stop(round_) if round_ == self.current.round:
+                self._end_all()
+            case Drain(round_) if round_ == self.current.round and not self._draining:
+                self._draining = True
+                for process in self.running:
+                    process.drain()
         if now > self._deadline:
             # They hang because another has failed, which is what the pod ends with.
             for process in self.running:
@@ -107,24 +132,57 @@ class _Launcher:
         code = ExitCode.STOPPED if self._told_to_stop and outcome.code else outcome.code
         progressed = any(process.progressed for process in self._processes)
         newest = None if self._memory is None else self._memory.newest()
-        self._member.ended(self.round, End(int(code), progressed, None if newest is None else newest.step))
-        while outcome.code != ExitCode.DONE and not self._told_to_stop:
-            match self._member.command():
+        explained = all(process.explained for process, _ in self.ends)
+        saved = code == ExitCode.STOPPED and explained and not self._told_to_stop
+        end = End(int(code), progressed, None if newest is None else newest.step, saved)
+        self._member.ended(self.current.round, end)
+        return outcome.code != ExitCode.DONE and self.next_round()
+
+    def next_round(self) -> bool:
+        """Wait for the next round; whether there is one for this pod."""
+        while not self._told_to_stop:
+            match self._member.command(self.current.round):
                 case GiveUp(reason):
                     if self._member.speaks:
-                        say(f"not started again in place: {reason}")
+                        say(f"not started {'again ' if self.ends else ''}in place: {reason}")
                     return False
-                case Start(following, step) if following > self.round:
-                    if self._memory is not None:
-                        self._memory.keep(step)
-                    say(f"started again in place, for the {ordinal(following)} time, after: {outcome.line()}")
-                    self.round = following
+                case Leave():
+                    self._left = True
+                    return False
+                case Start(round_) as following if round_ > self.current.round:
+                    self._begin(following)
                     return True
             time.sleep(_ANSWER_SECONDS)
         return False
 
+    def _begin(self, following: Start) -> None:
+        if self._memory is not None:
+            self._memory.keep(following.step)
+        outcome, _ = self.end()
+        if self._processes and following.restarts > self.current.restarts:
+            times = ordinal(following.restarts)
+            say(f"started again in place, for the {times} time, after: {outcome.line()}")
+        if following.workers is not None and following.workers != self.current.workers:
+            say(f"round {following.round} has {counted(following.workers, 'worker')}")
+        self.current = following
+
+    def _pass_on_resizes(self) -> None:
+        """Between the training process, which answers whoever asks for another number of workers, and the leader."""
+        requests = self._processes[0].resizes
+        if requests is None:
+            return
+        if (asked := requests.newest()) is not None:
+            self._member.resize(int(asked["workers"]))
+        gang = self._member.gang()
+        if gang is not None and gang != self._said and requests.send(gang):
+            self._said = gang
+
     def end(self) -> tuple[Outcome, Sequence[str]]:
         """What explains the end of this round best."""
+        if self._left:
+            return _LEFT, ()
+        if not self._processes:
+            return (_STOPPED if self._told_to_stop else _NEVER_JOINED), ()
         if not self.ends:
             return _ENDED_WITH_THE_GANG, ()
         process, outcome = self.ends[root_cause([o for _, o in self.ends], told_to_stop=self._told_to_stop)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tfgpujob_trainer.checkpoints import memory_file
-from tfgpujob_trainer.reporting import heartbeat
+from tfgpujob_trainer.reporting import heartbeat, resize_requests
 
 Say = Callable[[str], None]
 
@@ -63,6 +63,18 @@ class Streams:
     heartbeat: int
     memory: int | None = None
     """The file of its in-memory checkpoints, if it makes any."""
+    resizes: int | None = None
+    """Where it passes on who asks for another number of workers, if it leads a gang that may have one."""
+
+    @property
+    def handed_over(self) -> dict[str, int]:
+        """The descriptors of which a training process is told in its environment."""
+        named = {
+            heartbeat.FD_VARIABLE: self.heartbeat,
+            memory_file.FD_VARIABLE: self.memory,
+            resize_requests.FD_VARIABLE: self.resizes,
+        }
+        return {name: number for name, number in named.items() if number is not None}
 
 
 Spawn = Callable[[Sequence[str], Mapping[str, str], Streams], Process]
@@ -75,11 +87,6 @@ def training_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**quiet, **environment, "KERAS_BACKEND": "tensorflow", "PYTHONUNBUFFERED": "1"}
 
 
-def handed_over(beats: int, memory: int | None = None) -> dict[str, int]:
-    """The descriptors of which a training process is told in its environment."""
-    return {heartbeat.FD_VARIABLE: beats, **({} if memory is None else {memory_file.FD_VARIABLE: memory})}
-
-
 def is_noise(line: str) -> bool:
     """Whether a line that TensorFlow prints is left out of the log."""
     return any(words in line for words in _NOISE)
@@ -87,7 +94,7 @@ def is_noise(line: str) -> bool:
 
 def fresh(arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
     """A process that imports TensorFlow by itself."""
-    passed = handed_over(streams.heartbeat, streams.memory)
+    passed = streams.handed_over
     return subprocess.Popen(
         [sys.executable, "-m", "tfgpujob_trainer.task", *arguments],
         env={**training_environment(environment), **{name: str(number) for name, number in passed.items()}},
@@ -120,18 +127,23 @@ class WarmProcess:
         self._changed = threading.Condition()
         self._answers: list[int] = []
         self._lost = False
+        self._ready = threading.Event()
         threading.Thread(target=self._listen, name="warm-process", daemon=True).start()
         threading.Thread(target=self._pass_on, name="warm-process-errors", daemon=True).start()
 
     def spawn(self, arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
         """A fork of it, or a fresh process. Returns once it runs, which may take as long as the import."""
-        request = {"arguments": list(arguments), "environment": training_environment(environment)}
+        passed = streams.handed_over
+        request = {
+            "arguments": list(arguments),
+            "environment": training_environment(environment),
+            "descriptors": list(passed),
+        }
         # A file of its own: an environment may be larger than a packet.
         with os.fdopen(os.memfd_create("request"), "w+") as file:
             json.dump(request, file)
             file.flush()
-            descriptors = [file.fileno(), streams.stdout, streams.stderr, streams.heartbeat]
-            descriptors += [] if streams.memory is None else [streams.memory]
+            descriptors = [file.fileno(), streams.stdout, streams.stderr, *passed.values()]
             with contextlib.suppress(OSError):
                 socket.send_fds(self._socket, [b"fork"], descriptors)
         with self._changed:
@@ -141,6 +153,10 @@ class WarmProcess:
         self._say("the process that had imported TensorFlow is lost: the next one imports it anew")
         return fresh(arguments, environment, streams)
 
+    def wait_until_ready(self) -> None:
+        """Return once it has imported TensorFlow, or is lost."""
+        self._ready.wait()
+
     def close(self) -> None:
         """End it, and with it what it has forked."""
         self._process.kill()
@@ -148,13 +164,17 @@ class WarmProcess:
 
     def _listen(self) -> None:
         while told := self._receive():
+            self._ready.set()
             with self._changed:
+                if "ready" in told:
+                    continue
                 if "started" in told:
                     self._forks[told["started"]] = _Fork(told["started"])
                     self._answers.append(told["started"])
                 else:
                     self._forks.pop(told["ended"]).end(told["status"])
                 self._changed.notify_all()
+        self._ready.set()
         with self._changed:
             self._lost = True
             for process in self._forks.values():

@@ -9,6 +9,13 @@ does without them.
 A round goes on from the newest in-memory checkpoint of all members, which the leader's process restores and sends to
 the others. If another member has a newer one than the leader, it sends that first. If it does not come, the round goes
 on without it, and all forget what is newer than that: a state that the gang has left behind never comes back.
+
+Where the number of workers may change, a round is drained for it: all processes stop after the same step, which is then
+in storage, and the next round has the number that is wanted. Nobody stops before every member of the next round is
+there. Whoever crashes in a drain, or does not end in time once another has stopped, makes it a failure like any other:
+the rest are ended, the newest in-memory checkpoint is looked for, and the round that follows has the wanted number all
+the same. A member that was to join and is gone leaves the number as it is; one of the running round that is gone ends
+it all, whether it was to stay or not, since nobody can say that its processes have ended.
 """
 
 from __future__ import annotations
@@ -17,62 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Naming, Send, Start, Stop
 
 PATIENCE_SECONDS = 30.0
 """How long the members may take to end their processes, before the leader gives up."""
-_FIRST_RETRIED = 128
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Of one member's processes: their exit code, and whether they have done a step in that round."""
-
-    code: int
-    progressed: bool
-    in_memory: int | None = None
-    """The step of the newest in-memory checkpoint of that member, if it has a whole one."""
-
-    @property
-    def worth_a_retry(self) -> bool:
-        """By the contract of contract/exits.py; a stop that was asked for is no failure."""
-        return self.code >= _FIRST_RETRIED and self.code != ExitCode.STOPPED
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """To all members: end the processes of this round, and say so."""
-
-    round: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """To all members: when this round has ended, `member` sends the leader its in-memory checkpoint of `step`."""
-
-    round: int
-    member: str
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """To all members: start the processes of this round, and forget in-memory checkpoints of later steps than `step`.
-
-    Without a step: all of them.
-    """
-
-    round: int
-    step: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """To all members: end as your processes did."""
-
-    reason: str
-
-
-Command = Stop | Send | Start | GiveUp
 
 
 @dataclass(slots=True)
@@ -80,16 +35,27 @@ class Rounds:
     """What the leader knows. Each method takes an event and returns what to tell all members, at most one command.
 
     The leader is the first of `members`. `budget` is how many restarts in place the attempt may still spend; times are
-    seconds of one monotonic clock.
+    seconds of one monotonic clock. With `naming` there are `workers` worker pods, and their number may change.
     """
 
     members: Sequence[str]
     budget: int
+    naming: Naming | None = None
+    workers: int = 0
+    wanted: int = field(init=False)
     round: int = 0
+    resizes: int = 0
+    """Rounds that were begun only for another number of workers."""
     given_up: GiveUp | None = None
     _here: set[str] = field(default_factory=set)
-    _ends: dict[str, int] = field(default_factory=dict)
+    """Members, and those that wait to become some."""
+    _ends: dict[str, End] = field(default_factory=dict)
     _progressed: set[int] = field(default_factory=set)
+    _failed_before: bool = False
+    """Whether this round was begun after a failure."""
+    _draining: bool = False
+    _stopped_since: float | None = None
+    """When the first member of a drain had stopped."""
     _stopping_since: float | None = None
     _in_memory: dict[str, int] = field(default_factory=dict)
     """Of each member that has one, the step of its newest in-memory checkpoint, once its processes have ended."""
@@ -97,26 +63,48 @@ class Rounds:
     _heard: float = 0.0
     """When something came of what is sent."""
 
+    def __post_init__(self) -> None:
+        self.wanted = self.workers
+
+    @property
+    def here(self) -> int:
+        """Worker pods that have come, of those of this round and of the one that is wanted."""
+        assert self.naming is not None
+        return len(self._here & set(self.naming.workers(max(self.workers, self.wanted))))
+
     def joined(self, member: str) -> Command | None:
-        """A member has come; one of an earlier life of a pod can't be part of this attempt's rounds."""
+        """A member has come; one of an earlier life of a pod can't be part of this attempt's rounds.
+
+        Who is to take part in a later round may come and go.
+        """
         if self.given_up is not None:
             return self.given_up
-        if member in self._here or member not in self.members:
+        if member in self._here & set(self.members) or (self.naming is None and member not in self.members):
             return self._give_up(f"{member} has come a second time")
         self._here.add(member)
-        return None
+        return self._drain()
 
     def left(self, member: str) -> Command | None:
         """A member's pod is gone or can't be reached: nobody can say that its processes have ended."""
-        return self._give_up(f"{member} has left")
+        if member in self.members:
+            return self._give_up(f"{member} has left")
+        self._here.discard(member)
+        return self.given_up
+
+    def resize(self, wanted: int) -> Command | None:
+        """So many workers are asked for from now on."""
+        if self.given_up is not None or self.naming is None:
+            return self.given_up
+        self.wanted = wanted
+        return self._drain()
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Command | None:
         """All processes of a member have ended, by themselves or because it was told to end them."""
-        if self.given_up is not None or round_ != self.round:
+        if self.given_up is not None or round_ != self.round or member not in self.members:
             return self.given_up
         if end.progressed:
             self._progressed.add(round_)
-        self._ends[member] = end.code
+        self._ends[member] = end
         if end.in_memory is not None:
             self._in_memory[member] = end.in_memory
         if (reason := self._refusal(member, end)) is not None:
@@ -124,6 +112,9 @@ class Rounds:
         if set(self._ends) == set(self.members):
             return None if end.code == ExitCode.DONE else self._next(now)
         if self._stopping_since is not None or end.code == ExitCode.DONE:
+            return None
+        if end.saved:
+            self._stopped_since = now if self._stopped_since is None else self._stopped_since
             return None
         self._stopping_since = now
         return Stop(self.round)
@@ -148,43 +139,73 @@ class Rounds:
         """Time has passed."""
         if self.given_up is not None:
             return None
-        if self._sending is not None and now - self._heard > PATIENCE_SECONDS:
-            return self.sent(self._sending, now, whole=False)
-        if self._sending is not None or self._stopping_since is None:
+        if self._sending is not None:
+            late = now - self._heard > PATIENCE_SECONDS
+            return self.sent(self._sending, now, whole=False) if late else None
+        since = self._stopped_since if self._stopping_since is None else self._stopping_since
+        if since is None or now - since <= PATIENCE_SECONDS:
             return None
-        if now - self._stopping_since <= PATIENCE_SECONDS:
-            return None
+        if self._stopping_since is None:
+            self._stopping_since = now
+            return Stop(self.round)
         missing = ", ".join(sorted(set(self.members) - set(self._ends)))
         return self._give_up(f"{missing} did not end within {PATIENCE_SECONDS:g} s")
 
+    def _next_members(self) -> Sequence[str]:
+        """Of the round that would follow this one now: as many as are wanted, if they have come."""
+        wanted = self.members if self.naming is None else self.naming.of(self.wanted)
+        return wanted if set(wanted) <= self._here else self.members
+
+    def _drain(self) -> Drain | None:
+        """End this round for another number of workers, if that can be had and nothing else goes on."""
+        going_on = self._ends or self._draining or self._stopping_since is not None
+        if going_on or not set(self.members) <= self._here or set(self._next_members()) == set(self.members):
+            return None
+        self._draining = True
+        return Drain(self.round)
+
     def _refusal(self, member: str, end: End) -> str | None:
         """Why no other round follows this end, if none does."""
-        if end.code == ExitCode.DONE and self._stopping_since is None:
+        if end.code == ExitCode.DONE and self._stopping_since is None and self._stopped_since is None:
             return None
-        done = [name for name, code in self._ends.items() if code == ExitCode.DONE]
+        drained = self._draining and end.saved
+        done = [name for name, other in self._ends.items() if other.code == ExitCode.DONE]
         missing = set(self.members) - self._here
-        looped = self._stopping_since is None and self.round and self.round not in self._progressed
+        restarts = self.round - self.resizes
+        looped = self._stopping_since is None and self._failed_before and self.round not in self._progressed
         reasons = {
-            f"{member} ended with code {end.code}": not end.worth_a_retry,
+            f"{member} ended with code {end.code}": not (drained or end.worth_a_retry),
             f"{member} failed after {', '.join(sorted(done))} had finished": done,
             f"{', '.join(sorted(missing))} had not come yet": missing,
-            f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves": self.round >= self.budget,
-            "a second failure without a step in between": looped,
+            f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves": (
+                not drained and restarts >= self.budget
+            ),
+            "a second failure without a step in between": not drained and looped,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 
     def _next(self, now: float) -> Send | Start:
         """Nothing of this round runs any more."""
         own = self._in_memory.get(self.members[0])
+        drained = all(end.saved for end in self._ends.values())
         member, newest = max(self._in_memory.items(), key=lambda item: item[1], default=("", None))
-        if newest is not None and (own is None or newest > own):
+        # After a drain nothing is newer than what is in storage.
+        if newest is not None and (own is None or newest > own) and not drained:
             self._sending, self._heard = Send(self.round, member, newest), now
             return self._sending
         self.round += 1
+        self.resizes += drained
+        self._failed_before = not drained
         self._ends.clear()
         self._in_memory.clear()
-        self._stopping_since = self._sending = None
-        return Start(self.round, own)
+        self._draining = False
+        self._stopping_since = self._stopped_since = self._sending = None
+        if self.naming is None:
+            return Start(self.round, own)
+        before, self.members = self.members, self._next_members()
+        self._here -= set(before) - set(self.members)
+        self.workers = len(self.members) - len(self.naming.chiefs)
+        return Start(self.round, own, self.workers, self.resizes)
 
     def _give_up(self, reason: str) -> GiveUp:
         self.given_up = self.given_up or GiveUp(reason)

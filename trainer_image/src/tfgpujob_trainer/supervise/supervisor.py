@@ -28,6 +28,7 @@ from tfgpujob_trainer.contract.limits import Limit
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
 from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.supervise import processes
 from tfgpujob_trainer.supervise.processes import Spawn, Streams, is_noise
 from tfgpujob_trainer.supervise.usage_log import UsageLog
@@ -52,10 +53,17 @@ class Supervisor:
         environment: Mapping[str, str],
         spawn: Spawn = processes.fresh,
         memory: MemoryFile | None = None,
+        *,
+        leads: bool = False,
     ) -> None:
-        """`environment` is the process's own. Raises ConfigError naming a variable that is wrong."""
+        """`environment` is the process's own; `leads`: where its gang is told of another number of workers.
+
+        Raises ConfigError naming a variable that is wrong.
+        """
         self._config, self._arguments, self._environment = config, arguments, environment
-        self._spawn, self._memory = spawn, memory
+        self._spawn, self._memory, self._leads = spawn, memory, leads
+        self.resizes: ResizeRequests | None = None
+        """What came through GET /progress and PUT /workers, while it runs."""
         task = read(environment)
         self.name, self._has_peers = task.name, task.has_peers
         self.mark = ""
@@ -65,6 +73,7 @@ class Supervisor:
         self._outcome: Outcome | None = None
         self._ended = 0.0
         self._signals = 0
+        self._drained = False
         self._oom_kills = oom_kills()
         self._trains = False
         """It has got through its start."""
@@ -81,13 +90,17 @@ class Supervisor:
         limits = self._config.watchdog
         self._watchdog = Watchdog(limits.startup_seconds, limits.step_seconds, time.monotonic())
         (output, stdout), (errors, stderr), (beats, heartbeat) = os.pipe(), os.pipe(), os.pipe()
+        self.resizes, theirs = ResizeRequests.pair() if self._leads else (None, None)
         try:
             memory = None if self._memory is None else self._memory.descriptor
-            streams = Streams(stdout=stdout, stderr=stderr, heartbeat=heartbeat, memory=memory)
+            resizes = None if theirs is None else theirs.descriptor
+            streams = Streams(stdout=stdout, stderr=stderr, heartbeat=heartbeat, memory=memory, resizes=resizes)
             self._child = self._spawn(self._arguments, self._environment, streams)
         finally:
             for descriptor in (stdout, stderr, heartbeat):
                 os.close(descriptor)
+            if theirs is not None:
+                theirs.close()
         self._usage = UsageLog(self._child.pid, self._warn)
         self._readers = [
             threading.Thread(target=self._pass_on, args=(_text(output), sys.stdout), daemon=True),
@@ -114,6 +127,8 @@ class Supervisor:
             self._child.wait()
         for reader in self._readers:
             reader.join(timeout=5)
+        if self.resizes is not None:
+            self.resizes.close()
         return self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
 
     def _forced_end(self) -> Outcome | None:
@@ -137,6 +152,12 @@ class Supervisor:
         if self._signals > 1 and number == signal.SIGINT:
             self._child.kill()
         elif self._stoppable:
+            self._child.send_signal(signal.SIGTERM)
+
+    def drain(self) -> None:
+        """Let the process stop after a step, and not before there is one to stop after."""
+        self._drained = True
+        if self._stoppable:
             self._child.send_signal(signal.SIGTERM)
 
     def _show_stacks(self) -> None:
@@ -163,7 +184,7 @@ class Supervisor:
                 self.progressed |= record["phase"] in (phases.TRAINING, phases.PREDICTING)
             if "stoppable" in record:
                 self._stoppable = True
-                if self._signals:
+                if self._signals or self._drained:
                     self._child.send_signal(signal.SIGTERM)
             if "outcome" in record:
                 self._outcome = Outcome(**record["outcome"])

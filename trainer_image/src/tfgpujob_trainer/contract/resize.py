@@ -1,0 +1,46 @@
+"""TF_CONFIG of a gang with another number of workers than its pods were made for. Pure; imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+MAX_WORKERS = 512
+"""As many as a job may have replicas."""
+_FIRST = re.compile(r"^([^.:]*-worker-)0(?=[.:])")
+"""What a host is called, up to the index of its worker."""
+
+
+def resized(tf_config: str, workers: int, processes: int = 1) -> str:
+    """The same TF_CONFIG for so many worker pods, each of which has so many processes; raises as `addresses` does."""
+    config = json.loads(tf_config)
+    cluster = {**config["cluster"], "worker": addresses(config["cluster"]["worker"], workers, processes)}
+    return json.dumps({**config, "cluster": cluster}, separators=(",", ":"))
+
+
+def addresses(given: Sequence[str], workers: int, processes: int = 1) -> list[str]:
+    """The workers' addresses for so many pods, by those that are `given` for some number of them.
+
+    What differs between the addresses of the first two pods are numbers, and they count on; of a single pod it is the
+    index in its name. Raises ValueError where no such rule holds.
+    """
+    pods = max(workers, len(given) // processes)
+    found = [_address(given, pod, process, processes) for pod in range(pods) for process in range(processes)]
+    if found[: len(given)] != list(given):
+        raise ValueError("the workers' addresses in TF_CONFIG are not numbered one after the other")
+    return found[: workers * processes]
+
+
+def _address(given: Sequence[str], pod: int, process: int, processes: int) -> str:
+    first = given[process] if process < len(given) else ""
+    second = given[processes + process] if len(given) > processes else _FIRST.sub(r"\g<1>1", first)
+    own, other = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
+    if first == second or own[::2] != other[::2]:
+        raise ValueError(f"{first} in TF_CONFIG does not say which worker it is of")
+    numbers = [_counted(*pair, pod) for pair in zip(own[1::2], other[1::2], strict=True)]
+    return "".join(text + number for text, number in zip(own[::2], [*numbers, ""], strict=True))
+
+
+def _counted(first: str, second: str, pod: int) -> str:
+    return first if first == second else str(int(first) + pod * (int(second) - int(first)))

@@ -1,0 +1,92 @@
+"""A member of a gang in another pod than the leader's: it does as it is told, over one connection.
+
+One that is lost is not made again: whoever can't be heard may still run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.supervise import messages, transfer
+from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, Naming, Send, Told
+
+_CONNECT_SECONDS = 1.0
+_AGAIN_SECONDS = 0.5
+
+
+class Follower:
+    """`naming` as the leader has it; who `joins` has still to become a member, and comes only once it is `ready`."""
+
+    speaks = True
+
+    def __init__(
+        self,
+        member: str,
+        leader: tuple[str, int],
+        token: str,
+        memory: MemoryFile | None = None,
+        naming: Naming | None = None,
+        *,
+        joins: bool = False,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._member, self._leader, self._memory = member, leader, memory
+        self._hello = {"member": member, "token": token, **({"joins": True} if joins else {})}
+        self._lock, self._speaking = threading.Lock(), threading.Lock()
+        self._told, self._ready = Told(member, naming, joins=joins), ready
+        self._connection: socket.socket | None = None
+        threading.Thread(target=self._listen, name="rounds", daemon=True).start()
+
+    def ended(self, round_: int, end: End) -> None:
+        """Tell the leader."""
+        with self._lock:
+            if self._connection is None:
+                self._told.take(GiveUp("the leader was not reached yet"))
+                return
+            connection = self._connection
+        with self._speaking, contextlib.suppress(OSError):  # its reader sees it too
+            connection.sendall(messages.of_end(round_, end))
+
+    def command(self, round_: int) -> Command | None:
+        """What the leader has told that counts for processes of this round."""
+        with self._lock:
+            return self._told.in_round(round_)
+
+    def resize(self, workers: int) -> None:
+        """Only the leader is asked."""
+
+    def gang(self) -> None:
+        """Only the leader tells."""
+
+    def _listen(self) -> None:
+        self._ready()
+        with self._welcomed() as connection, connection.makefile("rb") as lines:
+            while told := messages.read(lines):
+                command = messages.command(told)
+                with self._lock:
+                    self._told.take(command)
+                if isinstance(command, Send) and command.member == self._member:
+                    with self._speaking, contextlib.suppress(OSError):
+                        transfer.send({"round": command.round}, command.step, self._memory, connection)
+        with self._lock:
+            if not isinstance(self._told.last, GiveUp | Leave):
+                self._told.take(GiveUp("the leader has left"))
+
+    def _welcomed(self) -> socket.socket:
+        """A connection to the leader, whose pod may have still to start, or to get rid of strangers."""
+        while True:
+            with contextlib.suppress(OSError):
+                connection = socket.create_connection(self._leader, timeout=_CONNECT_SECONDS)
+                connection.sendall(messages.line(self._hello))
+                if connection.recv(len(messages.WELCOME), socket.MSG_WAITALL) == messages.WELCOME:
+                    messages.keep_alive(connection)
+                    with self._lock:
+                        self._connection = connection
+                    return connection
+                connection.close()
+            time.sleep(_AGAIN_SECONDS)

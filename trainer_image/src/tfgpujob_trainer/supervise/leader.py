@@ -1,0 +1,169 @@
+"""The member of a gang that decides: its rules are supervise/rounds.py, and here is how it hears and tells the others.
+
+Nothing is taken from the network before the token of the job, which only its pods have. A member whose connection is
+lost is not heard again: it may still run, and then no other round may start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.contract.resize import MAX_WORKERS
+from tfgpujob_trainer.supervise import messages, transfer
+from tfgpujob_trainer.supervise.commands import Command, End, Naming, Send, Told
+from tfgpujob_trainer.supervise.rounds import Rounds
+
+GUESTS = 8
+"""Connections beyond one a member that have not shown the token yet, so that strangers can't make it start threads."""
+_HELLO_SECONDS = 5.0
+
+
+class Leader:
+    """Listens only where there are others, or may be."""
+
+    speaks = True
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        *,
+        budget: int,
+        token: str = "",
+        port: int = 0,
+        host: str = "",
+        memory: MemoryFile | None = None,
+        naming: Naming | None = None,
+    ) -> None:
+        """`members` begins with its own name; with `naming` there may be other numbers of workers.
+
+        Raises OSError if the port can't be had.
+        """
+        workers = 0 if naming is None else len(members) - len(naming.chiefs)
+        self._rounds, self._own, self._token = Rounds(members, budget, naming, workers), members[0], token
+        self._memory, self._naming = memory, naming
+        self._lock = threading.Lock()
+        self._told = Told(self._own, naming)
+        self._connections: dict[str, socket.socket] = {}
+        """To each other member, the newest."""
+        self._take(self._rounds.joined(self._own))
+        if len(members) > 1 or naming is not None:
+            self._server = socket.create_server((host, port))
+            self._guests = threading.BoundedSemaphore(len(members) + GUESTS)
+            self.port: int = self._server.getsockname()[1]
+            threading.Thread(target=self._accept, name="rounds", daemon=True).start()
+
+    def ended(self, round_: int, end: End) -> None:
+        """Its own processes have ended."""
+        self._ended(self._own, round_, end)
+
+    def command(self, round_: int) -> Command | None:
+        """What counts for its own processes of this round."""
+        with self._lock:
+            self._take(self._rounds.waited(time.monotonic()))
+            return self._told.in_round(round_)
+
+    def resize(self, workers: int) -> None:
+        """So many workers are asked for."""
+        with self._lock:
+            self._take(self._rounds.resize(workers))
+
+    def gang(self) -> dict[str, Any] | None:
+        """What GET /progress says of a gang that can be resized; `reason` alone if it no longer can."""
+        if self._naming is None:
+            return None
+        with self._lock:
+            rounds = self._rounds
+            if rounds.given_up is not None:
+                return {"reason": f"the gang has given up: {rounds.given_up.reason}"}
+            return {
+                "round": rounds.round,
+                "workers": rounds.workers,
+                "wanted": rounds.wanted,
+                "here": rounds.here,
+            }
+
+    def _ended(self, member: str, round_: int, end: End) -> None:
+        with self._lock:
+            self._take(self._rounds.ended(member, round_, end, time.monotonic()))
+
+    def _take(self, command: Command | None) -> None:
+        """Tell all members, if it is news. Called under the lock."""
+        if command is None or command == self._told.last:
+            return
+        self._told.take(command)
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):  # its reader sees it too
+                connection.sendall(messages.of_command(command))
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            if not self._guests.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
+            try:
+                connection.settimeout(_HELLO_SECONDS)
+                member = self._welcome(messages.read(lines))
+            finally:
+                self._guests.release()
+            if member is not None:
+                self._speak(member, connection, lines)
+
+    def _welcome(self, hello: dict[str, Any]) -> str | None:
+        """The name of a member that shows the token; None for everybody else."""
+        if not hmac.compare_digest(str(hello.get("token", "")).encode(), self._token.encode()):
+            return None
+        member = str(hello.get("member", ""))
+        known = self._naming is None or member in self._naming.of(MAX_WORKERS)
+        # Who is to join a gang that can't be resized changes nothing in it.
+        return member if known and (self._naming is not None or not hello.get("joins")) else None
+
+    def _speak(self, member: str, connection: socket.socket, lines: IO[bytes]) -> None:
+        messages.keep_alive(connection)
+        connection.sendall(messages.WELCOME)
+        with self._lock:
+            self._take(self._rounds.joined(member))
+            # A command that was given before it came is news to it.
+            if self._told.last is not None:
+                connection.sendall(messages.of_command(self._told.last))
+            # That of a pod which was to join, and is replaced, may not be known to be lost yet.
+            self._connections[member] = connection
+        try:
+            while told := messages.read(lines):
+                if "bytes" in told:
+                    self._receive(Send(int(told["round"]), member, int(told["step"])), int(told["bytes"]), lines)
+                else:
+                    self._ended(member, int(told["round"]), messages.end(told))
+        finally:
+            with self._lock:
+                if self._connections.get(member) is connection:
+                    del self._connections[member]
+                    self._take(self._rounds.left(member))
+
+    def _receive(self, sending: Send, size: int, lines: IO[bytes]) -> None:
+        """Read a checkpoint; it is the leader's own once it is whole, and the rules still want it."""
+        whole = False
+        copy = transfer.receive(sending.step, size, lines, lambda: self._awaits(sending))
+        with self._lock:
+            if copy is not None and self._memory is not None:
+                whole = self._rounds.awaits(sending, time.monotonic())
+                if whole:
+                    self._memory.replace(copy)
+                else:
+                    copy.close()
+            self._take(self._rounds.sent(sending, time.monotonic(), whole=whole))
+
+    def _awaits(self, sending: Send) -> bool:
+        with self._lock:
+            return self._memory is not None and self._rounds.awaits(sending, time.monotonic())
