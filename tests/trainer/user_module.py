@@ -24,19 +24,23 @@ if os.environ.get("TEST_DO") == "term":
 class Trigger(keras.layers.Layer):
     """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO says.
 
-    With TEST_AFTER, a path, not before it exists. With TEST_PAUSE, each step takes so many seconds longer.
+    With TEST_AFTER, a path, not before it exists. With TEST_PAUSE, each step takes so many seconds longer. TEST_SEEN
+    names a file of what each row that was trained begins with.
     """
 
     steps = 0
 
     def call(self, inputs, training=None):
         if (training or "TEST_PREDICTING" in os.environ) and "TEST_AT" in os.environ:
-            with tf.control_dependencies([tf.py_function(self.tick, [], [])]):
+            with tf.control_dependencies([tf.py_function(self.tick, [inputs], [])]):
                 return tf.identity(inputs)
         return inputs
 
-    def tick(self):
+    def tick(self, inputs):
         Trigger.steps += 1
+        if "TEST_SEEN" in os.environ:
+            with Path(os.environ["TEST_SEEN"]).open("ab") as seen:
+                seen.write(inputs.numpy()[:, 0].tobytes())
         time.sleep(float(os.environ.get("TEST_PAUSE", "0")))
         if Trigger.steps == int(os.environ["TEST_AT"]) or os.environ["TEST_DO"] == "slow":
             while not Path(os.environ.get("TEST_AFTER", "/")).exists():

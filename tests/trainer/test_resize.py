@@ -1,0 +1,177 @@
+"""Another number of workers in place: who may ask for it, and that the run stays the same to 1e-10."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections import Counter
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tests.machine import PATIENCE
+from tests.trainer import user_module
+from tests.trainer.harness import Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.reference import plain_keras_weights
+
+from tfgpujob_trainer.reporting import progress_endpoint
+from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
+from tfgpujob_trainer.reporting.run_status import RunStatus
+
+TOKEN = "0af3"
+GANG = {"round": 3, "workers": 2, "wanted": 2, "here": 2}
+
+
+def put(port: int, body: bytes, token: str = TOKEN) -> tuple[int, Any]:
+    """The status of PUT /workers, and what it says."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/workers", data=body, method="PUT", headers={"X-Tfgpu-Token": token}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as refused:
+        said = refused.read()
+        return refused.code, json.loads(said) if refused.code == 409 else said.decode()
+
+
+def serve(resizes: ResizeRequests | None, token: str = TOKEN) -> int:
+    port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, say=pytest.fail, token=token, resizes=resizes)
+    assert port is not None
+    return port
+
+
+def test_a_number_of_workers_is_passed_on_to_the_supervisor_which_decides():
+    ours, theirs = ResizeRequests.pair()
+    port = serve(theirs)
+    assert put(port, b'{"workers": 4}')[0] == 503, "the supervisor has not spoken yet"
+    assert "gang" not in ask(port, TOKEN)
+    assert ours.send(GANG)
+    assert put(port, b'{"workers": 4}') == (200, {"workers": 2, "wanted": 4})
+    assert ours.newest() == {"workers": 4}
+    assert ask(port, TOKEN)["gang"] == GANG
+    assert ours.send({**GANG, "wanted": 4})
+    assert ask(port, TOKEN)["gang"]["wanted"] == 4
+    assert ours.send({"reason": "the gang has given up: worker-1 has left"})
+    assert put(port, b'{"workers": 4}') == (409, {"reason": "the gang has given up: worker-1 has left"})
+    assert "gang" not in ask(port, TOKEN)
+    assert ours.newest() is None
+
+
+def test_who_leads_no_gang_that_can_be_resized_says_so():
+    code, said = put(serve(None), b'{"workers": 4}')
+    assert (code, said) == (409, {"reason": "this pod does not lead a gang that can be resized in place"})
+
+
+@pytest.mark.parametrize("token", ["", "guessed"])
+def test_only_who_shows_the_token_may_ask_for_workers(token):
+    ours, theirs = ResizeRequests.pair()
+    ours.send(GANG)
+    assert put(serve(theirs), b'{"workers": 4}', token)[0] == 403
+    assert put(serve(None, token=""), b'{"workers": 4}', token)[0] == 403, "without one everybody may look, and no more"
+    assert ours.newest() is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"4", b"{", b'{"workers": 0}', b'{"workers": 513}', b'{"workers": true}', b'{"workers": "4"}', b" " * 2000],
+)
+def test_what_is_no_number_of_workers_is_refused(body):
+    ours, theirs = ResizeRequests.pair()
+    ours.send(GANG)
+    assert put(serve(theirs), body) == (400, 'send {"workers": N}, N from 1 to 512\n')
+    assert ours.newest() is None
+
+
+def test_a_supervisor_that_does_not_read_holds_nobody_up():
+    ours, theirs = ResizeRequests.pair()
+    ours.send(GANG)
+    port = serve(theirs)
+    codes = {put(port, b'{"workers": 4}')[0] for _ in range(400)}
+    assert codes <= {200, 503}
+    assert ours.newest() == {"workers": 4}
+    ours.close()
+    assert put(port, b'{"workers": 4}')[0] == 503
+
+
+def ports_in_a_row(count: int) -> list[int]:
+    """As free_ports, one after the other: hosts and ports that count on say what the next worker's are."""
+    while True:
+        first = free_ports(1)[0]
+        row = list(range(first, first + count))
+        try:
+            for port in row:
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return row
+
+
+def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
+    ports, (progress, leads) = ports_in_a_row(3), free_ports(2)
+    seen, gate = tmp_path / "seen", tmp_path / "gate"
+    config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
+
+    def worker(index: int, workers: int, **more: str) -> Task:
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports[:workers]]}
+        env = {
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+            "TFGPU_STRATEGY": "MultiWorkerMirrored",
+            "TFGPU_REPLICA_TYPE": "worker",
+            "TFGPU_REPLICA_INDEX": str(index),
+            "TFGPU_PROGRESS_PORT": str(progress if index == 0 else 0),
+            "TFGPU_PROGRESS_TOKEN": TOKEN,
+            "TFGPU_RECOVERY": "InPlace",
+            "TFGPU_RECOVERY_BUDGET": "0",
+            "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leads}",
+            "TFGPU_RECOVERY_TOKEN": "token",
+            "TFGPU_RECOVERY_RESIZE": "1",
+            # Steps that last, so that what is asked for is heard before the end.
+            "TEST_AT": "1",
+            "TEST_DO": "slow",
+            "TEST_SECONDS": "0.1",
+            "TEST_SEEN": str(seen),
+            **more,
+        }
+        return launch.start(config, env=env)
+
+    def gang(field: str) -> Any:
+        return ask(progress, TOKEN).get("gang", {}).get(field)
+
+    def resize(workers: int) -> None:
+        """As the operator does: ask until it is known."""
+
+        def known() -> bool:
+            wanted = gang("wanted")
+            if wanted not in (None, workers):
+                assert put(progress, json.dumps({"workers": workers}).encode())[0] in (200, 503)
+            return bool(wanted == workers)
+
+        until(known)
+
+    with launcher(tmp_path) as launch:
+        tasks = [worker(0, 2), worker(1, 2), worker(2, 3, TFGPU_RECOVERY_JOINS="1")]
+        until(lambda: gang("here") == 2)
+        resize(3)
+        until(lambda: gang("here") == 3)
+        gate.touch()
+        until(lambda: gang("workers") == 3)
+        resize(1)
+        assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
+    assert all("left the gang, which goes on with fewer workers" in task.log for task in tasks[1:])
+    assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
+    assert len(set(resumed(tasks[0]))) == 2, tasks[0].log
+    expected = plain_keras_weights(epochs=5)
+    found = keras.saving.load_model(tmp_path / "out" / "model.keras").get_weights()
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
+    rows = user_module.data("train")[0][:, 0]
+    assert Counter(np.fromfile(seen)) == Counter(dict.fromkeys(rows, 5)), "each row once in each epoch"
+
+
+def resumed(task: Task) -> list[int]:
+    """The steps after which it went on."""
+    words = [line.split("resuming after step ")[1] for line in task.log.splitlines() if "resuming after step" in line]
+    return [int(text.split()[0]) for text in words]
