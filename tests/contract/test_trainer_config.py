@@ -44,7 +44,7 @@ FULL: dict[str, Any] = {
     "profile": {"steps": [5, 8], "worker": 1},
     "initialWeights": "/data/pretrained.keras",
     "newLayers": ["head*"],
-    "export": {"savedModel": True},
+    "export": {"savedModel": True, "tflite": True, "int8": True},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
     "output": {"directory": "/results", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},

@@ -10,7 +10,7 @@ from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_plainly
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.train.finish import model_file
+from tfgpujob_trainer.train.exports import model_file
 
 ROWS = 45
 

@@ -10,11 +10,11 @@ from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.rows import ROWS, dataset, declared, generator, parse, write_tfrecords, x_of
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Data
+from tfgpujob_trainer.contract.spec import Data, Export
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import source
-from tfgpujob_trainer.train.finish import export
+from tfgpujob_trainer.train.exports import export
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_two_replicas_train_from_a_table_with_text_as_one_device_does(tmp_path):
         run = train_here(make_model, data, devices=devices, epochs=3, batch=12, seed=1, accumulate=3, validation=data)
         weights.append(weights_of(run))
     assert max(np.abs(found - wanted).max() for found, wanted in zip(*weights, strict=True)) < 1e-10
-    export(run.built.model, run.built.takeover, tmp_path, saved_model=True)
+    export(run.built.model, run.built.takeover, tmp_path, Export(saved_model=True))
     inputs = {"word": tf.constant([["zwei"], ["vier"]]), "x": tf.constant([[0.5], [1.0]], tf.float64)}
     wanted = run.built.model(inputs).numpy()
     assert keras.saving.load_model(tmp_path / "model.keras").predict(inputs, verbose=0) == pytest.approx(wanted)

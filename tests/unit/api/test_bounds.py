@@ -97,7 +97,7 @@ FULL: dict[str, Any] = {
         "profile": {"steps": [1, 2], "worker": 1},
         "initialWeights": "/data/model.keras",
         "newLayers": ["head*"],
-        "export": {"savedModel": True},
+        "export": {"savedModel": True, "tflite": True, "int8": True},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
         "output": {"directory": "/output", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},

@@ -163,6 +163,11 @@ class Export(Model):
 
     saved_model: bool = False
     """Also write saved_model/, the form that TensorFlow Serving loads."""
+    tflite: bool | None = None
+    """Also write model.tflite, for LiteRT (TensorFlow Lite) on phones and small devices."""
+    int8: bool | None = None
+    """Also write model.int8.keras, by Keras' quantize("int8"): the weights of Dense, EinsumDense and Embedding layers
+    are 8-bit integers."""
 
 
 class Predict(Model):

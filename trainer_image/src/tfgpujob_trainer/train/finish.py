@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import keras
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover, as_compiled
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import weights_digest
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Steps
+from tfgpujob_trainer.train.exports import INT8, LITERT, SAVED_MODEL, export, model_file
 from tfgpujob_trainer.train.run import Position, Run
 
 
@@ -50,13 +48,14 @@ def finish(
         "model": str(output / model_file(run.built.model)),
     }
     if run.peers.is_chief:
-        export(run.built.model, takeover, output, saved_model=run.config.export.saved_model)
+        export(run.built.model, takeover, output, run.config.export)
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
         CompletionMark(output).write(to_json(run.config), summary)
     remote = object_store(run.config.output.store, say)
     if remote is not None and run.peers.is_chief:
-        for name in (model_file(run.built.model), "run.json", "saved_model", "checkpoints/COMPLETED.json"):
+        exported = model_file(run.built.model), SAVED_MODEL, LITERT, INT8
+        for name in (*exported, "run.json", "checkpoints/COMPLETED.json"):
             remote.put(output, name)
         say(f"copied to {remote.url}")
     for line in summary_lines(summary):
@@ -64,37 +63,6 @@ def finish(
     if advice := run.log.advice(run.log.total):
         say(advice)
     return summary
-
-
-def model_file(model: keras.Model) -> str:
-    """Where the model goes: whole, or its weights if it was made of what Keras cannot write down."""
-    try:
-        model.get_config()
-    except NotImplementedError:
-        return "model.weights.h5"
-    return "model.keras"
-
-
-def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, *, saved_model: bool) -> None:
-    """Write the model's file, and saved_model/ if asked to, each replacing an older one in one go."""
-    name = model_file(model)
-    temporary = output / name.replace("model.", ".model.tmp.")
-    if name != "model.keras":
-        say(
-            f"{name} has the weights alone: {type(model).__name__} has no get_config(), by which it could be made again"
-        )
-    with as_compiled(takeover):
-        (model.save if name == "model.keras" else model.save_weights)(temporary)
-    temporary.replace(output / name)
-    if saved_model:
-        folder = output / ".saved_model.tmp"
-        shutil.rmtree(folder, ignore_errors=True)
-        model.export(folder, verbose=False)
-        shutil.rmtree(output / "saved_model", ignore_errors=True)
-        folder.replace(output / "saved_model")
-    newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)
-    if newest is not None:
-        shutil.copyfile(newest, output / "run.json")
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

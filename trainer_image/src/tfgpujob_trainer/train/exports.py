@@ -1,0 +1,79 @@
+"""What a finished run leaves for others: the model's file, and what export makes of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import Export
+from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover, as_compiled
+from tfgpujob_trainer.reporting.log import say
+
+SAVED_MODEL, LITERT, INT8 = "saved_model", "model.tflite", "model.int8.keras"
+
+
+def model_file(model: keras.Model) -> str:
+    """Where the model goes: whole, or its weights if it was made of what Keras cannot write down."""
+    try:
+        model.get_config()
+    except NotImplementedError:
+        return "model.weights.h5"
+    return "model.keras"
+
+
+def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted: Export) -> None:
+    """Write the model's file and what else is wanted, each replacing an older one in one go.
+
+    Raises ConfigError, with the model's file written, for a form that this model cannot have.
+    """
+    name = model_file(model)
+    if name != "model.keras":
+        say(
+            f"{name} has the weights alone: {type(model).__name__} has no get_config(), by which it could be made again"
+        )
+    with as_compiled(takeover):
+        _write(output / name, model.save if name == "model.keras" else model.save_weights)
+    newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)
+    if newest is not None:
+        shutil.copyfile(newest, output / "run.json")
+    forms: tuple[tuple[str, bool | None, str, Callable[[Path], object]], ...] = (
+        ("savedModel", wanted.saved_model, SAVED_MODEL, lambda path: model.export(path, verbose=False)),
+        ("tflite", wanted.tflite, LITERT, lambda path: model.export(path, format="litert", verbose=False)),
+        ("int8", wanted.int8, INT8, lambda path: _as_int8(model, output / name).save(path)),
+    )
+    for field, is_wanted, file, write in forms:
+        if is_wanted:
+            try:
+                _write(output / file, write)
+            except Exception as error:
+                reason = str(error).strip().split("\n")[0]
+                raise ConfigError(
+                    f"trainer.export.{field}: {file} cannot be made of this model: {type(error).__name__}: {reason}",
+                    f"remove it; {name} is written",
+                ) from error
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """`write` to a file or a folder beside `path`, then let it take the place of what is there."""
+    beside = path.with_name(f".tmp.{path.name}")  # Keras looks at how the name ends
+    shutil.rmtree(beside, ignore_errors=True)
+    write(beside)
+    if path.is_dir():
+        shutil.rmtree(path)
+    beside.replace(path)
+
+
+def _as_int8(model: keras.Model, file: Path) -> keras.Model:
+    """A copy of the model, read from its file, whose large weights are 8-bit integers."""
+    if file.name != "model.keras":
+        raise ValueError(f"{type(model).__name__} has no get_config()")
+    classes = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}  # noqa: SLF001
+    copy = keras.saving.load_model(file, custom_objects=classes, compile=False)
+    copy.quantize("int8")
+    if not any(getattr(layer, "quantization_mode", None) for layer in copy._flatten_layers()):  # noqa: SLF001
+        raise ValueError("it has no Dense, EinsumDense or Embedding layer")
+    return copy
