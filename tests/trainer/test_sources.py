@@ -10,6 +10,8 @@ import sys
 
 import keras
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 from tests.machine import PATIENCE
@@ -185,6 +187,46 @@ def test_csv(tmp_path):
     assert everything.signature() == ["float32[3]"]
 
 
+def parquet(folder, name="table", **columns):
+    file = folder / f"{name}.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), file)
+    return str(file)
+
+
+def test_parquet(tmp_path):
+    parquet(tmp_path, "a", id=["x", "y"], width=[0.5, 1.5], big=[True, False], label=[2, 0])
+    parquet(tmp_path, "b", id=["z"], width=[2.5], big=[True], label=[1])
+    declared = {"parquet": str(tmp_path / "*.parquet"), "label": "label"}
+    data = source({**declared, "columns": ["width", "big"]}, "train")
+    x, y = data.take(np.arange(3))
+    assert x.tolist() == [[0.5, 1], [1.5, 0], [2.5, 1]]
+    assert (x.dtype, y.tolist(), y.dtype) == (np.float32, [2, 0, 1], np.int64)
+    assert "Parquet rows in memory" in data.policy
+    x, _ = source(declared, "train").take(np.arange(1, 3))
+    assert {name: column.tolist() for name, column in x.items()} == {
+        "id": [b"y", b"z"],
+        "width": [1.5, 2.5],
+        "big": [0, 1],
+    }
+
+
+def test_a_parquet_label_of_text_is_the_place_of_its_class(tmp_path):
+    kinds = pa.array(["dog", "cat", "dog"]).dictionary_encode()
+    data = source({"parquet": parquet(tmp_path, a=[1, 2, 3], kind=kinds), "label": "kind"}, "train")
+    assert data.take(np.arange(3))[1].tolist() == [1, 0, 1]
+    assert data.classes == ("cat", "dog")
+    named = source({"parquet": parquet(tmp_path, a=[1, 2], b=[7, 5]), "label": "b", "classes": ["7", "5"]}, "train")
+    assert named.take(np.arange(2))[1].tolist() == [0, 1]
+
+
+def test_parquet_says_which_package_it_needs(tmp_path, monkeypatch):
+    file = parquet(tmp_path, a=[1])
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match="the package pyarrow is not here") as caught:
+        source({"parquet": file}, "train")
+    assert caught.value.fix.startswith("pip install pyarrow")
+
+
 def test_csv_columns_that_are_left_out_may_hold_text(tmp_path):
     (tmp_path / "a.csv").write_text('name,width,label\n"Doe, Jane",0.5,2\nBob,1.5,0\n')
     data = source({"csv": str(tmp_path / "a.csv"), "label": "label", "columns": ["width"]}, "train")
@@ -299,6 +341,11 @@ def test_the_advice_about_a_pydataset_works():
             "holds 'x', which is",
             "name every",
         ),
+        (lambda f: {"parquet": table(f, "a,b\n1,2\n")}, "table.csv: Parquet magic bytes not found", "name Parquet"),
+        (lambda f: {"parquet": parquet(f, a=[1]), "label": "b"}, "there is no Parquet column 'b'", "known: a"),
+        (lambda f: {"parquet": parquet(f, a=[1, None, 2])}, "'a' has no value in 1 of 3 rows", "fill them, or"),
+        (lambda f: {"parquet": parquet(f, a=[[1, 2]])}, "'a' is of type list", "leave it out"),
+        (lambda f: {"parquet": parquet(f, a=[1]), "text": ["a"]}, "with the key 'text'", ""),
     ],
 )
 def test_mistakes_name_the_fix(make, message, fix, folders):

@@ -11,17 +11,22 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import Data
 from tfgpujob_trainer.contract.text import did_you_mean
-from tfgpujob_trainer.data.sources import csv_files, files
+from tfgpujob_trainer.data.sources import files
 from tfgpujob_trainer.data.sources.arrays import arrays
 from tfgpujob_trainer.data.sources.base import Indexed, Rows, Source, batched, leaves
 from tfgpujob_trainer.data.sources.cached import MEMORY, Beat, Cached, read_once
+from tfgpujob_trainer.data.sources.csv_files import CSV
+from tfgpujob_trainer.data.sources.parquet_files import PARQUET
 from tfgpujob_trainer.data.sources.stream import stream
+from tfgpujob_trainer.data.sources.tables import table
 
 _KEYS = {
     "tfrecord": ("tfrecord", "parse", "augment"),
     "images": ("images", "size", "channels", "classes", "augment"),
     "csv": ("csv", "label", "columns", "text", "classes", "augment"),
+    "parquet": ("parquet", "label", "columns", "classes", "augment"),
 }
+_TABLES = {"csv": CSV, "parquet": PARQUET}
 TRAIN = "train"
 
 
@@ -70,8 +75,8 @@ def _declared(declared: Mapping[str, Any], kind: str, split: str, settings: Data
                 f"data({split!r}) returned {kind!r} with the key {key!r}", did_you_mean(str(key), _KEYS[kind])
             )
     found: Indexed
-    if kind == "csv":
-        found = csv_files.table(declared, split)
+    if kind in _TABLES:
+        found = table(declared, kind, split, _TABLES[kind])
     else:
         is_images = kind == "images"
         found = files.images(declared, split) if is_images else files.records(declared, split, settings.shuffle_window)
