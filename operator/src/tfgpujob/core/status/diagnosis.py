@@ -204,9 +204,7 @@ def unschedulable(message: str) -> str:
     if _UNBOUND_CLAIM in message:
         return "Look why its claim has no volume: kubectl describe pvc. Mostly no StorageClass makes one of that kind."
     if _NO_DEVICE in message:
-        return (
-            "No node has free devices that its resource claim selects; kubectl get resourceslices shows all."
-        )
+        return "No node has free devices that its resource claim selects; kubectl get resourceslices shows all."
     return ACTIONS[Diagnosis.UNSCHEDULABLE]
 
 
