@@ -198,11 +198,13 @@ def test_parquet(tmp_path):
     parquet(tmp_path, "b", id=["z"], width=[2.5], big=[True], label=[1])
     declared = {"parquet": str(tmp_path / "*.parquet"), "label": "label"}
     data = source({**declared, "columns": ["width", "big"]}, "train")
-    x, y = data.take(np.arange(3))
+    x, y = data.head(3)
     assert x.tolist() == [[0.5, 1], [1.5, 0], [2.5, 1]]
     assert (x.dtype, y.tolist(), y.dtype) == (np.float32, [2, 0, 1], np.int64)
     assert "Parquet rows in memory" in data.policy
-    x, _ = source(declared, "train").take(np.arange(1, 3))
+    rest = source(declared, "train")
+    assert isinstance(rest, Indexed)
+    x, _ = rest.take(np.arange(1, 3))
     assert {name: column.tolist() for name, column in x.items()} == {
         "id": [b"y", b"z"],
         "width": [1.5, 2.5],
@@ -213,10 +215,10 @@ def test_parquet(tmp_path):
 def test_a_parquet_label_of_text_is_the_place_of_its_class(tmp_path):
     kinds = pa.array(["dog", "cat", "dog"]).dictionary_encode()
     data = source({"parquet": parquet(tmp_path, a=[1, 2, 3], kind=kinds), "label": "kind"}, "train")
-    assert data.take(np.arange(3))[1].tolist() == [1, 0, 1]
+    assert data.head(3)[1].tolist() == [1, 0, 1]
     assert data.classes == ("cat", "dog")
     named = source({"parquet": parquet(tmp_path, a=[1, 2], b=[7, 5]), "label": "b", "classes": ["7", "5"]}, "train")
-    assert named.take(np.arange(2))[1].tolist() == [0, 1]
+    assert named.head(2)[1].tolist() == [0, 1]
 
 
 def test_parquet_says_which_package_it_needs(tmp_path, monkeypatch):
