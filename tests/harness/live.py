@@ -178,7 +178,9 @@ def live_cluster(folder: Path, *, operator: bool = True) -> Iterator[LiveCluster
 @asynccontextmanager
 async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
     cluster = MemoryCluster(server, Injector(), "operator", on_crash=lambda: None)
-    operator = Operator(cluster, settings("operator"), fetch_progress=_unanswered, now=_now, chance=lambda: 0.5)
+    operator = Operator(
+        cluster, settings("operator"), fetch_progress=_unanswered, put_workers=_unheard, now=_now, chance=lambda: 0.5
+    )
     feed = Feed(server, Blindfold(), operator.handle)
     await operator.resync.first(lambda: None)
     feed.start(server.history.revision)
@@ -194,6 +196,12 @@ async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
 async def _unanswered(ip: str, token: str) -> bytes | None:
     """No pod here has a trainer that could be asked how far it is."""
     del ip, token
+    return None
+
+
+async def _unheard(ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
+    """Nor a leader that could be asked for a resize."""
+    del ip, token, workers
     return None
 
 

@@ -17,7 +17,7 @@ from tests.harness.vtime import VirtualLoop
 
 from tfgpujob.core.observed.snapshot import Config, Kind
 from tfgpujob.shell.main import Operator
-from tfgpujob.shell.progress_client import FetchProgress
+from tfgpujob.shell.progress_client import FetchProgress, PutWorkers
 from tfgpujob.shell.settings import Settings
 
 SYSTEM_NAMESPACE = "tfgpu-system"
@@ -44,6 +44,7 @@ class OperatorProcess:
         *,
         config: Config = CONFIG,
         fetch_progress: FetchProgress,
+        put_workers: PutWorkers,
         on_death: Callable[[], None],
     ) -> None:
         self.identity = identity
@@ -51,6 +52,7 @@ class OperatorProcess:
         self._server = server
         self._on_death = on_death
         self._fetch_progress = fetch_progress
+        self._put_workers = put_workers
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
         self.cluster = MemoryCluster(server, injector, identity, self.kill)
@@ -60,6 +62,7 @@ class OperatorProcess:
             self.cluster,
             settings(identity, config),
             fetch_progress=self._fetched,
+            put_workers=self._asked,
             now=self._now,
             chance=random.Random(1).random,
         )
@@ -119,6 +122,10 @@ class OperatorProcess:
     async def _fetched(self, ip: str, token: str) -> bytes | None:
         """A process that was killed gets no answer any more."""
         return await self._fetch_progress(ip, token) if self.alive else None
+
+    async def _asked(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
+        """Nor does it ask for anything."""
+        return await self._put_workers(ip, token, workers) if self.alive else None
 
     def _hold(self, until: float) -> None:
         self.feed.held_until = until

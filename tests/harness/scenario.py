@@ -197,6 +197,18 @@ def tells(job_name: str) -> When:
     return when
 
 
+def resized(job_name: str, workers: int) -> When:
+    """The status says that so many workers train, no resize is under way, and nobody is left over."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        plan = ((obj or {}).get("status") or {}).get("plan") or {}
+        done = "resize" not in plan and plan.get("counts", {}).get("worker") == workers
+        return done and len(world.pods(job_name)) == workers
+
+    return when
+
+
 def counts(job_name: str, field: str, number: int) -> When:
     """The status counts that many workers so, sooner or later."""
 

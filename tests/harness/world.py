@@ -12,8 +12,10 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold
 from tests.harness.history import Change
+from tests.harness.leaders import Leaders, environment
 from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs
 from tests.harness.promises import Promises
+from tests.harness.promises.truth import attempt_of
 from tests.harness.resources import Object, controller
 from tests.harness.vtime import VirtualLoop
 
@@ -77,6 +79,7 @@ class World:
         self._ends = ends
         self._gangs: set[frozenset[str]] = set()
         self._run_count: dict[str, int] = {}
+        self.leaders = Leaders(gang=self._workers_up, begins=self._run, leaves=self._leave, trains=self._train)
         self.server.observers.append(self._notice)
 
     def isolate_jobs(self) -> None:
@@ -98,6 +101,7 @@ class World:
             identity,
             config=self.config,
             fetch_progress=self.answer,
+            put_workers=self.put_workers,
             on_death=lambda: self._died(identity),
         )
         self.operators[identity] = process
@@ -164,6 +168,25 @@ class World:
         }
         return json.dumps(report).encode()
 
+    async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
+        """PUT /workers of a leader; its address is its name."""
+        del token
+        pod = self.server.objects.get(("Pod", "default", ip))
+        up = pod is not None and (pod.get("status") or {}).get("phase") == "Running"
+        return self.leaders.put_workers(pod, workers) if pod is not None and up else None
+
+    def _workers_up(self, leader: Object) -> dict[int, Object]:
+        owner, attempt = controller(leader), leader["metadata"]["labels"][names.LABEL_ATTEMPT]
+        assert owner is not None
+        pods = [pod for pod in self.pods(owner["name"]) if self._is_up(pod, owner["uid"], attempt)]
+        return {int(_replica(pod)[1]): pod for pod in pods if _replica(pod)[0] == "worker"}
+
+    def _leave(self, pod: Object, code: int) -> None:
+        self._end(pod["metadata"]["uid"], code, ())
+
+    def _train(self, leader: Object, workers: int) -> None:
+        self.promises.truth.rounds[attempt_of(leader)] = workers
+
     def _notice(self, change: Change) -> None:
         if change.kind not in NOT_STATE:
             self.last_change = self.loop.time()
@@ -186,9 +209,13 @@ class World:
         job = self.server.objects.get((names.KIND, pod["metadata"]["namespace"], owner["name"])) if owner else None
         if owner is None or job is None or job["metadata"]["uid"] != owner["uid"]:
             return
+        if environment(pod, names.RECOVERY_JOINS):
+            self._one_more_joins(pod)
+            return
         uid, attempt = owner["uid"], pod["metadata"]["labels"].get(names.LABEL_ATTEMPT)
         counts = ((job.get("status") or {}).get("plan") or {}).get("counts") or {}
-        gang = [p for p in self.pods(owner["name"], pod["metadata"]["namespace"]) if self._is_up(p, uid, attempt)]
+        up = [p for p in self.pods(owner["name"], pod["metadata"]["namespace"]) if self._is_up(p, uid, attempt)]
+        gang = [p for p in up if not environment(p, names.RECOVERY_JOINS)]
         service = self.server.objects.get(("Service", pod["metadata"]["namespace"], owner["name"]))
         named_by = controller(service) if service else None
         named = named_by is not None and named_by["uid"] == uid
@@ -198,7 +225,23 @@ class World:
         if not gang or not wanted or not named or missing or members in self._gangs:
             return
         self._gangs.add(members)
+        self._run(gang)
+
+    def _one_more_joins(self, pod: Object) -> None:
+        """It is up, and says so to the leader of its gang."""
+        name, attempt = pod["metadata"]["labels"][names.LABEL_JOB_NAME], attempt_of(pod)
+        leader = self.server.objects.get(("Pod", pod["metadata"]["namespace"], f"{name}-worker-0"))
+        if leader is not None and attempt_of(leader) == attempt and self._is_up(leader, *attempt):
+            self.leaders.look(leader)
+
+    def _run(self, gang: Sequence[Object]) -> None:
+        """They train from now on."""
+        owner = controller(gang[0])
+        assert owner is not None
+        uid, job = owner["uid"], self.server.get(names.KIND, gang[0]["metadata"]["namespace"], owner["name"])
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
+        if environment(gang[0], names.RECOVERY_RESIZE):
+            self._train(gang[0], sum(_replica(member)[0] == "worker" for member in gang))
         for number, member in enumerate(gang):
             code = self._code(member, run, job["spec"].get("strategy"))
             if code is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from tests.integration import training
 from tests.integration.kube import path_of
 from tests.integration.workspace import Workspace
 
 STEPS = 2 * training.STEPS
+IN_PLACE_STEPS = 3 * training.STEPS
 
 
 def test_a_job_that_trains_is_scaled_up_and_down_and_ends_as_one(workspace: Workspace) -> None:
@@ -25,14 +27,58 @@ def test_a_job_that_trains_is_scaled_up_and_down_and_ends_as_one(workspace: Work
     assert f"done after {STEPS} steps" in training.log(workspace, f"{name}-worker-0")
 
 
+def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
+    """2 → 4 → 2 → 3 workers while it trains: one attempt, and each pod of worker 0 and 1 is one from start to end."""
+    job = training.new_trainer(workspace, "in-place", {"worker": {"replicas": 2}}, steps=IN_PLACE_STEPS)
+    job["spec"]["replicaSpecs"]["worker"] |= {"minReplicas": 1, "maxReplicas": 4}
+    job["spec"]["runPolicy"] |= {"recovery": "InPlace", "backoffLimit": 0}
+    name = workspace.submit(job)
+    first = f"{name}-worker-0"
+    stay = [first, f"{name}-worker-1"]
+    workspace.eventually(lambda: training.steps_done(workspace, first) > 5, "it trains")
+    before = workspace.uids(name)
+    for resizes, workers in enumerate((4, 2, 3), 1):
+        scale(workspace, name, workers)
+
+        def fulfilled(resizes: int = resizes, workers: int = workers) -> bool:
+            return workspace.status(name).get("resizes") == resizes and len(workspace.pods(name)) == workers
+
+        workspace.eventually(fulfilled, f"{workers} workers train")
+        assert {pod: workspace.uids(name)[pod] for pod in stay} == before, workspace.describe()
+        least = training.steps_done(workspace, first) + 2
+        workspace.eventually(partial(trains_beyond, workspace, first, least), "it trains on")
+        done = training.steps_done(workspace, first)
+    assert done < IN_PLACE_STEPS, "all of it happened while it trained"
+    assert workspace.finished(name) == "Succeeded"
+    status = workspace.status(name)
+    assert (status["attempt"], status["resizes"], status["restarts"], status.get("disruptions", 0)) == (1, 3, 0, 0)
+    pods = workspace.pods(name)
+    assert sorted(pods) == [f"{name}-worker-{index}" for index in range(3)]
+    for pod in stay:
+        (container,) = pods[pod]["status"]["containerStatuses"]
+        assert (pods[pod]["metadata"]["uid"], container["restartCount"]) == (before[pod], 0)
+    assert len(training.digests(workspace, name)) == 1
+    assert [e["reason"] for e in workspace.events(name)].count("ResizedInPlace") == 3
+    assert training.summary(pods[first])["steps"] == IN_PLACE_STEPS
+
+
+def trains_beyond(workspace: Workspace, pod: str, step: int) -> bool:
+    return training.steps_done(workspace, pod) > step
+
+
+def scale(workspace: Workspace, name: str, workers: int) -> None:
+    """As `kubectl scale` does."""
+    path = f"{path_of('TFGPUJob', workspace.namespace, name)}/scale"
+    told = workspace.kube.call("PATCH", path, {"spec": {"replicas": workers}}, "application/merge-patch+json")
+    assert told["spec"]["replicas"] == workers
+
+
 def resized(workspace: Workspace, name: str, *, workers: int, after: int) -> int:
     """Scales it, as `kubectl scale` does, after so many steps; after which step the new pods go on."""
     first = f"{name}-worker-0"
     workspace.eventually(lambda: training.steps_done(workspace, first) > after, f"it trains beyond step {after}")
     before = workspace.uids(name)[first]
-    path = f"{path_of('TFGPUJob', workspace.namespace, name)}/scale"
-    told = workspace.kube.call("PATCH", path, {"spec": {"replicas": workers}}, "application/merge-patch+json")
-    assert told["spec"]["replicas"] == workers
+    scale(workspace, name, workers)
 
     def resumed() -> re.Match[str] | None:
         if workspace.uids(name).get(first, before) == before:

@@ -54,6 +54,10 @@ PROGRESS_PORT: Final = 8080
 PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
 """The environment variable that tells a trainer whom to answer: who sends the same in this header."""
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
+RECOVERY_RESIZE: Final = "TFGPU_RECOVERY_RESIZE"
+"""The environment variable that lets a gang's leader take another number of workers."""
+RECOVERY_JOINS: Final = "TFGPU_RECOVERY_JOINS"
+"""The environment variable of a worker that is to join a gang which trains already."""
 RECOVERY_PORT: Final = 8081
 """Where the chief's or first worker's pod takes the others' word on a restart in place."""
 RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)
@@ -140,6 +144,7 @@ class Reason(StrEnum):
     REPLICA_NOT_READY = "ReplicaNotReady"
     STOPPED = "Stopped"
     REPLICA_RESTARTING = "ReplicaRestarting"
+    RESIZING = "Resizing"
     # Restarting
     DISRUPTED = "Disrupted"
     RETRYABLE_FAILURE = "RetryableFailure"

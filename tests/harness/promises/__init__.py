@@ -44,6 +44,7 @@ OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     claims.claims_come_before_pods,
     intent.creates_follow_persisted_intent,
     intent.deletes_follow_persisted_intent,
+    intent.resizes_delete_nobody_who_trains,
     intent.force_is_the_last_resort,
 )
 ALL = (*OF_PODS, *OF_STATUS, *OF_LEASES, *OF_WRITES, *OF_WRITES_IN_TIME)

@@ -28,6 +28,8 @@ def creates_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[st
     if is_over(job):
         yield f"{title(change)} for a job that is finished or suspended"
     role, index = _replica(change.object)
+    if current == attempt and index >= _planned(job, role):
+        yield f"{title(change)}, of {_planned(job, role)} in the plan"
     done = ((status.get("replicaStatuses") or {}).get(role) or {}).get("succeededIndexes") or ()
     if index in done and current == attempt:
         yield f"{title(change)} has succeeded and runs again"
@@ -43,14 +45,16 @@ def creates_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[st
 
 
 def deletes_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[str]:
-    """A pod goes only when the status says why: a later attempt, its own restart, the end, or a suspension. So does a
-    pod group, but for a restart of one replica."""
+    """A pod goes only when the status says why: a later attempt, its own restart, a resize, the end, or a suspension.
+    So does a pod group, but for a restart of one replica."""
     job = truth.job_of(change.object) if change.verb in DELETES and change.kind in ("Pod", "PodGroup") else None
     if job is None or is_over(job):
         return
     if truth.now <= truth.made.get(change.object["metadata"]["uid"], 0.0) + FLIGHT:
         return  # taken back by who has just made it: the server had dropped a field of it
     labels = change.object["metadata"]["labels"]
+    if change.kind == "Pod" and _is_surplus(job, *_replica(change.object)):
+        return
     if int((job.get("status") or {}).get("attempt", 0)) > int(attempt_of(change.object)[1]):
         return
     if change.kind == "PodGroup" or _persisted_restart(job, *_replica(change.object)) <= int(
@@ -73,6 +77,18 @@ def force_is_the_last_resort(change: Change, truth: Truth) -> Iterator[str]:
         yield f"{meta['name']} is on a node that is ready"
 
 
+def resizes_delete_nobody_who_trains(change: Change, truth: Truth) -> Iterator[str]:
+    """Within its attempt a worker goes only when no round that runs, or is about to begin, has it."""
+    job = truth.job_of(change.object) if change.verb in DELETES and change.kind == "Pod" else None
+    attempt = attempt_of(change.object) if job is not None else ("", "")
+    if job is None or is_over(job) or str((job.get("status") or {}).get("attempt")) != attempt[1]:
+        return
+    role, index = _replica(change.object)
+    ended = exit_code(change.object) is not None or change.object["status"].get("phase") == "Failed"
+    if role == "worker" and index < truth.rounds.get(attempt, 0) and not ended:
+        yield f"{title(change)} trains with {truth.rounds[attempt]} workers"
+
+
 def is_over(job: Object) -> bool:
     return any(conditions(job).get(kind, {}).get("status") == "True" for kind in ("Finished", "Suspended"))
 
@@ -80,6 +96,17 @@ def is_over(job: Object) -> bool:
 def _replica(pod: Object) -> tuple[str, int]:
     labels = pod["metadata"]["labels"]
     return labels[names.LABEL_REPLICA_TYPE], int(labels[names.LABEL_REPLICA_INDEX])
+
+
+def _planned(job: Object, role: str) -> int:
+    """Pods of this role that the status plans."""
+    plan = (job.get("status") or {}).get("plan") or {}
+    count: int = (plan.get("counts") or {}).get(role, 0)
+    return max(count, (plan.get("resize") or {}).get("workers", 0)) if role == "worker" else count
+
+
+def _is_surplus(job: Object, role: str, index: int) -> bool:
+    return role == "worker" and bool((job.get("status") or {}).get("plan")) and index >= _planned(job, role)
 
 
 def _persisted_restart(job: Object, role: str, index: int) -> int:

@@ -48,6 +48,8 @@ class Truth:
         """Starts that failed, by the job's uid."""
         self.losses: dict[str, set[str]] = {}
         """Starts that lost a pod."""
+        self.rounds: dict[tuple[str, str], int] = {}
+        """Workers that train together, or are about to, by (job uid, attempt): only of gangs that may be resized."""
         self.successes: set[tuple[str, str, str]] = set()
         """(job uid, role, index) that exited 0."""
 

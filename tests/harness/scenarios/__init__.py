@@ -11,6 +11,7 @@ from tests.harness.scenarios.operators import OPERATORS
 from tests.harness.scenarios.people import PEOPLE
 from tests.harness.scenarios.progress import PROGRESS
 from tests.harness.scenarios.refusals import REFUSALS
+from tests.harness.scenarios.resizes import RESIZES
 from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
 
 SCENARIOS = {
@@ -28,5 +29,6 @@ SCENARIOS = {
         *ISOLATION,
         *GANGS,
         *CLAIMS,
+        *RESIZES,
     )
 }

@@ -19,7 +19,7 @@ from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.main import tfgpu
 from tfgpujob.kube.interface import Cluster
 from tfgpujob.shell.main import Operator
-from tfgpujob.shell.progress_client import FetchProgress
+from tfgpujob.shell.progress_client import FetchProgress, PutWorkers
 from tfgpujob.shell.settings import from_environment, with_arguments
 
 DIGEST = "sha256:" + "0" * 64
@@ -175,8 +175,14 @@ def test_a_pod_monitor_selects_the_operators_pods() -> None:
 
 def served() -> dict[str, set[str]]:
     """The series of a real operator's /metrics, with the labels that each has."""
-    operator = Operator(cast("Cluster", None), settings("me"), fetch_progress=cast("FetchProgress", None))
+    operator = Operator(
+        cast("Cluster", None),
+        settings("me"),
+        fetch_progress=cast("FetchProgress", None),
+        put_workers=cast("PutWorkers", None),
+    )
     operator.metrics.reconciled("ok", 0.1)
+    operator.metrics.asked_to_resize("ok")
     operator.metrics.polled("ok")
     operator.metrics.watched("Pod")
     found: dict[str, set[str]] = {}

@@ -28,6 +28,7 @@ from tfgpujob.core.observed.snapshot import (
     Dependent,
     Event,
     Kind,
+    LeaderAnswer,
     Outcome,
     Pod,
     Refusal,
@@ -36,6 +37,7 @@ from tfgpujob.core.observed.snapshot import (
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
+from tfgpujob.core.status.progress import resize_request
 
 Answer = tuple[int, str]
 """HTTP status and message of a refusal."""
@@ -61,6 +63,7 @@ class World:
         """Requests to create something, refused ones included."""
         self.looks = 0
         self.reports: dict[str, Report] = {}
+        self.leader_answer: LeaderAnswer | None = None
         self.lookups = 0
         self._uids = 0
         self._wake: datetime | None = None
@@ -147,6 +150,13 @@ class World:
         report = parse(json.dumps({"phase": "training", "step": 5, "steps": 10, **told}).encode())
         assert report is not None
         self.reports[self.pod(name)["metadata"]["uid"]] = report
+        self.settle()
+
+    def leader_says(self, workers: int = 0, wanted: int = 0, **how: Any) -> None:
+        """The leader answers the request for another number of workers."""
+        request = resize_request(self.snapshot())
+        assert request is not None, "nobody asks"
+        self.leader_answer = LeaderAnswer(request.leader.uid, request.generation, workers, wanted, **how)
         self.settle()
 
     def exits(self, name: str, code: int, message: str = "", reason: str = "") -> None:
@@ -243,6 +253,7 @@ class World:
             network_policy=trim_dependent(policy) if policy else None,
             pod_groups={k: trim_dependent(self.objects[k, name]) for k in POD_GROUPS if (k, name) in self.objects},
             reports=dict(self.reports),
+            leader_answer=self.leader_answer,
             deferred_since=self._deferred_since,
         )
 

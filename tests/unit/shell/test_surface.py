@@ -55,6 +55,7 @@ SERIES = {
     "tfgpu_reconciles_total": ("counter", "Looks at a job, by result.", 3),
     "tfgpu_watch_events_total": ("counter", "Watch events received, by kind.", 2),
     "tfgpu_progress_asked_total": ("counter", "Questions for a pod's progress, by result.", 3),
+    "tfgpu_resizes_asked_total": ("counter", "Requests to resize a gang, by result.", 3),
     "tfgpu_reconcile_seconds": ("histogram", "How long a look at a job takes, its writes included.", 16),
     "tfgpu_queue_depth": ("gauge", "Jobs that wait.", 1),
     "process_cpu_seconds_total": ("counter", "CPU time, user and system.", 1),
@@ -69,6 +70,7 @@ def test_the_series_are_these_and_none_for_a_job() -> None:
     for number in range(100):
         metrics.reconciled(("ok", "stale", "error")[number % 3], number / 10)
         metrics.polled(("ok", "unreachable", "refused")[number % 3])
+        metrics.asked_to_resize(("ok", "unreachable", "refused")[number % 3])
         metrics.watched(("Pod", "TFGPUJob")[number % 2])
     lines = metrics.text().splitlines()
     helps = {line.split(" ", 3)[2]: line.split(" ", 3)[3] for line in lines if line.startswith("# HELP")}

@@ -118,8 +118,8 @@ class ReplicaSpec(Model):
     """Number of pods of this role."""
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     """The fewest that replicas may be set to while the job runs. With this or maxReplicas the job is elastic: it goes
-    on with another number of workers from a checkpoint that it writes for that. Only of workers, under
-    MultiWorkerMirrored with spec.trainer."""
+    on with another number of workers, with runPolicy.recovery InPlace beside the pods that stay, else from a checkpoint
+    that it writes for that. Only of workers, under MultiWorkerMirrored with spec.trainer."""
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     """The most that replicas may be set to while the job runs: see minReplicas."""
     gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None

@@ -77,13 +77,26 @@ class RestartRecord(StatusModel):
     """It is not started again before this moment. Absent once it was."""
 
 
+class ResizeStatus(StatusModel):
+    """A resize in place that is under way."""
+
+    workers: NotNegative
+    """Workers that the gang is to have."""
+    least: NotNegative
+    """The fewest that it had or was to have since this began."""
+    generation: NotNegative64
+    """metadata.generation of the job that asked for it."""
+    start_time: Time
+    """When it began."""
+
+
 class PlanStatus(StatusModel):
     """What the attempt was started from. Defaults and images are resolved once an attempt."""
 
     spec_hash: str
     """Digest of the part of the spec that shapes the pods."""
     counts: dict[str, NotNegative]
-    """Pods by role."""
+    """Pods by role. After a resize in place, the workers that the gang has by now."""
     ports: dict[str, list[NotNegative]]
     """Ports of the TensorFlow tasks of a pod, by role."""
     images: dict[str, str]
@@ -94,6 +107,8 @@ class PlanStatus(StatusModel):
     """The gang scheduler that has a pod group of this attempt. Absent: none."""
     scheduler_name: str | None = None
     """schedulerName of pods whose template names none. Absent: the cluster's default."""
+    resize: ResizeStatus | None = None
+    """The change of the number of workers that is under way without a new attempt. Absent: none."""
 
 
 class RetryStatus(StatusModel):

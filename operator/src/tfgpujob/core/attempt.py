@@ -12,7 +12,16 @@ from dataclasses import replace
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
-from tfgpujob.core.policies import edited, ensure_pods, finished, resize, stall, start_timeout, success
+from tfgpujob.core.policies import (
+    edited,
+    ensure_pods,
+    finished,
+    resize,
+    resize_in_place,
+    stall,
+    start_timeout,
+    success,
+)
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, new_context
 from tfgpujob.core.policies.restart import in_place, replica, triggers
 from tfgpujob.core.status.builder import StatusBuilder
@@ -24,9 +33,10 @@ _CHAIN: tuple[Policy, ...] = (
     finished.ran_too_long,
     triggers.lost_or_failed,
     triggers.stalled,
-    replica.restart_evaluator,
+    replica.restart_optional,
     start_timeout.started_too_late,
     edited.edited,
+    resize_in_place.resized_in_place,
     resize.resized,
     ensure_pods.incomplete,
     ensure_pods.running,

@@ -29,9 +29,10 @@ from tfgpujob.shell.health import serving
 from tfgpujob.shell.leader_election import LeaderElector
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.namespaces import Namespaces
-from tfgpujob.shell.progress_client import FetchProgress, HttpProgressClient
+from tfgpujob.shell.progress_client import FetchProgress, HttpProgressClient, PutWorkers
 from tfgpujob.shell.progress_poller import ProgressPoller
 from tfgpujob.shell.reflector import Reflector
+from tfgpujob.shell.resize_poller import ResizePoller
 from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.settings import Settings, SettingsError, from_environment, with_arguments
 from tfgpujob.shell.store import Key, Store
@@ -55,6 +56,7 @@ class Operator:
         settings: Settings,
         *,
         fetch_progress: FetchProgress,
+        put_workers: PutWorkers,
         now: Callable[[], datetime] = _now,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -97,6 +99,7 @@ class Operator:
         self.progress_poller = ProgressPoller(
             self.store, fetch_progress, self.changed, interval=settings.progress_seconds, metrics=self.metrics
         )
+        self.resize_poller = ResizePoller(self.store, put_workers, self.changed, self.metrics)
         self._gauges()
 
     def changed(self, key: Key) -> None:
@@ -119,6 +122,8 @@ class Operator:
             key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
         else:
             key = self.store.put(kind, obj)
+            if kind is Kind.JOB and self.store.is_resizing(Key(obj["metadata"]["namespace"], obj["metadata"]["name"])):
+                self.resize_poller.notice()
         if key is not None:
             self.changed(key)
 
@@ -140,6 +145,7 @@ class Operator:
                     tasks.create_task(self.worker.run())
                 if self.settings.progress_seconds:
                     tasks.create_task(self.progress_poller.run())
+                tasks.create_task(self.resize_poller.run())
         finally:
             self.queue.clear()
             self.worker.failing.clear()
@@ -163,6 +169,7 @@ class Operator:
         gauge("tfgpu_jobs_failing", "Jobs of which the last look raised.", lambda: len(failing))
         gauge("tfgpu_jobs_stalled", "Jobs with the condition Stalled.", partial(self._are, Condition.STALLED))
         gauge("tfgpu_jobs_degraded", "Jobs with the condition Degraded.", partial(self._are, Condition.DEGRADED))
+        gauge("tfgpu_jobs_resizing", "Jobs that are being resized in place.", lambda: len(self.store.resizing()))
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
             gauge(f"tfgpu_{name}", f"{kind}s in the store.", partial(self._count, kind))
 
@@ -177,10 +184,10 @@ async def operate(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises TaskDiedError when a background task ends before that."""
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    async with await KubeCluster.connect() as cluster, HttpProgressClient() as fetch_progress:
+    async with await KubeCluster.connect() as cluster, HttpProgressClient() as pods:
         settings = await with_gangs(settings, cluster.serves)
         settings = await with_devices(settings, cluster.serves)
-        operator = Operator(cluster, settings, fetch_progress=fetch_progress)
+        operator = Operator(cluster, settings, fetch_progress=pods, put_workers=pods.put_workers)
         background = operator.background
         ready = operator.resync.synced.is_set
         async with serving(settings.health_port, background.problems, ready, operator.troubled, operator.metrics):

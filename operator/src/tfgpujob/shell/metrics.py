@@ -29,6 +29,8 @@ class Metrics:
         self._watched = cache(watched.labels)
         polls = self._counter("tfgpu_progress_asked_total", "Questions for a pod's progress, by result.", "result")
         self._polls = {result: polls.labels(result) for result in ("ok", "unreachable", "refused")}
+        asked = self._counter("tfgpu_resizes_asked_total", "Requests to resize a gang, by result.", "result")
+        self._resizes = {result: asked.labels(result) for result in ("ok", "unreachable", "refused")}
         self._seconds = Histogram(
             "tfgpu_reconcile_seconds",
             "How long a look at a job takes, its writes included.",
@@ -49,6 +51,10 @@ class Metrics:
     def polled(self, result: str) -> None:
         """GET /progress of one pod: ok, unreachable or refused."""
         self._polls[result].inc()
+
+    def asked_to_resize(self, result: str) -> None:
+        """PUT /workers of one leader: ok, unreachable or refused."""
+        self._resizes[result].inc()
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         Gauge(name, meaning, registry=self._registry).set_function(read)

@@ -1,7 +1,9 @@
-"""GET /progress of one pod. A user's code answers it, so time and size of an answer are limited."""
+"""GET /progress and PUT /workers of one pod. A user's code answers, so time and size of an answer are limited."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol, Self
 
@@ -22,6 +24,15 @@ class FetchProgress(Protocol):
     """
 
     async def __call__(self, ip: str, token: str) -> bytes | None: ...
+
+
+class PutWorkers(Protocol):
+    """PUT /workers of the leader at this address: the HTTP status and the body of its answer.
+
+    None: it cannot be reached.
+    """
+
+    async def __call__(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None: ...
 
 
 class HttpProgressClient:
@@ -46,11 +57,21 @@ class HttpProgressClient:
         await self._session.close()
 
     async def __call__(self, ip: str, token: str) -> bytes | None:
+        answer = await self._request("GET", ip, "progress", token)
+        return answer[1] if answer is not None and answer[0] == HTTPStatus.OK else None
+
+    async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
+        """As `PutWorkers` says."""
+        return await self._request("PUT", ip, "workers", token, {"workers": workers})
+
+    async def _request(
+        self, method: str, ip: str, path: str, token: str, body: Mapping[str, int] | None = None
+    ) -> tuple[int, bytes] | None:
         headers = {PROGRESS_TOKEN_HEADER: token} if token else None
         try:
             host = f"[{ip}]" if isinstance(ip_address(ip), IPv6Address) else ip
-            url = f"http://{host}:{self._port}/progress"
-            async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
-                return await read_at_most(answer.content, MAX_BYTES) if answer.status == 200 else None
+            url = f"http://{host}:{self._port}/{path}"
+            async with self._session.request(method, url, headers=headers, json=body, allow_redirects=False) as answer:
+                return answer.status, await read_at_most(answer.content, MAX_BYTES)
         except (aiohttp.ClientError, OSError, ValueError):
             return None

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_report import Report
-from tfgpujob.core.observed.snapshot import POD_GROUPS, Dependent, Kind, Object, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Dependent, Kind, LeaderAnswer, Object, Pod, Snapshot
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
-from tfgpujob.names import Condition
+from tfgpujob.names import Condition, Phase
 from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.nodes import Nodes
 from tfgpujob.shell.troubled import Troubled, place
@@ -46,6 +46,7 @@ class _Entry:
     """The service, the NetworkPolicy and pod groups."""
     reports: dict[str, Report] = field(default_factory=dict)
     """By pod uid; only of pods that are there."""
+    leader_answer: LeaderAnswer | None = None
 
     @property
     def empty(self) -> bool:
@@ -104,6 +105,7 @@ class Store:
             pod_groups={kind: held for kind, held in entry.dependents.items() if kind in POD_GROUPS},
             lost_nodes=lost,
             reports=dict(entry.reports),
+            leader_answer=entry.leader_answer,
         )
 
     def store_report(self, key: Key, pod_uid: str, report: Report) -> None:
@@ -111,6 +113,20 @@ class Store:
         entry = self._entries.get(key)
         if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
             entry.reports[pod_uid] = report
+
+    def store_answer(self, key: Key, answer: LeaderAnswer) -> None:
+        """Keep what the job's leader answered."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.leader_answer = answer
+
+    def resizing(self) -> list[Key]:
+        """Jobs that run, and whose status records a resize in place."""
+        return [key for key in self._entries if self.is_resizing(key)]
+
+    def is_resizing(self, key: Key) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and entry.job is not None and _is_resized(entry.job)
 
     def nodes_named(self) -> frozenset[str]:
         """Nodes that pods are on."""
@@ -276,6 +292,12 @@ def _uid_of(entry: _Entry, kind: Kind, name: str) -> str | None:
         return entry.job["metadata"]["uid"] if entry.job is not None else None
     held = entry.pods.get(name) if kind is Kind.POD else entry.dependents.get(kind)
     return held.uid if held is not None else None
+
+
+def _is_resized(job: Object) -> bool:
+    status = job.get("status") or {}
+    plan = status.get("plan")
+    return status.get("phase") == Phase.RUNNING and isinstance(plan, Mapping) and "resize" in plan
 
 
 def _job_label(obj: Object) -> str:

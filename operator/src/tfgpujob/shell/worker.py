@@ -162,7 +162,7 @@ class Worker:
         """Intent, deletes, creates. Raises ApiError when a create has had no definite answer."""
         if outcome.intent is not None:
             await self._write_status(key, written, outcome.intent, "intent")
-        elif outcome.creates:
+        elif outcome.creates or outcome.certain:
             await self._check_unchanged(key, written.job)
         if outcome.deletes:
             await self._writer.delete(key, outcome.deletes)
@@ -227,11 +227,11 @@ class Worker:
         return name
 
     async def _check_unchanged(self, key: Key, job: Object) -> None:
-        """Before creates whose intent an earlier reconciliation has persisted: raises if the job has changed since."""
+        """Before what an earlier reconciliation has persisted the intent of: raises if the job has changed since."""
         fresh = await self._refresh(key, job)
         before, after = job["metadata"], fresh["metadata"]
         if before["resourceVersion"] != after["resourceVersion"] or after.get("deletionTimestamp"):
-            raise _StaleError("it was changed before its pods were created")
+            raise _StaleError("it was changed before its pods were created or deleted")
 
     async def _refresh(self, key: Key, job: Object) -> Object:
         uid: str = job["metadata"]["uid"]

@@ -25,6 +25,9 @@ class ObservedPods:
     records: Mapping[ReplicaId, RestartRecord]
     stale_pods: tuple[Pod, ...]
     """Pods of earlier attempts or of an earlier job of this name: nothing is created until they are gone."""
+    surplus: tuple[Pod, ...]
+    """Workers of this attempt whose index is beyond the plan: a resize in place has left them over. They are stale once
+    it is over."""
     foreign: tuple[Pod, ...]
     """Pods that no TFGPUJob controls and that have a name of ours."""
     lost_nodes: frozenset[str]
@@ -54,8 +57,9 @@ class ObservedPods:
         return pod is not None and not has_ended(pod) and pod.node in self.lost_nodes
 
     def missing(self) -> tuple[ReplicaId, ...]:
-        """Replicas that have no pod and no recorded success."""
-        return tuple(r for r in self.plan.pods() if r not in self.pods and r not in self.recorded)
+        """Replicas that are to have a pod, and have none and no recorded success."""
+        doubtful = self.plan.doubtful()
+        return tuple(r for r in self.plan.pods() if r not in self.pods and r not in self.recorded and r not in doubtful)
 
     def required_missing(self) -> tuple[ReplicaId, ...]:
         """The required replicas among those that are missing."""
@@ -77,6 +81,7 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
     pods: dict[ReplicaId, Pod] = {}
     stale_replicas: dict[ReplicaId, Pod] = {}
     stale_pods: list[Pod] = []
+    surplus: list[Pod] = []
     foreign: list[Pod] = []
     for pod in snapshot.pods:
         ownership = pod_ownership(pod, metadata["uid"], attempt)
@@ -85,6 +90,8 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
             replica = wanted[pod.name]
             restart = records[replica].restarts if replica in records else 0
             (stale_replicas if pod.replica_restart < restart else pods)[replica] = pod
+        elif current and pod.name == pod_name(metadata["name"], Role.WORKER, pod.index):
+            surplus.append(pod)
         elif ownership is Ownership.FOREIGN and pod.name in wanted:
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
@@ -95,7 +102,8 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
         pods,
         stale_replicas,
         records,
-        tuple(stale_pods),
+        (*stale_pods, *(surplus if plan.resize is None else ())),
+        tuple(surplus),
         tuple(foreign),
         snapshot.lost_nodes,
         _recorded(status),

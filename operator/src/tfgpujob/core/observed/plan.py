@@ -7,7 +7,7 @@ the plan that its first pod was built from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfgpujob import names
@@ -21,10 +21,38 @@ _GATE = "peer-gate"
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """The persisted intent to resize a gang in place (core/policies/resize_in_place.py)."""
+
+    workers: int
+    """How many it is to have."""
+    least: int
+    """The fewest that it had or was to have since the resize began. Workers of a higher index may have left it, or may
+    not have joined it yet, so none of them is required."""
+    generation: int
+    """metadata.generation of the job that asked for it: tells an answer to this from one to an earlier edit."""
+    since: str
+    """When the resize began."""
+
+    def to_status(self) -> dict[str, Any]:
+        return {
+            "workers": self.workers,
+            "least": self.least,
+            "generation": self.generation,
+            "startTime": self.since,
+        }
+
+    @staticmethod
+    def from_status(resize: Mapping[str, Any]) -> Resize:
+        return Resize(resize["workers"], resize["least"], resize["generation"], resize["startTime"])
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     spec_hash: str
     counts: Mapping[Role, int]
-    """Pods a role, in the order chief, worker, ps, evaluator; only roles that have any."""
+    """Pods a role, in the order chief, worker, ps, evaluator; only roles that have any. While a resize is under way,
+    the workers that the gang was last known to have."""
     ports: Mapping[Role, tuple[int, ...]]
     """One port a TensorFlow task of a pod."""
     images: Mapping[Role, str]
@@ -34,18 +62,39 @@ class Plan:
     """The gang scheduler that gets a pod group for this attempt; empty: none."""
     scheduler: str = ""
     """schedulerName of pods whose template has none; empty: the cluster's default."""
+    resize: Resize | None = None
+    """None: none is under way."""
 
     def pods(self) -> tuple[ReplicaId, ...]:
-        """Every (role, index) of the attempt."""
+        """Every (role, index) of the attempt; in a resize also workers that are to join, and that may not have left."""
+        return (*self._members(), *self.joining())
+
+    def _members(self) -> tuple[ReplicaId, ...]:
         return tuple((role, index) for role, count in self.counts.items() for index in range(count))
+
+    def joining(self) -> tuple[ReplicaId, ...]:
+        """Workers that are to join the gang."""
+        wanted = self.resize.workers if self.resize is not None else 0
+        return tuple((Role.WORKER, index) for index in range(self.counts.get(Role.WORKER, 0), wanted))
+
+    def doubtful(self) -> tuple[ReplicaId, ...]:
+        """Workers of which nobody knows whether they still train: a missing one is neither lost nor created anew."""
+        least = self.resize.least if self.resize is not None else self.counts.get(Role.WORKER, 0)
+        return tuple((Role.WORKER, index) for index in range(least, self.counts.get(Role.WORKER, 0)))
+
+    def resized(self, workers: int) -> Plan:
+        """With so many workers, and no resize under way."""
+        return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None)
 
     def chief(self) -> ReplicaId:
         """As TensorFlow has it: the replica of that role, or else worker 0."""
         return (Role.CHIEF if self.counts.get(Role.CHIEF) else Role.WORKER, 0)
 
     def required(self) -> tuple[ReplicaId, ...]:
-        """The pods without which the attempt can't run. Evaluators are never required."""
-        return tuple((role, index) for role, index in self.pods() if role is not Role.EVALUATOR)
+        """The pods without which the attempt can't run. Evaluators are never required, nor who may come or go in a
+        resize."""
+        doubtful = self.doubtful()
+        return tuple(r for r in self._members() if r[0] is not Role.EVALUATOR and r not in doubtful)
 
     def to_status(self) -> dict[str, Any]:
         return {
@@ -56,6 +105,7 @@ class Plan:
             "operatorVersion": self.operator_version,
             **({"gang": self.gang} if self.gang else {}),
             **({"schedulerName": self.scheduler} if self.scheduler else {}),
+            **({"resize": self.resize.to_status()} if self.resize is not None else {}),
         }
 
     @staticmethod
@@ -71,6 +121,7 @@ class Plan:
             operator_version=plan["operatorVersion"],
             gang=plan.get("gang", ""),
             scheduler=plan.get("schedulerName", ""),
+            resize=Resize.from_status(plan["resize"]) if "resize" in plan else None,
         )
 
 

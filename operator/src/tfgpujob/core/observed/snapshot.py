@@ -127,6 +127,23 @@ class Dependent:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderAnswer:
+    """What the leader of a gang answered when it was last asked for another number of workers."""
+
+    pod_uid: str
+    generation: int
+    """The `Resize` that it was asked for."""
+    workers: int = 0
+    """Workers of the round that runs."""
+    wanted: int = 0
+    """What the leader is about to do; while it does something else, not what it was asked for."""
+    refused: str = ""
+    """Why it can't; empty: it can."""
+    silent: bool = False
+    """It has given no answer for as long as anybody waits for one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that is known of one job at one moment: the cache, and what was looked up live."""
 
@@ -144,6 +161,8 @@ class Snapshot:
     """Those of the pods' nodes that are gone or not ready. Empty where the operator may not see nodes."""
     reports: Mapping[str, Report] = field(default_factory=dict)
     """The last progress report of each pod, by uid. May be stale: nothing but the status depends on it."""
+    leader_answer: LeaderAnswer | None = None
+    """The last answer to a request to resize in place. None: nobody has asked, or there was none yet."""
     deferred_since: datetime | None = None
     """Since when `finalize_status` has deferred a status write (`StatusUpdate.deferred`); None when it has not."""
     network_policy: Dependent | None = None
@@ -255,8 +274,8 @@ class Outcome:
        and reconcile again with the names that gave 404 in `Snapshot.absent`. No pod is deleted or restarted on the
        word of a stale cache;
     1. `intent`, when not None, is persisted to /status; if that fails, nothing below happens;
-    2. when there is no intent but there are creates, the job is read again: it must still have the same uid, the
-       same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
+    2. when there is no intent but there are creates, or `certain`, the job is read again: it must still have the same
+       uid, the same resourceVersion and no deletionTimestamp, or the whole outcome is discarded;
     3. `deletes`;
     4. `creates`, stage by stage (`stages`): what must be there before a pod, the one called `first`, and the rest; each
        stage only if nothing of the one before was refused. What was refused while others have no answer is shown
@@ -270,6 +289,8 @@ class Outcome:
     lookups: tuple[str, ...] = ()
     intent: Object | None = None
     deletes: tuple[Delete, ...] = ()
+    certain: bool = False
+    """The deletes are of pods of the current attempt, which only the job as it is now justifies."""
     creates: tuple[Create, ...] = ()
     first: str = ""
     """Name of the create that was refused last time: a retry must not start what it would have to release."""

@@ -8,6 +8,7 @@ from tfgpujob.api.spec import RestartPolicy
 from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
+from tfgpujob.names import Role
 
 
 def recovers_in_place(spec: JobSpec, replica_spec: ReplicaSpec) -> bool:
@@ -20,12 +21,24 @@ def recovers_in_place(spec: JobSpec, replica_spec: ReplicaSpec) -> bool:
     )
 
 
-def environment(spec: JobSpec, plan: Plan, address: Address, *, budget: int, token: str) -> dict[str, str | None]:
-    """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees."""
+def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
+    """Whether the leader of these pods takes another number of workers. A pod group has a number of its own."""
+    members = (spec.replica_specs.chief, spec.replica_specs.worker)
+    able = all(member is None or recovers_in_place(spec, member) for member in members)
+    return spec.elastic and spec.traits.resizable and able and not plan.gang
+
+
+def environment(
+    spec: JobSpec, plan: Plan, address: Address, role: Role, *, budget: int, token: str, joins: bool
+) -> dict[str, str | None]:
+    """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees.
+    `joins`: a gang that trains already."""
     alone = spec.predicts or spec.traits.cluster is Cluster.NONE
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
         "TFGPU_RECOVERY_LEADER": None if alone else f"{address.host(*plan.chief())}:{names.RECOVERY_PORT}",
         names.RECOVERY_TOKEN: None if alone else token or None,
+        names.RECOVERY_RESIZE: "1" if role is not Role.EVALUATOR and resizes_in_place(spec, plan) else None,
+        names.RECOVERY_JOINS: "1" if joins else None,
     }

@@ -36,10 +36,12 @@ class Replica:
     attempt: int
     restart: int = 0
     progress_token: str = field(default="", repr=False)
+    """What the trainer is to be shown before it answers GET /progress; empty: it answers everybody."""
     recovery_token: str = field(default="", repr=False)
     restarts_left: int = 0
     """What runPolicy.backoffLimit leaves."""
-    """What the trainer is to be shown before it answers GET /progress; empty: it answers everybody."""
+    joins: bool = False
+    """A gang that trains already, in a resize."""
 
 
 def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Object:
@@ -70,6 +72,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
         annotations = {**names.AVOID_VOLUNTARY_DISRUPTION, **annotations}
     if spec.trainer is not None:
         annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(pod_spec, container, spec.trainer)
+    # Who joins waits for those that train, and not for others that join: they may have no room.
     peers = peers_to_wait_for(spec.strategy, plan, address, replica.role)
     if peers:
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
@@ -126,9 +129,10 @@ def _environment(
     job_metadata = job["metadata"]
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
+    cluster = plan.resized(plan.resize.workers) if replica.joins and plan.resize is not None else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
-        "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, plan, address, replica.role, replica.index),
+        "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),
         "TFGPU_STRATEGY": str(spec.strategy),
         "TFGPU_JOB": job_metadata["name"],
         "TFGPU_NAMESPACE": job_metadata["namespace"],
@@ -146,8 +150,15 @@ def _environment(
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
     if in_place.recovers_in_place(spec, replica_spec):
-        budget, token = replica.restarts_left, replica.recovery_token
-        values |= in_place.environment(spec, plan, address, budget=budget, token=token)
+        values |= in_place.environment(
+            spec,
+            plan,
+            address,
+            replica.role,
+            budget=replica.restarts_left,
+            token=replica.recovery_token,
+            joins=replica.joins,
+        )
     return [{"name": name, "value": value} for name, value in values.items() if value is not None]
 
 

@@ -25,6 +25,7 @@ from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.deadlines import starts_late
 from tfgpujob.core.policies.refusals import Problem, name_taken
+from tfgpujob.core.policies.resize_in_place import agreement
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
@@ -226,6 +227,7 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
         restart,
         progress_token=pod_token(key, pod) if key and reports else "",
         recovery_token=_recovery_token(ctx) if key and trains else "",
+        joins=replica in ctx.plan.joining(),
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
     )
 
@@ -238,7 +240,7 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 
 
 def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
-    waiting = set(_waiting_to_restart(ctx))
+    waiting = {*_waiting_to_restart(ctx), *(() if agreement(ctx) is not None else ctx.plan.joining())}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
 

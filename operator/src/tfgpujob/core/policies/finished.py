@@ -9,7 +9,7 @@ from typing import Any
 from tfgpujob.api import CleanPodPolicy, RunPolicy
 from tfgpujob.core.observed.observed_pods import has_ended, observe_pods
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.cleanup import pods_to_clean
 from tfgpujob.core.policies.context import ReconcileContext, delete_pod_groups, own_pods
 from tfgpujob.core.policies.deadlines import active_deadline, expiry
@@ -17,7 +17,7 @@ from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.core.status.diagnosis import without_replica
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import Condition, Phase, Reason, Role
 
 _NEVER_STARTED = frozenset(
     {
@@ -94,11 +94,21 @@ def clean_up(snapshot: Snapshot, builder: StatusBuilder, policy: CleanPodPolicy)
     own = own_pods(snapshot, builder.attempt)
     if policy is CleanPodPolicy.NONE and builder.reason(Condition.FAILED) in _NEVER_STARTED:
         policy = CleanPodPolicy.RUNNING
+    chosen = {pod.uid: pod for pod in (*pods_to_clean(policy, own), *_waiting_for_nothing(snapshot, builder))}
     pods = (
-        Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version)
-        for pod in pods_to_clean(policy, own)
+        Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version) for pod in chosen.values()
     )
     return (*pods, *delete_pod_groups(snapshot, builder.attempt))
+
+
+def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder) -> tuple[Pod, ...]:
+    """Workers of a resize that was under way: they have nothing to train, and nobody ends them."""
+    if not builder.fields.get("plan"):
+        return ()
+    observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
+    required = set(observed.plan.required())
+    workers = (pod for replica, pod in observed.pods.items() if replica[0] is Role.WORKER and replica not in required)
+    return tuple(pod for pod in (*workers, *observed.surplus) if not pod.deleting and not has_ended(pod))
 
 
 def _delete_job(snapshot: Snapshot) -> Delete:

@@ -1,4 +1,5 @@
-"""Resize: an elastic job goes on with another number of workers, from a checkpoint that the old ones write.
+"""Resize: an elastic job goes on with another number of workers, from a checkpoint that the old ones write. That is how
+it goes where resize_in_place.py can't.
 
 It is a new attempt, as a restart is: the stop request makes all workers save at the same step, and the trainer's resume
 is exact for any number of them (docs/adr/0025-elastic-by-checkpoint.md). It counts against no budget.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.snapshot import Event, Outcome
-from tfgpujob.core.policies import start
+from tfgpujob.core.policies import resize_in_place, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
@@ -20,11 +21,15 @@ def resized(ctx: ReconcileContext) -> Outcome | None:
     """Policy: the next attempt with the number of workers that the spec asks for by now."""
     builder = ctx.builder
     before, wanted = ctx.plan.counts.get(Role.WORKER, 0), ctx.spec.replica_specs.count(Role.WORKER)
-    if not ctx.spec.elastic or ctx.edited or before == wanted:
+    if not ctx.spec.elastic or ctx.edited or (before == wanted and ctx.plan.resize is None):
+        return None
+    if resize_in_place.applies(ctx):
         return None
     if not builder.is_true(Condition.CREATED) and ctx.observed.missing():
         return begin_attempt(ctx.snapshot, builder, ctx.spec, ctx.config)
-    text = f"From {counted(before, 'worker')} to {wanted}: all save a checkpoint, and go on from it."
+    refused = resize_in_place.why_not(ctx)
+    why = f" Not in place: {refused}." if refused else ""
+    text = f"From {counted(before, 'worker')} to {wanted}: all save a checkpoint, and go on from it.{why}"
     start.next_attempt(builder, resolve(ctx.spec, ctx.config))
     builder.put("resizes", builder.fields.get("resizes", 0) + 1)
     accept(builder, ctx.spec)

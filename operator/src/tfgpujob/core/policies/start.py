@@ -14,13 +14,14 @@ from typing import Any
 
 from tfgpujob.api import RunPolicy, StartPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.policies import backoff
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.core.status.diagnosis import advice, without_replica
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.units import counted
 
 _NO_ROOM = "nodes are available"
 """In the message about a pod that fits nowhere: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.`"""
@@ -31,6 +32,8 @@ def next_attempt(
 ) -> None:
     """Records the next attempt. The conditions are up to the caller."""
     builder.put("attempt", builder.attempt + 1)
+    # A resize that was under way is over: the pods are made for the new number.
+    plan = plan if plan.resize is None else plan.resized(plan.counts[Role.WORKER])
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
@@ -144,7 +147,10 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
     required = observed.plan.required()
     if all(observed.ready(r) for r in required):
-        builder.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
+        if observed.plan.resize is None:
+            builder.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
+        else:
+            builder.set(Condition.RUNNING, True, Reason.RESIZING, _resizing(observed))
         if builder.is_true(Condition.RESTARTING):
             builder.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {builder.attempt} is running.")
         builder.set_phase(Phase.RUNNING)
@@ -161,13 +167,33 @@ def _all_ready(required: int) -> str:
 def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
     """Why not all required replicas are ready, in one line."""
     waiting = [r for r in observed.plan.required() if not observed.ready(r)]
-    blocked = [(r, observed.pods[r]) for r in waiting if r in observed.pods and observed.pods[r].waiting_reason]
     total = len(observed.plan.required())
     summary = f"{total - len(waiting)} of {total} required replicas are ready"
+    blocked = _blocked(observed, waiting)
     if not blocked:
         return Reason.STARTING, f"{summary}."
+    return Reason.REPLICA_NOT_READY, f"{summary}; {blocked}"
+
+
+def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
+    """Which of these can't start, why, and what to do; empty where all are on their way."""
+    blocked = [(r, observed.pods[r]) for r in waiting if r in observed.pods and observed.pods[r].waiting_reason]
+    if not blocked:
+        return ""
     # Under a gang scheduler the others only wait for the pod that has no room.
     replica, pod = min(blocked, key=lambda found: _NO_ROOM not in found[1].waiting_message)
     detail = f": {pod.waiting_message}" if pod.waiting_message else ""
     what_to_do = f" {advice(pod.waiting_reason, pod.waiting_message)}".rstrip()
-    return Reason.REPLICA_NOT_READY, f"{summary}; {observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
+    return f"{observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
+
+
+def _resizing(observed: ObservedPods) -> str:
+    """How far a resize in place is, in one line."""
+    plan = observed.plan
+    assert plan.resize is not None
+    workers, wanted = plan.counts[Role.WORKER], plan.resize.workers
+    if wanted <= workers:
+        return f"{counted(workers, 'worker')} train, and {wanted} are to go on."
+    waiting = [replica for replica in plan.joining() if not observed.ready(replica)]
+    left = f"{len(waiting)} of the others are not ready yet" if waiting else "the others join them"
+    return f"{workers} of {wanted} workers train; {_blocked(observed, waiting) or f'{left}.'}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob.core.observed.conditions import is_true
@@ -63,6 +64,29 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
     others = [observed.pods[replica] for replica in _trainers(observed) if replica != reporter(observed)]
     count = min(MAX_PEERS, len(others))
     return tuple(others[(turn * count + i) % len(others)] for i in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRequest:
+    """What the leader of a gang is to be asked for."""
+
+    leader: Pod
+    workers: int
+    generation: int
+    """That of the `Resize`."""
+    pods_running: int
+    """Whoever has joined soon will."""
+
+
+def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
+    """None: no resize in place is under way, or the leader can't be asked now."""
+    observed = _running(snapshot)
+    resize = observed.plan.resize if observed is not None else None
+    leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
+    if resize is None or leader is None or not _can_report(leader):
+        return None
+    running = sum(pod.phase == "Running" for pod in snapshot.pods)
+    return ResizeRequest(leader, resize.workers, resize.generation, running)
 
 
 def _running(snapshot: Snapshot) -> ObservedPods | None:

@@ -9,7 +9,7 @@ from tfgpujob.names import Role
 
 
 def replica_statuses(observed: ObservedPods) -> dict[str, dict[str, Any]]:
-    return {str(role): _role(observed, role, count) for role, count in observed.plan.counts.items()}
+    return {str(role): _role(observed, role) for role in observed.plan.counts}
 
 
 def ready_text(observed: ObservedPods) -> str:
@@ -18,12 +18,14 @@ def ready_text(observed: ObservedPods) -> str:
     return f"{sum(observed.ready(r) for r in required)}/{len(required)}"
 
 
-def _role(observed: ObservedPods, role: Role, count: int) -> dict[str, Any]:
-    replicas = [(role, index) for index in range(count)]
+def _role(observed: ObservedPods, role: Role) -> dict[str, Any]:
+    replicas = [replica for replica in observed.plan.pods() if replica[0] is role]
     pods = [observed.pods[r] for r in replicas if r in observed.pods]
-    succeeded = [index for _, index in replicas if observed.succeeded((role, index))]
+    # A worker that leaves in a resize may exit 0, and its index may be needed again.
+    lasting = {*observed.plan.required(), *(r for r in replicas if role is Role.EVALUATOR)}
+    succeeded = [index for _, index in replicas if (role, index) in lasting and observed.succeeded((role, index))]
     return {
-        "desired": count,
+        "desired": len(replicas),
         "ready": sum(pod.ready and not pod.deleting and not has_ended(pod) for pod in pods),
         "active": sum(not has_ended(pod) for pod in pods),
         "succeeded": len(succeeded),

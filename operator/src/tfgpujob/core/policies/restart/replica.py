@@ -45,10 +45,12 @@ def restart_replicas(ctx: ReconcileContext, failures: Sequence[Failure]) -> Outc
     return _restart(ctx, causes, replicas, message)
 
 
-def restart_evaluator(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: a failed evaluator restarts as its restartPolicy says. It costs no restart, however often."""
-    policy = _evaluator_policy(ctx)
-    for replica in (r for r in ctx.plan.pods() if r[0] is Role.EVALUATOR):
+def restart_optional(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: a failed evaluator restarts as its restartPolicy says, and a worker that was to join a gang is replaced.
+    It costs no restart, however often."""
+    evaluators = (replica for replica in ctx.plan.pods() if replica[0] is Role.EVALUATOR)
+    for replica in (*evaluators, *ctx.plan.joining()):
+        policy = _evaluator_policy(ctx) if replica[0] is Role.EVALUATOR else RestartPolicy.ALWAYS
         pod = ctx.observed.pods.get(replica)
         if (
             pod is None
@@ -86,7 +88,7 @@ def _restart(ctx: ReconcileContext, causes: Sequence[Failure], replicas: frozens
     ctx.builder.put("ready", ready_text(left))
     # What the API server refused before is created again together with them, and delays nobody meanwhile.
     ctx.builder.put("retry", None)
-    required = (r for r in replicas if r[0] is not Role.EVALUATOR)
+    required = replicas & {*ctx.plan.required()}
     if any(not restart_scope.others_keep_running(ctx.spec, frozenset({r})) for r in required):
         ctx.builder.put("attemptStartTime", timestamp(ctx.now + longest))
     status = ctx.builder.build()

@@ -1,0 +1,50 @@
+"""What the leader of a gang answers to PUT /workers. Untrusted: what does not fit is no answer."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tfgpujob.api.spec import MAX_REPLICAS
+from tfgpujob.core.observed.snapshot import LeaderAnswer
+
+_MAX_REASON: Final = 200
+_UNKNOWN: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
+_Workers = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+
+class _Agreed(_Schema):
+    workers: _Workers
+    wanted: _Workers
+
+
+class _Refused(_Schema):
+    reason: str
+
+
+def parse_answer(status: int, payload: bytes) -> LeaderAnswer | None:
+    """By HTTP status and body; of which pod it is, and to what, the caller knows. None: it says nothing, and may say
+    more when it is asked again."""
+    if status in _UNKNOWN:
+        return LeaderAnswer("", 0, refused="the trainer in its pods does not know how")
+    try:
+        if status == HTTPStatus.OK:
+            agreed = _Agreed.model_validate_json(payload)
+            return LeaderAnswer("", 0, agreed.workers, agreed.wanted)
+        if status == HTTPStatus.CONFLICT:
+            return LeaderAnswer("", 0, refused=_plain(_Refused.model_validate_json(payload).reason))
+    except ValidationError:
+        pass
+    return None
+
+
+def _plain(reason: str) -> str:
+    """On one line, and never empty."""
+    text = "".join(c if c.isprintable() else " " for c in reason[:_MAX_REASON]).strip().rstrip(".")
+    return text or "its leader can't"

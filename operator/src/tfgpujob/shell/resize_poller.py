@@ -1,0 +1,131 @@
+"""Asks the leaders of gangs for another number of workers, while a resize in place is under way: PUT /workers.
+
+Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. A request says
+what the persisted intent says and is repeated, so it does not matter which one arrives. While something happens it is
+repeated every second; a job that waits for room is asked ever more seldom. Only the leader of the operators asks, and a
+namespace whose pods are slow to answer holds up nobody but itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+from weakref import WeakValueDictionary
+
+from tfgpujob.core.observed.snapshot import LeaderAnswer
+from tfgpujob.core.observed.workers_answer import parse_answer
+from tfgpujob.core.status.progress import ResizeRequest, resize_request
+from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.progress_client import PutWorkers
+from tfgpujob.shell.store import Key, Store
+
+logger = logging.getLogger(__name__)
+
+LEAST: Final = 1.0
+"""Seconds between two requests to a leader."""
+MOST: Final = 30.0
+PART: Final = 0.1
+"""The next request comes after this part of the time for which nothing has changed."""
+SILENT_AFTER: Final = 30.0
+"""Seconds without an answer after which nobody waits for one any more."""
+MAX_IN_FLIGHT: Final = 16
+MAX_OF_NAMESPACE: Final = 4
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known of the requests to one leader."""
+
+    request: ResizeRequest | None = None
+    answer: LeaderAnswer | None = None
+    changed: float = 0.0
+    """When request or answer were last others than before."""
+    due: float = 0.0
+    unanswered_since: float | None = None
+    under_way: bool = False
+
+
+class ResizePoller:
+    """Fills the cache with the answers of leaders."""
+
+    def __init__(self, store: Store, put: PutWorkers, changed: Callable[[Key], None], metrics: Metrics) -> None:
+        self._store = store
+        self._put = put
+        self._changed = changed
+        self._metrics = metrics
+        self._free = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._of_namespace: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._asked: dict[Key, _Asked] = {}
+        self._noticed = asyncio.Event()
+
+    def notice(self) -> None:
+        """A resize is under way: nobody waits for the next look at all jobs."""
+        self._noticed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        clock = asyncio.get_running_loop().time
+        async with asyncio.TaskGroup() as asking:
+            while True:
+                requests = {key: found for key in self._store.resizing() if (found := self._request(key)) is not None}
+                self._asked = {key: self._asked.get(key, _Asked()) for key in requests}
+                for key, request in requests.items():
+                    asked = self._asked[key]
+                    if not asked.under_way and (clock() >= asked.due or request != asked.request):
+                        asked.under_way = True
+                        asking.create_task(self._ask(key, asked))
+                if requests:
+                    await asyncio.sleep(LEAST)
+                else:
+                    await self._until_noticed()
+
+    async def _until_noticed(self) -> None:
+        self._noticed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOST):
+                await self._noticed.wait()
+
+    async def _ask(self, key: Key, asked: _Asked) -> None:
+        free_here = self._of_namespace.setdefault(key.namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
+        try:
+            async with free_here, self._free:
+                request = self._request(key)
+                if request is not None:
+                    await self._ask_leader(key, asked, request)
+        except Exception:
+            logger.exception("cannot ask for a resize", extra={"job": f"{key.namespace}/{key.name}"})
+        finally:
+            asked.under_way = False
+
+    async def _ask_leader(self, key: Key, asked: _Asked, request: ResizeRequest) -> None:
+        if asked.request is None or asked.request.generation != request.generation:
+            asked.answer = asked.unanswered_since = None
+        told = await self._put(request.leader.ip, request.leader.progress_token, request.workers)
+        now = asyncio.get_running_loop().time()
+        found = parse_answer(*told) if told is not None else None
+        self._metrics.asked_to_resize("unreachable" if found is None else "refused" if found.refused else "ok")
+        asked.unanswered_since = None if found is not None else asked.unanswered_since or now
+        answer = asked.answer
+        if found is not None:
+            answer = replace(found, pod_uid=request.leader.uid, generation=request.generation)
+        elif asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
+            answer = LeaderAnswer(request.leader.uid, request.generation, silent=True)
+        if answer is not None and answer != self._store.snapshot(key).leader_answer:
+            self._store.store_answer(key, answer)
+            self._changed(key)
+        if (request, answer) != (asked.request, asked.answer):
+            asked.changed = now
+        asked.request, asked.answer = request, answer
+        asked.due = now + min(MOST, max(LEAST, PART * (now - asked.changed)))
+
+    def _request(self, key: Key) -> ResizeRequest | None:
+        try:
+            return resize_request(self._store.snapshot(key))
+        except Exception:
+            # Whoever reconciles the job reports a status that can't be read; the others are asked all the same.
+            logger.exception("cannot tell whom to ask for a resize", extra={"job": f"{key.namespace}/{key.name}"})
+            return None

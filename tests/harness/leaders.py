@@ -1,0 +1,99 @@
+"""Leaders of gangs that are resized in place: what they answer to PUT /workers, and when they begin the next round.
+
+As the trainer's supervisor (docs/adr/0027): a round with another number of workers begins once all its workers are up,
+and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.harness.canonical import tf_config
+from tests.harness.resources import Object
+
+from tfgpujob import names
+
+STOP = 143
+SECONDS = 2.0
+"""Between the decision and the first step of the next round."""
+
+
+class Gang(Protocol):
+    """Of one attempt of a job, by index: its workers that run."""
+
+    def __call__(self, leader: Object) -> dict[int, Object]: ...
+
+
+@dataclass(slots=True)
+class _Leader:
+    workers: int
+    wanted: int
+    next: int = 0
+    """Workers of the round that is about to begin; 0: none is."""
+
+
+class Leaders:
+    def __init__(
+        self,
+        *,
+        gang: Gang,
+        begins: Callable[[Sequence[Object]], None],
+        leaves: Callable[[Object, int], None],
+        trains: Callable[[Object, int], None],
+    ) -> None:
+        """`begins`: a round with these pods. `leaves`: this pod ends with this code. `trains`: with the leader, so many
+        workers, at most, of the round that runs and of the one that is about to begin."""
+        self.refuses = False
+        self._gang, self._begins, self._leaves, self._trains = gang, begins, leaves, trains
+        self._known: dict[str, _Leader] = {}
+
+    def put_workers(self, leader: Object, workers: int) -> tuple[int, bytes]:
+        """The answer to PUT /workers."""
+        if not environment(leader, names.RECOVERY_RESIZE):
+            return 404, b""
+        if self.refuses:
+            return 409, b'{"reason": "it has given up"}'
+        known = self._leader(leader)
+        if not known.next:
+            known.wanted = workers
+            self.look(leader)
+        return 200, json.dumps({"workers": known.workers, "wanted": known.next or known.wanted}).encode()
+
+    def look(self, leader: Object) -> None:
+        """Somebody is up who was not, or somebody else is wanted."""
+        known = self._leader(leader)
+        if known.wanted == known.workers or known.next or not set(range(known.wanted)) <= self._gang(leader).keys():
+            return
+        known.next = known.wanted
+        self._trains(leader, max(known.next, known.workers))
+        asyncio.get_running_loop().call_later(SECONDS, self._begin, leader)
+
+    def _begin(self, leader: Object) -> None:
+        known, up = self._leader(leader), self._gang(leader)
+        workers, known.next = known.next, 0
+        if not set(range(workers)) <= up.keys():
+            self._trains(leader, known.workers)
+            return
+        known.workers = workers
+        self._trains(leader, workers)
+        for index in up.keys() - range(workers):
+            if index % 2:
+                self._leaves(up[index], STOP)
+        self._begins([up[index] for index in range(workers)])
+        self.look(leader)
+
+    def _leader(self, leader: Object) -> _Leader:
+        workers = len(tf_config(leader)["cluster"]["worker"])
+        return self._known.setdefault(leader["metadata"]["uid"], _Leader(workers, workers))
+
+
+def environment(pod: Object, name: str) -> str:
+    for container in pod["spec"]["containers"]:
+        for entry in container.get("env") or ():
+            if container["name"] == names.CONTAINER and entry["name"] == name:
+                return str(entry["value"])
+    return ""

@@ -1,0 +1,317 @@
+"""A gang whose leader begins its rounds is resized without a new attempt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.policies.test_resize import scale
+from tests.unit.core.simulator import World
+
+from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.status.progress import resize_request
+
+NO_ROOM = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+
+
+def training(workers: int = 2, **parts: Any) -> World:
+    run = {"recovery": "InPlace", "backoffLimit": 0, **parts.pop("run", {})}
+    world = World(make.job(worker={"replicas": workers, "minReplicas": 1, "maxReplicas": 8}, run=run, **parts))
+    world.settle()
+    world.ready()
+    world.advance(minutes=1)
+    assert world.phase == "Running"
+    return world
+
+
+def environment(world: World, pod: str) -> dict[str, str]:
+    (container,) = world.pod(pod)["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def uids(world: World) -> dict[str, str]:
+    return {name: world.pod(name)["metadata"]["uid"] for name in world.pods}
+
+
+def workers(*indexes: int) -> list[str]:
+    return [f"train-worker-{index}" for index in indexes]
+
+
+def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
+    world = training()
+    before = uids(world)
+    scale(world, 4)
+    assert world.pods == workers(0, 1), "nobody joins before the leader has agreed"
+    assert (request := resize_request(world.snapshot())) is not None
+    assert (request.leader.name, request.workers) == ("train-worker-0", 4)
+    world.leader_says(2, 4)
+    assert (world.pods, world.attempts()) == (workers(0, 1, 2, 3), {"1"})
+    assert (world.phase, world.condition("Running")) == ("Running", "True/Resizing")
+    assert world.message("Running") == "2 of 4 workers train; 2 of the others are not ready yet."
+    world.ready(*workers(2, 3))
+    world.advance(seconds=12)
+    assert world.message("Running") == "2 of 4 workers train; the others join them."
+    assert world.status["plan"]["counts"] == {"worker": 2}, "until the leader has said so"
+    world.leader_says(4, 4)
+    world.advance(minutes=1)
+    assert before.items() <= uids(world).items()
+    assert (world.status["plan"]["counts"], world.status["ready"]) == ({"worker": 4}, "4/4")
+    assert (world.condition("Running"), "resize" in world.status["plan"]) == ("True/AllReady", False)
+    assert (world.status["attempt"], world.status["resizes"], world.status["restarts"]) == (1, 1, 0)
+    (event,) = (event for event in world.events if event.reason == "ResizedInPlace")
+    assert event.message == "From 2 workers to 4 in 12 s: the pods that stay were not touched."
+
+
+def test_who_joins_is_told_so_and_knows_all_others() -> None:
+    world = training(chief=1)
+    scale(world, 4)
+    world.leader_says(2, 4)
+    old, new = (environment(world, name) for name in ("train-worker-1", "train-worker-3"))
+    assert (old[names.RECOVERY_RESIZE], old.get(names.RECOVERY_JOINS)) == ("1", None)
+    assert environment(world, "train-chief-0")[names.RECOVERY_RESIZE] == "1"
+    assert (new[names.RECOVERY_RESIZE], new[names.RECOVERY_JOINS]) == ("1", "1")
+    assert len(json.loads(new["TF_CONFIG"])["cluster"]["worker"]) == 4
+    assert new["TFGPU_RECOVERY_LEADER"] == old["TFGPU_RECOVERY_LEADER"]
+    (gate,) = (c for c in world.pod("train-worker-3")["spec"]["initContainers"] if c["name"] == names.GATE_CONTAINER)
+    peers = next(entry["value"] for entry in gate["env"] if entry["name"] == "TFGPU_GATE_PEERS")
+    assert "worker-1" in peers
+    assert "worker-2" not in peers, "another that joins may have no room"
+
+
+def test_a_gang_shrinks_and_pods_go_once_they_train_no_more() -> None:
+    world = training(4)
+    before = uids(world)
+    scale(world, 2)
+    world.leader_says(4, 4)
+    world.leader_says(4, 2)
+    world.advance(minutes=5)
+    assert (world.pods, world.deletes) == (workers(0, 1, 2, 3), [])
+    assert world.message("Running") == "4 workers train, and 2 are to go on."
+    world.exits("train-worker-3", 143)
+    world.remove(Kind.POD, "train-worker-2")
+    assert (world.attempts(), world.pods) == ({"1"}, workers(0, 1, 3)), "whoever leaves is no failure"
+    world.leader_says(2, 2)
+    world.advance(minutes=1)
+    assert (world.pods, world.status["ready"]) == (workers(0, 1), "2/2")
+    assert uids(world).items() <= before.items()
+    assert (world.status["attempt"], world.status["resizes"], world.status["restarts"]) == (1, 1, 0)
+    assert (world.status.get("disruptions"), world.status.get("lastFailure")) == (None, None)
+
+
+@pytest.mark.parametrize("how", [{"refused": "it has given up"}, {"silent": True}])
+def test_a_leader_that_can_not_leaves_it_to_a_checkpoint(how: dict[str, Any]) -> None:
+    world = training()
+    scale(world, 3)
+    world.leader_says(**how)
+    assert (world.condition("Restarting"), world.attempts()) == ("True/Resized", {"2"})
+    why = how.get("refused", "its leader does not answer")
+    assert f"Not in place: {why}." in world.message("Restarting")
+    assert (world.pods, "resize" in world.status["plan"]) == (workers(0, 1, 2), False)
+    assert names.RECOVERY_JOINS not in environment(world, "train-worker-2")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"run": {"recovery": "Pods"}},
+        {"evaluator": 1, "run": {"recovery": "Pods"}},
+    ],
+)
+def test_without_recovery_in_place_it_is_a_checkpoint_at_once(parts: dict[str, Any]) -> None:
+    world = training(**parts)
+    scale(world, 3)
+    assert world.attempts() == {"2"}
+    assert names.RECOVERY_RESIZE not in environment(world, "train-worker-0")
+
+
+def test_a_gang_that_does_not_train_yet_begins_anew() -> None:
+    run = {"recovery": "InPlace"}
+    world = World(make.job(worker={"replicas": 2, "maxReplicas": 8}, run=run))
+    world.settle()
+    scale(world, 3)
+    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2))
+
+
+def test_one_without_room_is_told_of_and_delays_nobody() -> None:
+    world = training()
+    scale(world, 4)
+    world.leader_says(2, 4)
+    world.ready("train-worker-2")
+    world.waits("train-worker-3", "Unschedulable", NO_ROOM)
+    world.advance(hours=5)
+    assert (world.phase, world.attempts(), world.status["ready"]) == ("Running", {"1"}, "2/2")
+    assert world.message("Running").startswith(f"2 of 4 workers train; train-worker-3: Unschedulable: {NO_ROOM}")
+
+
+def test_pods_that_are_refused_are_tried_again_while_the_others_train() -> None:
+    world = training()
+    world.refuse = lambda create: (403, "exceeded quota: q") if create.kind is Kind.POD else None
+    scale(world, 3)
+    world.leader_says(2, 3)
+    assert (world.phase, world.condition("Created")) == ("Running", "True/QuotaExceeded")
+    world.refuse = lambda _: None
+    world.advance(minutes=10)
+    assert (world.pods, world.condition("Created")) == (workers(0, 1, 2), "True/AllCreated")
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_one_that_fails_before_it_trains_is_replaced(code: int) -> None:
+    world = training()
+    scale(world, 3)
+    world.leader_says(2, 3)
+    first = uids(world)["train-worker-2"]
+    world.exits("train-worker-2", code)
+    world.advance(minutes=1)
+    assert (world.attempts(), world.status["restarts"], world.phase) == ({"1"}, 0, "Running")
+    assert uids(world)["train-worker-2"] != first
+    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    world.ready("train-worker-2")
+    world.leader_says(3, 3)
+    assert (world.status["ready"], world.status["resizes"]) == ("3/3", 1)
+
+
+def test_one_whose_wait_for_peers_is_over_is_replaced_too() -> None:
+    world = training()
+    scale(world, 3)
+    world.leader_says(2, 3)
+    world.gives_up_at_gate("train-worker-2")
+    world.advance(minutes=1)
+    assert (world.attempts(), world.pods) == ({"1"}, workers(0, 1, 2))
+
+
+def test_a_member_that_is_lost_ends_the_attempt_and_the_next_has_the_new_number() -> None:
+    world = training(run={"backoffLimit": 3})
+    scale(world, 4)
+    world.leader_says(2, 4)
+    world.exits("train-worker-1", 137)
+    world.advance(minutes=1)
+    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
+    assert "resize" not in world.status["plan"]
+    assert (world.status["restarts"], world.status.get("resizes")) == (1, None)
+
+
+def test_the_last_of_several_edits_counts() -> None:
+    world = training()
+    scale(world, 4)
+    world.leader_says(2, 4)
+    world.ready()
+    scale(world, 3)
+    assert world.pods == workers(0, 1, 2, 3), "an answer to the edit before says nothing"
+    world.leader_says(2, 4)
+    assert world.pods == workers(0, 1, 2, 3), "it is about to begin with four"
+    world.leader_says(4, 3)
+    assert world.pods == workers(0, 1, 2, 3), "four train"
+    world.leader_says(3, 3)
+    assert (world.pods, world.status["plan"]["counts"]) == (workers(0, 1, 2), {"worker": 3})
+    assert world.status["resizes"] == 1
+
+
+def test_one_that_has_not_joined_is_deleted_once_nobody_waits_for_it() -> None:
+    world = training()
+    scale(world, 4)
+    world.leader_says(2, 4)
+    world.ready("train-worker-3")
+    scale(world, 3)
+    world.leader_says(2, 3)
+    assert world.pods == workers(0, 1, 2), "its room may be what another needs"
+
+
+def test_a_resize_that_is_taken_back_leaves_everything_as_it_was() -> None:
+    world = training()
+    before = uids(world)
+    scale(world, 4)
+    world.leader_says(2, 4)
+    scale(world, 2)
+    assert len(world.pods) == 4
+    world.leader_says(2, 2)
+    assert (uids(world), world.status.get("resizes")) == (before, None)
+    assert (world.condition("Running"), "resize" in world.status["plan"]) == ("True/AllReady", False)
+
+
+def test_who_left_does_not_come_back() -> None:
+    world = training(4)
+    before = uids(world)
+    scale(world, 2)
+    scale(world, 4)
+    world.exits("train-worker-3", 143)
+    assert world.attempts() == {"1"}, "whether it has left is not known yet"
+    world.leader_says(2, 4)
+    world.ready()
+    world.leader_says(4, 4)
+    now = uids(world)
+    assert (world.pods, world.status["ready"]) == (workers(0, 1, 2, 3), "4/4")
+    assert {name for name in now if now[name] == before[name]} == {*workers(0, 1)}
+    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+
+
+def test_with_a_pod_group_it_is_a_checkpoint() -> None:
+    world = training()
+    assert world.job is not None
+    world.job["status"]["plan"]["gang"] = "Volcano"
+    scale(world, 3)
+    assert world.attempts() == {"2"}
+
+
+def test_another_process_of_the_operator_goes_on_with_it() -> None:
+    world = training()
+    scale(world, 3)
+    world.leader_says(2, 3)
+    world.stop()
+    world.leader_answer = None
+    world.remove(Kind.POD, "train-worker-2")
+    world.start()
+    world.advance(hours=1)
+    assert (world.pods, world.attempts()) == (workers(0, 1), {"1"}), "it knows no answer yet"
+    world.leader_says(2, 3)
+    assert world.pods == workers(0, 1, 2)
+
+
+@pytest.mark.parametrize("other", [{"pod_uid": "of-another"}, {"generation": 1}])
+def test_an_answer_of_another_pod_or_to_another_request_says_nothing(other: dict[str, Any]) -> None:
+    world = training(4)
+    scale(world, 3)
+    world.leader_says(4, 3)
+    answer = world.leader_answer
+    assert answer is not None
+    world.leader_answer = replace(answer, workers=3, **other)
+    world.settle()
+    assert world.pods == workers(0, 1, 2, 3)
+    world.leader_answer = replace(answer, workers=3)
+    world.settle()
+    assert world.pods == workers(0, 1, 2)
+
+
+@pytest.mark.parametrize("policy", ["Auto", "None"])
+def test_whoever_was_to_join_a_job_that_succeeds_is_deleted(policy: str) -> None:
+    world = training(run={"cleanPodPolicy": policy})
+    scale(world, 3)
+    world.leader_says(2, 3)
+    world.ready()
+    for name in workers(0, 1):
+        world.exits(name, 0)
+    assert (world.phase, world.pods) == ("Succeeded", workers(0, 1))
+    assert resize_request(world.snapshot()) is None
+
+
+def test_suspended_in_the_middle_it_resumes_with_the_new_number() -> None:
+    world = training()
+    scale(world, 3)
+    world.leader_says(2, 3)
+    world.suspend()
+    assert world.pods == []
+    world.suspend(False)
+    assert (world.pods, "resize" in world.status["plan"]) == (workers(0, 1, 2), False)
+
+
+def test_an_evaluator_is_no_part_of_it() -> None:
+    world = training(evaluator=1)
+    scale(world, 3)
+    world.leader_says(2, 3)
+    assert names.RECOVERY_RESIZE not in environment(world, "train-evaluator-0")
+    world.leader_says(3, 3)
+    assert world.pods == ["train-evaluator-0", *workers(0, 1, 2)]
+    assert world.status["plan"]["counts"] == {"worker": 3, "evaluator": 1}
