@@ -117,17 +117,17 @@ def test_while_nothing_changes_it_is_asked_ever_more_seldom_and_soon_when_someth
 
 def test_a_leader_that_does_not_answer_is_silent_after_a_while_and_not_before() -> None:
     gangs = Gangs(1, lambda _: None)
-    gangs.run(29)
+    gangs.run(59)
     assert (gangs.answer(), gangs.changed) == (None, [])
     gangs = Gangs(1, lambda _: None)
-    gangs.run(36)
+    gangs.run(70)
     assert (found := gangs.answer()) is not None
     assert (found.silent, len(gangs.changed)) == (True, 1)
 
 
 def test_an_answer_between_begins_the_wait_anew() -> None:
     gangs = Gangs(1, lambda now: (200, AGREED) if 20 <= now < 24 else None)
-    gangs.run(50)
+    gangs.run(80)
     assert (found := gangs.answer()) is not None
     assert (found.silent, found.wanted) == (False, 4)
 

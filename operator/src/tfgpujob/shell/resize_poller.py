@@ -30,8 +30,8 @@ LEAST: Final = 1.0
 MOST: Final = 30.0
 PART: Final = 0.1
 """The next request comes after this part of the time for which nothing has changed."""
-SILENT_AFTER: Final = 30.0
-"""Seconds without an answer after which nobody waits for one any more."""
+SILENT_AFTER: Final = 60.0
+"""Seconds without an answer after which nobody waits for one any more. Between two rounds nobody listens for some."""
 MAX_IN_FLIGHT: Final = 16
 MAX_OF_NAMESPACE: Final = 4
 
