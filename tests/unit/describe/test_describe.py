@@ -88,6 +88,17 @@ def test_a_job_in_good_health() -> None:
     assert "AllReady  for 30m00s" in shown
 
 
+def test_a_resize_in_place_says_what_it_waits_for() -> None:
+    conditions = [
+        condition("Created", "True", "QuotaExceeded", "What runs goes on. exceeded quota: q."),
+        condition("Running", "True", "Resizing", "2 of 4 workers train; digits-worker-3: Unschedulable: no room."),
+    ]
+    shown = told({"phase": "Running", "conditions": conditions})
+    assert shown.splitlines()[0].startswith("default/digits: Running, being resized")
+    assert "2 of 4 workers train; digits-worker-3: Unschedulable: no room." in shown
+    assert "exceeded quota: q." in shown.split("Next")[0]
+
+
 def test_a_stall_is_told_before_that_it_runs() -> None:
     conditions = [
         condition("Running", "True", "AllReady", "All replicas are ready."),

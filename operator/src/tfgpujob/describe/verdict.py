@@ -60,6 +60,7 @@ def find_verdict(facts: Facts) -> Verdict:
         _on_a_lost_node,
         _not_ready,
         _held_up,
+        _resizing,
     )
     for rule in rules:
         verdict = rule(facts)
@@ -173,6 +174,15 @@ def _held_up(facts: Facts) -> Verdict | None:
             found = facts.condition(condition)
             return Verdict(f"{_phase(facts)}, {condition}", found["message"], (_logs(facts, "-f"),))
     return None
+
+
+def _resizing(facts: Facts) -> Verdict | None:
+    running, created = facts.condition(Condition.RUNNING), facts.condition(Condition.CREATED)
+    if not facts.is_true(Condition.RUNNING) or running["reason"] != Reason.RESIZING:
+        return None
+    refused = [created["message"]] if created.get("reason") in _OBSTACLES else []
+    why = "\n".join([running["message"], *refused])
+    return Verdict(f"{_phase(facts)}, being resized", why, (_logs(facts, "-f"),))
 
 
 def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
