@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,18 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tests.machine import PATIENCE
 from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.harness import Launcher, Task, launcher
 
+from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, script
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.call import FitCall
+from tfgpujob_trainer.script.takeover import Takeover
 
 SCRIPT = Path(__file__).parent / "plain_script.py"
 
@@ -161,11 +167,43 @@ def test_what_a_file_cannot_be_is_refused_before_it_runs(text, fields, message, 
     assert caught.value.fix.startswith(fix)
 
 
-def test_parameter_servers_run_no_plain_script(tmp_path):
-    (tmp_path / "a.py").write_text(FIT)
-    env = Environment(code_directory=tmp_path, strategy="ParameterServer")
-    with pytest.raises(ConfigError, match="ParameterServer cannot run a plain script"):
-        script.find(config.parse({"entrypoint": "a.py"}), env)
+@pytest.mark.parametrize(
+    ("fits", "x", "message"),
+    [
+        (
+            0,
+            tf.data.Dataset.from_tensors((np.ones((4, 2)), np.ones(4))),
+            "data in batches of their own, and under Para",
+        ),
+        (1, np.ones((4, 2)), "a second fit(), and under ParameterServer"),
+    ],
+)
+def test_what_parameter_servers_cannot_do_with_a_script_is_refused(fits, x, message, tmp_path):
+    env = Environment(strategy="ParameterServer", role="worker")
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        tmp_path, parsed, env, strategy=tf.distribute.get_strategy(), heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+    takeover.fits = fits
+    y = None if isinstance(x, tf.data.Dataset) else np.ones(4)
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        takeover.fit(keras.Sequential([keras.layers.Dense(1)]), FitCall(x=x, y=y))
+    assert caught.value.fix.endswith("or use MultiWorkerMirrored")
+
+
+def test_an_evaluator_evaluates_the_checkpoints_of_the_first_fit(launch, undisturbed):
+    (done, _), _ = undisturbed
+    tf_config = {"cluster": {"evaluator": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}}
+    task = launch.start(
+        settings(launch.directory / "undisturbed"),
+        env={"TF_CONFIG": json.dumps(tf_config), "TFGPU_REPLICA_TYPE": "evaluator"},
+    )
+    assert task.wait() == 0, task.log
+    (line,) = [json.loads(x) for x in task.log.splitlines() if x.startswith('{"tfgpu": "evaluation"')]
+    first = found(done.log)["first"]
+    assert line["step"] == 6 * len(first["loss"])
+    for name in ("loss", "accuracy"):
+        assert line[name] == pytest.approx(first[f"val_{name}"][-1], abs=1e-10)
 
 
 REFUSED = """

@@ -83,16 +83,17 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         keras.config.set_dtype_policy(settings.precision)
     leave_threads_for_reading(settings.data.parallel_reads)
     devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
-    if env.serves:
-        serve(settings, env, heartbeat)
     path = script.find(settings, env)
+    if env.serves and (path is None or env.role == "ps"):
+        serve(settings, env, heartbeat)
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()
         serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
-    strategy = build_strategy(env, devices)
+    # A worker under ParameterServer runs a script up to its fit(), for the rows of that.
+    strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices)
     stop = StopFlag()
     stop.listen()
     heartbeat.stoppable()

@@ -82,7 +82,7 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     """
     path = entrypoint.file_of(settings.entrypoint, env.code_directory)
     if path is not None and is_script(path):
-        _check(settings, env)
+        _check(settings)
         return path
     if settings.mode == "train":
         for name, missing in (
@@ -95,14 +95,10 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     return None
 
 
-def _check(settings: TrainerConfig, env: Environment) -> None:
+def _check(settings: TrainerConfig) -> None:
     if settings.mode == "predict":
         fix = "give it model() and data('predict'), or train it: it may call predict() itself"
         raise ConfigError(f"trainer.mode is predict, and {settings.entrypoint} is a plain script", fix)
-    if env.is_asynchronous or env.is_evaluator:
-        what = "an evaluator" if env.is_evaluator else f"strategy {env.strategy}"
-        fix = "use MultiWorkerMirrored without an evaluator, or write model() and data(split)"
-        raise ConfigError(f"{what} cannot run a plain script, such as {settings.entrypoint}", fix)
     for path, instead in _IN_SCRIPT.items():
         if config.is_set(settings, path):
             raise ConfigError(

@@ -1,14 +1,17 @@
-"""Exact evaluation on the workers: each row counts once, also where a batch is computed twice."""
+"""Exact evaluation on the workers, or on the chief: each row counts once, also where a batch is computed twice."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from tfgpujob_trainer.data.schedule import evaluation_schedule
-from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
+from tfgpujob_trainer.data.sources import Indexed, Source
+from tfgpujob_trainer.model.batch import number
 from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
-from tfgpujob_trainer.parameter_server.rows import TEST, VALIDATION
+from tfgpujob_trainer.parameter_server.rows import ROWS, TEST, TRAIN, VALIDATION, Rows, Split, register
 from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -23,14 +26,27 @@ class ServerEvaluator:
 
     def __call__(self, data: Source) -> dict[str, float]:
         """`loss` and the metrics over all rows of the validation or the test split."""
-        number = VALIDATION if data is self._built.validation else TEST
+        split = VALIDATION if data is self._built.validation else TEST
         batches = evaluation_schedule(self._built.schedule, data).steps_per_epoch
-        loss: LossSums = ()
-        states: list[np.ndarray] = []
-        places = ((number, 0, index) for index in range(batches))
-        for _, vector in self._dispatcher.run(self._steps.evaluate, places):
-            sums = self._steps.sums(vector)
-            loss = add_loss(loss, sums.loss)
-            states = [a + b for a, b in zip(states, sums.metrics, strict=True)] if states else sums.metrics
-            self._heartbeat.beat(phases.EVALUATING)
-        return self._steps.values(loss, states)
+        places = ((split, 0, index) for index in range(batches))
+        vectors = (vector for _, vector in self._dispatcher.run(self._steps.evaluate, places))
+        return _values(self._steps, vectors, self._heartbeat)
+
+
+def evaluate_on_chief(steps: ServerSteps, data: Indexed, batch_size: int, heartbeat: Heartbeat) -> dict[str, float]:
+    """The same of rows that no worker knows, read and computed here, with the variables where they are."""
+    plan = Schedule(rows=data.rows, global_batch_size=batch_size, replicas=1, shuffle=False)
+    register(ROWS, Rows({TRAIN: Split(data, plan)}))
+    places = ([number(one, np.int32) for one in (TRAIN, 0, index)] for index in range(plan.steps_per_epoch))
+    return _values(steps, (steps.evaluate(*place).numpy() for place in places), heartbeat)
+
+
+def _values(steps: ServerSteps, vectors: Iterable[np.ndarray], heartbeat: Heartbeat) -> dict[str, float]:
+    loss: LossSums = ()
+    states: list[np.ndarray] = []
+    for vector in vectors:
+        sums = steps.sums(vector)
+        loss = add_loss(loss, sums.loss)
+        states = [a + b for a, b in zip(states, sums.metrics, strict=True)] if states else sums.metrics
+        heartbeat.beat(phases.EVALUATING)
+    return steps.values(loss, states)

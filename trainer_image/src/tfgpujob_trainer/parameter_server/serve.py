@@ -34,13 +34,21 @@ _POLL_SECONDS = 0.2
 
 def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> NoReturn:
     """Serve until SIGTERM, then raise StoppedError."""
-    stop = StopFlag()
     if env.role == "worker":
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-        found = read_splits(settings, module, heartbeat)
-        rows.register(rows.ROWS, _ReadOrExit(found, heartbeat))
-    else:
-        register_limit()
+        serve_rows(settings, module, env, heartbeat)
+    register_limit()
+    _serve(env, heartbeat)
+
+
+def serve_rows(settings: TrainerConfig, module: Entrypoint, env: Environment, heartbeat: Heartbeat) -> NoReturn:
+    """As a worker, which reads the module's rows for the steps that it is given."""
+    rows.register(rows.ROWS, _ReadOrExit(read_splits(settings, module, heartbeat), heartbeat))
+    _serve(env, heartbeat)
+
+
+def _serve(env: Environment, heartbeat: Heartbeat) -> NoReturn:
+    stop = StopFlag()
     with listening(env.name):
         address = start_server(json.loads(os.environ["TF_CONFIG"]))
     # Only now: TensorFlow replaces the handler of SIGTERM when a server starts.

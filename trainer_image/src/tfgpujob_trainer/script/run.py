@@ -31,9 +31,9 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.scope import JobScope
-from tfgpujob_trainer.script.takeover import Takeover
+from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 
-_STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy")
+_STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _ONE_WORKER = json.dumps({"cluster": {"worker": ["localhost:2222"]}, "task": {"type": "worker", "index": 0}})
 _SAVES = ("save", "save_weights", "export")
 _WORDS = {
@@ -60,7 +60,7 @@ def run_script(
     """Run the script to its end; says how it ended. Exceptions of the script pass through."""
     scope = JobScope(strategy)
     takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
-    say(f"{path.name} runs as it is, on each worker; fit(), evaluate() and predict() are the trainer's")
+    say(f"{path.name} runs as it is, {_where(env)}; fit(), evaluate() and predict() are the trainer's")
     try:
         with ExitStack() as stack:
             stack.enter_context(scope)
@@ -69,7 +69,7 @@ def run_script(
             stack.enter_context(mock.patch.object(sys, "argv", [str(path)]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             _run(path)
-    except StoppedError as error:
+    except (StoppedError, FollowedError) as error:
         return error.outcome()
     if not takeover.calls:
         raise ConfigError(
@@ -80,6 +80,12 @@ def run_script(
         CompletionMark(Path(settings.output.directory)).write(to_json(settings), takeover.summary)
     done = f"done: {path.name} with {counted(takeover.fits, 'fit()', 'calls of fit()')}"
     return Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=takeover.summary)
+
+
+def _where(env: Environment) -> str:
+    if env.is_evaluator or env.serves:
+        return "here up to its first fit()"
+    return "and on the workers up to its fit()" if env.is_asynchronous else "on each worker"
 
 
 def _run(path: Path) -> None:

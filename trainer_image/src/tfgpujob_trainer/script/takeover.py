@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -19,10 +17,12 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import first_replica, name_in_support
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Evaluate, Output, TrainerConfig
+from tfgpujob_trainer.contract.exits import ConfigError, Outcome, TrainerError
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.data.schedule import Schedule
-from tfgpujob_trainer.data.sources import Indexed
+from tfgpujob_trainer.data.sources import Indexed, Source
+from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.loss import give_back_losses
 from tfgpujob_trainer.model.optimizer_takeover import (
@@ -33,9 +33,14 @@ from tfgpujob_trainer.model.optimizer_takeover import (
 )
 from tfgpujob_trainer.model.own_steps import give_back_optimizers, has_own_steps, leave_optimizers
 from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
+from tfgpujob_trainer.parameter_server.evaluate import evaluate_on_chief
+from tfgpujob_trainer.parameter_server.serve import serve_rows
+from tfgpujob_trainer.parameter_server.step import ServerSteps
+from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script.as_module import as_module, settings_of
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
 from tfgpujob_trainer.script.datasets import parts
@@ -45,8 +50,22 @@ from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
+from tfgpujob_trainer.train.evaluator_replica import follow
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.loop import SynchronousTrainer
+from tfgpujob_trainer.train.trainer import Trainer
+
+
+class FollowedError(TrainerError):
+    """The end of an evaluator's script, in its first fit()."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self._outcome = outcome
+
+    def outcome(self) -> Outcome:
+        """How the evaluator ended."""
+        return self._outcome
 
 
 class Takeover:
@@ -71,15 +90,24 @@ class Takeover:
         self.summary: dict[str, Any] = {}
 
     def fit(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
-        """Train, or go on with this fit() where its last checkpoint is; its history."""
+        """Train, or go on with this fit() where its last checkpoint is; its history.
+
+        A worker under ParameterServer, and an evaluator, never leave it: they end with StoppedError, FollowedError.
+        """
         self.calls += 1
         self.fits += 1
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
         data = fit_data(call, self._strategy.num_replicas_in_sync)
-        settings = self._settings_of(call, data)
-        module = _module(self._path, model, data)
-        trainer = SynchronousTrainer(settings, self._env, self._strategy, self._heartbeat)
+        settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
+        module = as_module(self._path, model, data)
+        if self._env.is_asynchronous:
+            self._check_asynchronous(data.train)
+        if self._env.serves:
+            serve_rows(settings, module, self._env, self._heartbeat)
+        trainer: Trainer[Any] = self._trainer(settings)
+        if self._env.is_evaluator:
+            self._follow(settings, module, trainer, data)
         say(f"fit() number {self.fits} of {self._path.name}")
         with self._strategy.scope():
             built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
@@ -102,10 +130,39 @@ class Takeover:
                     initial_epoch=call.initial_epoch,
                     hooks=hooks,
                 )
+            if self._env.is_asynchronous and hooks.per_batch:
+                say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
             self.summary = finish(run, built.takeover, position, more)
         self._epochs += call.epochs - call.initial_epoch
         return hooks.history
+
+    def _trainer(self, settings: TrainerConfig) -> Trainer[Any]:
+        kind = ParameterServerTrainer if self._env.is_asynchronous else SynchronousTrainer
+        return kind(settings, self._env, self._strategy, self._heartbeat)
+
+    def _check_asynchronous(self, data: Source) -> None:
+        """Raise ConfigError for what workers that only read rows by their number cannot do."""
+        if not isinstance(data, Indexed):
+            raise ConfigError(
+                "data in batches of their own, and under ParameterServer a worker reads a batch's rows by their number",
+                "pass arrays, or use MultiWorkerMirrored",
+            )
+        if self.fits > 1:
+            raise ConfigError(
+                "a second fit(), and under ParameterServer the workers have run the script up to its first one",
+                "train in one fit(), or use MultiWorkerMirrored",
+            )
+
+    def _follow(self, settings: TrainerConfig, module: Entrypoint, trainer: Trainer[Any], data: FitData) -> NoReturn:
+        """As the evaluator of a job: evaluate the checkpoints that the workers write in this fit()."""
+        if data.validation is None:
+            raise ConfigError("an evaluator has nothing to evaluate on", "pass fit() validation_data")
+        with self._strategy.scope():
+            built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
+            evaluate = trainer.evaluator(built)
+            outcome = follow(settings, built, evaluate, heartbeat=self._heartbeat, stop=self._stop, job=self._settings)
+        raise FollowedError(outcome)
 
     def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
         """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
@@ -119,6 +176,9 @@ class Takeover:
         with self._holding(model, takeover):
             with self._strategy.scope():
                 build(model, data.head(2), name, trains=False)
+            if name == PARAMETER_SERVER:
+                return self._evaluate_on_chief(model, takeover, data, size)
+            with self._strategy.scope():
                 steps: SynchronizedSteps
                 if own:
                     steps = OwnSteps(self._strategy, model, data.example(), name=name)
@@ -137,6 +197,16 @@ class Takeover:
                 heartbeat=self._heartbeat,
             )
             return evaluator(data)
+
+    def _evaluate_on_chief(
+        self, model: keras.Model, takeover: OptimizerTakeover, data: Source, size: int
+    ) -> dict[str, float]:
+        if not isinstance(data, Indexed):
+            raise ConfigError("evaluate() of data in batches of their own, under ParameterServer", "pass arrays")
+        with self._strategy.scope():
+            spec, fingerprint = batch_spec(data.head(2)), data.fingerprint()
+            steps = ServerSteps(self._strategy, model, takeover, spec, fingerprint)
+        return evaluate_on_chief(steps, data, size, self._heartbeat)
 
     def predict(self, model: keras.Model, x: Any, batch_size: int | None, steps: int | None) -> Any:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
@@ -173,24 +243,6 @@ class Takeover:
             give_back_losses(model)
             draw_as_compiled(model)
 
-    def _settings_of(self, call: FitCall, data: FitData) -> TrainerConfig:
-        """spec.trainer with what fit() says, and a directory of its own for the second fit() and those after it."""
-        output = self._settings.output
-        if self.fits > 1:
-            store = None if output.store is None else f"{output.store.rstrip('/')}/fit-{self.fits}"
-            output = Output(directory=f"{output.directory.rstrip('/')}/fit-{self.fits}", store=store)
-        weights: Mapping[str, float] = {str(int(k)): float(v) for k, v in (call.class_weight or {}).items()}
-        every = None if data.validation is None else int(call.validation_freq)
-        return dataclasses.replace(
-            self._settings,
-            global_batch_size=data.batch_size,
-            epochs=call.epochs,
-            class_weights=weights,
-            evaluate=Evaluate(every_epochs=every),
-            output=output,
-            seed=_seed(self._settings.seed, self._epochs - call.initial_epoch),
-        )
-
 
 def _batches(x: Any, size: int) -> Iterator[Any]:
     """What predict() computes at a time: a dataset's own batches, or that many rows of arrays."""
@@ -202,30 +254,6 @@ def _batches(x: Any, size: int) -> Iterator[Any]:
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
         yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]
-
-
-def _seed(seed: int, shift: int) -> int:
-    """The seed of a fit() before which `shift` epochs were trained that it does not count.
-
-    So fit(epochs=2) and then fit(epochs=4, initial_epoch=2) see the rows in the order of fit(epochs=4).
-    """
-    if shift == 0:
-        return seed
-    return int(np.random.SeedSequence([seed, shift % 2**32]).generate_state(1)[0]) >> 1
-
-
-def _module(path: Path, model: keras.Model, data: FitData) -> Entrypoint:
-    """The script's model and data as the trainer takes them from a module."""
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    splits = {"train": data.train, "validation": data.validation}
-
-    def of_split(split: str) -> Any:
-        return splits.get(split)
-
-    module.model = lambda: model  # type: ignore[attr-defined]
-    module.data = of_split  # type: ignore[attr-defined]
-    return Entrypoint(path.name, module, {})
 
 
 def _refuse_own_steps(model: keras.Model, name: str) -> None:

@@ -24,9 +24,18 @@ _POLL_SECONDS = 1.0
 
 
 def follow(
-    settings: TrainerConfig, built: Built[Steps], evaluate: Evaluate, *, heartbeat: Heartbeat, stop: StopFlag
+    settings: TrainerConfig,
+    built: Built[Steps],
+    evaluate: Evaluate,
+    *,
+    heartbeat: Heartbeat,
+    stop: StopFlag,
+    job: TrainerConfig | None = None,
 ) -> Outcome:
-    """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run."""
+    """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run.
+
+    `job` is the configuration of a script's job, which is complete when the script is.
+    """
     data = built.validation or built.test
     if data is None:
         raise ConfigError("there is nothing to evaluate on", "let data() return a 'validation' or a 'test' split")
@@ -40,7 +49,9 @@ def follow(
         if remote is not None:
             store.directory.mkdir(parents=True, exist_ok=True)
             remote.get("checkpoints/COMPLETED.json", CompletionMark(output).path)
-        finished = CompletionMark(output).summary_for(to_json(settings)) is not None
+        # Looked at before the checkpoints, of which none comes after it.
+        mark, configs = CompletionMark(output), [one for one in (settings, job) if one is not None]
+        finished = any(mark.summary_for(to_json(one)) is not None for one in configs)
         saved = store.latest(newer_than=seen)
         if saved is not None:
             seen = _load(built, saved)
