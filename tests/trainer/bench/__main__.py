@@ -122,6 +122,7 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         yield paired(f"dense_copies_{workers}_workers_cpu", found["copy_cpu"], found["trainer_cpu"])
     found = repeated("slow_input", times, rounds, 2 * scale)
     yield paired("slow_input_vs_memory", found["memory"], found["slow"], least=0.98)
+    yield from scripts(quick=quick)
     plain = run("plain_memory", 1, 3)["mib"]
     for name, slower, more in (("accumulation", 0.97, 0.3), ("recompute", 1 / 1.33, 1 / 3)):
         found = repeated(name, times, max(1, rounds // 3), scale)
@@ -129,14 +130,25 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         yield paired(f"{name}_memory", run(f"{name}_memory", 1, 3)["mib"], plain, most=more)
 
 
+def scripts(*, quick: bool) -> Iterator[Figure]:
+    """Scripts that are taken over, beside the trainer's own entrypoint and Keras' own fit()."""
+    times, rounds = (2, 2) if quick else (6, 6)
+    for kind in ("arrays", "dataset", "strings", "py_dataset"):
+        found = repeated(f"script_{kind}", times, rounds, 1)
+        yield paired(f"script_{kind}_vs_entrypoint", found["entrypoint"], found["script"], least=0.98)
+        yield paired(f"script_{kind}_vs_keras", found["keras"], found["script"], least=1.0)
+        yield paired(f"script_{kind}_vs_keras_cpu", found["keras_cpu"], found["script_cpu"])
+
+
 def main() -> int:
     """Measure, print a table and a line of JSON; 0 if every bound may hold."""
     parser = argparse.ArgumentParser(prog="bench-trainer", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
+    parser.add_argument("--scripts", action="store_true", help="only the scripts that are taken over")
     options = parser.parse_args()
     print(f"{'figure':42}{'ratio':>6}  {'95 % interval':18}bound")
     figures = []
-    for figure in measure(quick=options.quick):
+    for figure in (scripts if options.scripts else measure)(quick=options.quick):
         figures.append(figure)
         print(figure.row(), flush=True)
     ok = all(figure.ok for figure in figures)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tests.trainer.bench import trials
+from tests.trainer.bench import scripts, trials
 
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
@@ -189,6 +189,7 @@ CASES: dict[str, Callable[[int, int], Any]] = {
     "recompute_memory": memory_of(recompute=["block*"]),
     "plain_memory": memory_of(),
     "slow_input": slow_input,
+    **{f"script_{kind}": scripts.script(kind, strategies) for kind in scripts.KINDS},
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""A script's fit(), taken over, beside the trainer's own entrypoint and Keras' own fit(), on one device.
+
+Each of them trains in a thread of its own, and goes on by an epoch when it is asked to.
+"""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tests.trainer.bench import trials
+from tests.trainer.inprocess import entrypoint, train_module
+
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config, environment
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.call import FitCall
+from tfgpujob_trainer.script.takeover import Takeover
+
+STEPS, BATCH = 32, 64
+"""Of an epoch; rows of a step."""
+_EVER = 10**6
+_WORDS = 12
+
+
+class Turns(keras.callbacks.Callback):
+    """Lets the training that it is given to go on by one epoch at a time."""
+
+    def __init__(self, train: Callable[[Turns], Any]) -> None:
+        super().__init__()
+        self._go: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._train = train
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._train(self)
+        except BaseException as error:
+            self._ended.put(error)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Wait for the next turn."""
+        self._go.get()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Hand back."""
+        self._ended.put(None)
+
+    def __call__(self, epochs: int) -> float:
+        """The seconds of so many epochs."""
+        began = time.perf_counter()
+        for _ in range(epochs):
+            self._go.put(None)
+            error = self._ended.get()
+            if error is not None:
+                raise error
+        return time.perf_counter() - began
+
+
+class Slices(keras.utils.PyDataset):
+    """Batches of arrays, made by two threads."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
+        super().__init__(workers=2)
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return self._x[rows], self._y[rows]
+
+
+def text_model() -> keras.Model:
+    """Sentences in, by way of a vocabulary."""
+    vocabulary = [f"word{number}" for number in range(500)]
+    layers = keras.layers
+    net = keras.Sequential(
+        [
+            keras.Input((1,), dtype="string"),
+            layers.TextVectorization(vocabulary=vocabulary, output_sequence_length=_WORDS),
+            layers.Embedding(502, 128),
+            layers.LSTM(64),
+            layers.Dense(10),
+        ]
+    )
+    net.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return net
+
+
+def texts(rows: int) -> np.ndarray:
+    """Sentences of made-up words."""
+    numbers = np.random.default_rng(3).integers(0, 500, (rows, _WORDS))
+    return np.array([" ".join(f"word{number}" for number in row) for row in numbers], object)
+
+
+def _dataset(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((x, y))
+
+
+KINDS: dict[str, Callable[[Any, Any], tuple[dict[str, Any], Any]]] = {
+    "arrays": lambda x, y: ({"x": x, "y": y, "batch_size": BATCH}, (x, y)),
+    "dataset": lambda x, y: (
+        {"x": _dataset(x, y).shuffle(len(x)).batch(BATCH).prefetch(tf.data.AUTOTUNE)},
+        _dataset(x, y),
+    ),
+    "strings": lambda x, y: ({"x": x, "y": y, "batch_size": BATCH}, (x, y)),
+    "py_dataset": lambda x, y: ({"x": Slices(x, y)}, (x, y)),
+}
+"""What fit() is given, and what data() returns of the same rows."""
+
+
+def script(kind: str, strategies: Callable[[], tf.distribute.Strategy]) -> Callable[[int, int], Any]:
+    """The case of that kind of data."""
+
+    def case(rounds: int, epochs: int) -> Any:
+        strategy = strategies()
+        make = text_model if kind == "strings" else trials.conv_model
+        x, y = trials.arrays(trials.SMALL, BATCH * STEPS)
+        given, returned = KINDS[kind](texts(len(y)) if kind == "strings" else x, y)
+        quiet: dict[str, Any] = {"logEverySeconds": _EVER}
+
+        def by_keras(turns: Turns) -> None:
+            make().fit(**given, epochs=_EVER, verbose=0, callbacks=[turns])
+
+        def by_script(turns: Turns) -> None:
+            output = {"directory": tempfile.mkdtemp(prefix="bench-trainer-")}
+            every = {"everyEpochs": _EVER}
+            parsed = config.parse({"entrypoint": "a.py", "output": output, "checkpoint": every, **quiet})
+            env = environment.Environment(strategy="OneDevice")
+            takeover = Takeover(
+                Path(__file__), parsed, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+            )
+            with strategy.scope():
+                model = make()
+            takeover.fit(model, FitCall(**given, epochs=_EVER, callbacks=[turns]))
+
+        def by_entrypoint(turns: Turns) -> None:
+            module = entrypoint(make, returned, callbacks=lambda: [turns])
+            train_module(module, devices=1, epochs=_EVER, batch=BATCH, seed=1, **quiet)
+
+        found: dict[str, trials.Trial]
+        found = {"keras": Turns(by_keras), "script": Turns(by_script), "entrypoint": Turns(by_entrypoint)}
+        return trials.in_turns(found, rounds, epochs, epoch=1)
+
+    return case
