@@ -1,12 +1,15 @@
 """Runs the scripts of examples/scripts one after the other, and writes down what each has found: one process for all.
 
 GALLERY is the folder for that, GALLERY_SCRIPTS are names with commas between. With GALLERY_PLAIN it is plain Keras in
-one process, in place of so many workers. Rows keep their order: plain Keras would draw another one than the trainer.
+one process, in place of so many workers. With GALLERY_BREAKS each script is broken off in its last fit(), in the middle
+of the second epoch, and the process is killed after them all. Rows keep their order: plain Keras would draw another one
+than the trainer.
 """
 
 import json
 import os
 import runpy
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 SCRIPTS = Path(__file__).parents[2] / "examples/scripts"
-model = SimpleNamespace(fit=keras.Model.fit)
+FITS = {"distillation": 2}
+"""How often the others call fit(): once."""
+model = SimpleNamespace(fit=keras.Model.fit, fits=0)
 
 
 class Alone(tf.distribute.OneDeviceStrategy):
@@ -23,8 +28,36 @@ class Alone(tf.distribute.OneDeviceStrategy):
         super().__init__("/cpu:0")
 
 
+class BrokenOffError(Exception):
+    """In the place of a kill: what the script has made so far is gone, and its checkpoints are there."""
+
+
 def in_order(*args, **kwargs):
+    model.fits += 1
     return model.fit(*args, **{**kwargs, "shuffle": False})
+
+
+def break_off_last_fits():
+    """Let the trainer's loop raise BrokenOffError."""
+    from tfgpujob_trainer.train import loop  # noqa: PLC0415 (plain Keras is to do without)
+
+    after_step = loop.after_step
+
+    def broken_off(run, batch, position, *, stop):
+        done = after_step(run, batch, position, stop=stop)
+        if (position.epoch, position.index) == (1, 2) and model.fits == FITS.get(name, 1):
+            raise BrokenOffError
+        return done
+
+    loop.after_step = broken_off
+
+
+def write(found):
+    """Weights, history, and what else the script has found."""
+    arrays = {f"weight {i}": array for i, array in enumerate(found["model"].get_weights())}
+    arrays |= {name: np.asarray(values) for name, values in found["history"].history.items()}
+    arrays |= {name: np.asarray(found[name]) for name in ("evaluated", "predicted") if name in found}
+    np.savez(out / f"{name}-{worker}.npz", **arrays)
 
 
 keras.Model.fit = in_order
@@ -35,12 +68,17 @@ if plain:
     workers = [f"localhost:{port}" for port in range(plain)]
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}})
     tf.distribute.MultiWorkerMirroredStrategy = Alone
+breaks = "GALLERY_BREAKS" in os.environ
+if breaks:
+    break_off_last_fits()
 worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 for name in os.environ["GALLERY_SCRIPTS"].split(","):
     keras.utils.set_random_seed(7)
-    found = runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
-    arrays = {f"weight {i}": array for i, array in enumerate(found["model"].get_weights())}
-    arrays |= {name: np.asarray(values) for name, values in found["history"].history.items()}
-    arrays |= {name: np.asarray(found[name]) for name in ("evaluated", "predicted") if name in found}
-    np.savez(out / f"{name}-{worker}.npz", **arrays)
-    print("ran", name, flush=True)
+    model.fits = 0
+    print("script", name, flush=True)
+    try:
+        write(runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__"))
+    except BrokenOffError:
+        print("broke off", name, flush=True)
+if breaks:
+    os.kill(os.getpid(), signal.SIGKILL)
