@@ -199,7 +199,7 @@ def test_what_is_asked_for_reaches_the_leader_and_its_answer_the_process():
     heard = []
 
     def wait(_seconds):
-        theirs.send({"workers": 9})
+        theirs.send({"workers": 9, "request": 3})
         if (told := theirs.newest()) is not None:
             heard.append(told)
         member.commands[0] = Drain(0) if heard else None
@@ -208,4 +208,4 @@ def test_what_is_asked_for_reaches_the_leader_and_its_answer_the_process():
     member.commands = [None, GiveUp("enough")]
     launcher.run(lambda _: [process], member)
     assert member.asked == 9
-    assert heard == [member.gang()], "once, as it does not change"
+    assert heard == [{"gang": member.gang(), "answered": 3}], "once, as it does not change"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -44,21 +47,61 @@ def serve(resizes: ResizeRequests | None, token: str = TOKEN) -> int:
     return port
 
 
-def test_a_number_of_workers_is_passed_on_to_the_supervisor_which_decides():
+@contextlib.contextmanager
+def supervisor(decides: Callable[[int], dict[str, Any]]) -> Iterator[tuple[ResizeRequests, ResizeRequests]]:
+    """One that says this of the gang when somebody asks for so many workers, and the two ends of what it is told by."""
+    ours, theirs = ResizeRequests.pair()
+    ours.send({"gang": GANG, "answered": 0})
+    over = threading.Event()
+
+    def answer() -> None:
+        while not over.wait(0.01):
+            if (asked := ours.newest()) is not None:
+                ours.send({"gang": decides(asked["workers"]), "answered": asked["request"]})
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield ours, theirs
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_number_of_workers_is_the_supervisors_to_decide():
+    # 4 is under way: what is asked for in between waits.
+    decided: dict[int, dict[str, Any]] = {
+        4: {**GANG, "wanted": 4},
+        3: {**GANG, "wanted": 4},
+        1: {"reason": "the gang has given up: why"},
+    }
+    with supervisor(decided.__getitem__) as (_, theirs):
+        port = serve(theirs)
+        assert ask(port, TOKEN)["gang"] == GANG
+        assert put(port, b'{"workers": 4}') == (200, {"workers": 2, "wanted": 4})
+        assert put(port, b'{"workers": 3}') == (200, {"workers": 2, "wanted": 4})
+        assert ask(port, TOKEN)["gang"] == {**GANG, "wanted": 4}
+        assert put(port, b'{"workers": 1}') == (409, {"reason": "the gang has given up: why"})
+        assert "gang" not in ask(port, TOKEN)
+
+
+def test_without_an_answer_of_the_supervisor_there_is_none():
+    """It has not spoken yet, it does not look, it is gone."""
     ours, theirs = ResizeRequests.pair()
     port = serve(theirs)
-    assert put(port, b'{"workers": 4}')[0] == 503, "the supervisor has not spoken yet"
-    assert "gang" not in ask(port, TOKEN)
-    assert ours.send(GANG)
-    assert put(port, b'{"workers": 4}') == (200, {"workers": 2, "wanted": 4})
-    assert ours.newest() == {"workers": 4}
-    assert ask(port, TOKEN)["gang"] == GANG
-    assert ours.send({**GANG, "wanted": 4})
-    assert ask(port, TOKEN)["gang"]["wanted"] == 4
-    assert ours.send({"reason": "the gang has given up: worker-1 has left"})
-    assert put(port, b'{"workers": 4}') == (409, {"reason": "the gang has given up: worker-1 has left"})
+    assert put(port, b'{"workers": 4}')[0] == 503
     assert "gang" not in ask(port, TOKEN)
     assert ours.newest() is None
+    ours.send({"gang": GANG, "answered": 0})
+    assert put(port, b'{"workers": 4}')[0] == 503
+    assert ours.newest() == {"workers": 4, "request": 1}
+    ours.close()
+    assert put(port, b'{"workers": 4}')[0] == 503
+
+
+def test_nobody_waits_for_an_end_that_does_not_read():
+    ours, _theirs = ResizeRequests.pair()
+    assert not all(ours.send(GANG) for _ in range(10_000))
 
 
 def test_who_leads_no_gang_that_can_be_resized_says_so():
@@ -69,7 +112,7 @@ def test_who_leads_no_gang_that_can_be_resized_says_so():
 @pytest.mark.parametrize("token", ["", "guessed"])
 def test_only_who_shows_the_token_may_ask_for_workers(token):
     ours, theirs = ResizeRequests.pair()
-    ours.send(GANG)
+    ours.send({"gang": GANG, "answered": 0})
     assert put(serve(theirs), b'{"workers": 4}', token)[0] == 403
     assert put(serve(None, token=""), b'{"workers": 4}', token)[0] == 403, "without one everybody may look, and no more"
     assert ours.newest() is None
@@ -81,20 +124,9 @@ def test_only_who_shows_the_token_may_ask_for_workers(token):
 )
 def test_what_is_no_number_of_workers_is_refused(body):
     ours, theirs = ResizeRequests.pair()
-    ours.send(GANG)
+    ours.send({"gang": GANG, "answered": 0})
     assert put(serve(theirs), body) == (400, 'send {"workers": N}, N from 1 to 512\n')
     assert ours.newest() is None
-
-
-def test_a_supervisor_that_does_not_read_holds_nobody_up():
-    ours, theirs = ResizeRequests.pair()
-    ours.send(GANG)
-    port = serve(theirs)
-    codes = {put(port, b'{"workers": 4}')[0] for _ in range(400)}
-    assert codes <= {200, 503}
-    assert ours.newest() == {"workers": 4}
-    ours.close()
-    assert put(port, b'{"workers": 4}')[0] == 503
 
 
 def ports_in_a_row(count: int) -> list[int]:

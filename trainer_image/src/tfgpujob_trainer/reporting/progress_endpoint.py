@@ -33,6 +33,9 @@ _TIMEOUT_SECONDS: Final = 1.0
 _MAX_HEAD: Final = 16 << 10
 """Bytes of a request that are read, but for its body."""
 _MAX_BODY: Final = 1024
+_LOOKS: Final = 35
+_LOOK_SECONDS: Final = 0.02
+"""How often it is looked whether the supervisor has decided, which takes it a tenth of a second."""
 _RIGID: Final = "this pod does not lead a gang that can be resized in place"
 
 
@@ -43,6 +46,8 @@ class _Endpoint:
         self._resizes = resizes
         self._gang: dict[str, Any] = {"reason": _RIGID} if resizes is None else {}
         """What the supervisor has said last of the gang, or why it can't be resized."""
+        self._asked = self._answered = 0
+        """Requests for another number of workers that were passed on, and those that the supervisor has decided."""
         self._open: dict[asyncio.Task[None], None] = {}
         """In the order in which they came."""
 
@@ -83,23 +88,41 @@ class _Endpoint:
         if not may:
             text = b"show the pod's TFGPU_PROGRESS_TOKEN in the header X-Tfgpu-Token\n"
             return _response(HTTPStatus.FORBIDDEN, "text/plain", text)
-        if self._resizes is not None:
-            self._gang = self._resizes.newest() or self._gang
+        self._hear()
         if puts:
-            return self._resize(await _body(fields.get("content-length", ""), reader))
+            return await self._resize(await _body(fields.get("content-length", ""), reader))
         self._run_status.update(gang=self._gang if "round" in self._gang else None)
         return _response(HTTPStatus.OK, "application/json", self._run_status.to_json())
 
-    def _resize(self, body: bytes) -> bytes:
+    def _hear(self) -> None:
+        """What the supervisor has said meanwhile."""
+        if self._resizes is not None and (said := self._resizes.newest()) is not None:
+            self._gang, self._answered = said["gang"], said["answered"]
+
+    async def _resize(self, body: bytes) -> bytes:
         wanted = _workers(body)
         if wanted is None:
             text = f'send {{"workers": N}}, N from 1 to {MAX_WORKERS}\n'
             return _response(HTTPStatus.BAD_REQUEST, "text/plain", text.encode())
-        if "reason" in self._gang or self._resizes is None:
+        if self._gang and "reason" not in self._gang:
+            await self._decided(wanted)
+        if "reason" in self._gang:
             return _json(HTTPStatus.CONFLICT, self._gang)
-        if not self._gang or not self._resizes.send({"workers": wanted}):
+        if not self._gang or self._answered < self._asked:
             return _response(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"the supervisor is busy: ask again\n")
-        return _json(HTTPStatus.OK, {"workers": self._gang["workers"], "wanted": wanted})
+        return _json(HTTPStatus.OK, {name: self._gang[name] for name in ("workers", "wanted")})
+
+    async def _decided(self, wanted: int) -> None:
+        """Pass a number on, and wait a moment for what comes of it: an answer is what the gang is going to do."""
+        self._asked += 1
+        asked = self._asked
+        if self._resizes is None or not self._resizes.send({"workers": wanted, "request": asked}):
+            return
+        for _ in range(_LOOKS):
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._hear()
+            if self._answered >= asked:
+                return
 
 
 async def _body(length: str, reader: asyncio.StreamReader) -> bytes:

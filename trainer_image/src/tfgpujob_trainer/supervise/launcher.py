@@ -98,6 +98,7 @@ class _Launcher:
         self._processes, self.running, self.ends = processes, list(processes), []
         self._stopping, self._draining, self._deadline = False, False, math.inf
         self._said: Mapping[str, Any] | None = None
+        self._answered = 0
         for process in processes:
             process.start()
         while self.running:
@@ -173,9 +174,10 @@ class _Launcher:
             return
         if (asked := requests.newest()) is not None:
             self._member.resize(int(asked["workers"]))
-        gang = self._member.gang()
-        if gang is not None and gang != self._said and requests.send(gang):
-            self._said = gang
+            self._answered = int(asked["request"])
+        said = {"gang": self._member.gang(), "answered": self._answered}
+        if said != self._said and requests.send(said):
+            self._said = said
 
     def end(self) -> tuple[Outcome, Sequence[str]]:
         """What explains the end of this round best."""
