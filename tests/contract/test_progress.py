@@ -10,10 +10,11 @@ from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, r
 
 from tfgpujob import names
 from tfgpujob.core.observed.plan import resolve
-from tfgpujob.core.observed.progress_report import Report, parse, parse_summary
+from tfgpujob.core.observed.progress_report import Report, parse, parse_ledger, parse_summary
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_token import pod_token
+from tfgpujob.core.status import goodput_account, recovery
 
 KNOWN: dict[str, Any] = {
     "phase": "training",
@@ -43,7 +44,30 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
         assert set(told) - FOR_PEOPLE == {field.alias for field in Report.model_fields.values()}
     found = parse(json.dumps(said["known"]).encode())
     assert found is not None
-    assert found.model_dump(by_alias=True) == {**KNOWN, "idleSeconds": 0, "waitsForPeers": True}
+    assert found.model_dump(by_alias=True) == {
+        **KNOWN,
+        "idleSeconds": 0,
+        "waitsForPeers": True,
+        "ledger": said["ledger"],
+    }
+
+
+def test_the_operator_has_a_name_for_each_part_that_the_trainer_names() -> None:
+    facts = trainer("facts")
+    assert set(facts["parts"]) <= set(goodput_account.PARTS)
+    assert set(facts["marks"]) <= set(recovery.MOMENTS)
+    words = parse_ledger(trainer("ended", {"steps": 1})["log"])
+    assert words is not None
+    assert (words.parts, words.reached) == ({"useful": 1500}, 7)
+
+
+def test_the_trainer_is_told_which_steps_it_does_again() -> None:
+    a_job = job({"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1})
+    spec = parsed(a_job)
+    for reached in (0, 44):
+        replica = Replica(names.Role.WORKER, 0, 2, reached_step=reached)
+        pod = build_pod(a_job, spec, resolve(spec, CONFIG), replica)
+        assert read_by_trainer(pod)["env"]["reached_step"] == reached
 
 
 def test_the_operator_understands_the_summary_that_the_trainer_leaves() -> None:

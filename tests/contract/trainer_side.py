@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, script, spec, strategies
-from tfgpujob_trainer.reporting import progress_endpoint
+from tfgpujob_trainer.reporting import ledger, progress_endpoint
+from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
+
+NS = 1_000_000_000
 
 
 def pod(given: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +56,8 @@ def facts() -> dict[str, Any]:
         "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "limits": limits.TEXTS,
+        "parts": ledger.PARTS,
+        "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],
         "tokenHeader": progress_endpoint.TOKEN_HEADER,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
@@ -64,12 +69,16 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     first = json.loads(board.to_json())
     board.update(**known)
     board.waits_for_peers = lambda: True
-    return {"first": first, "known": json.loads(board.to_json())}
+    report = Ledger(5 * NS, {ledger.USEFUL: 2 * NS}, reached=7, marks={ledger.RESTORED: 4 * NS}).report(6 * NS, 1000.0)
+    board.ledger = lambda: report
+    return {"first": first, "known": json.loads(board.to_json()), "ledger": report}
 
 
 def ended(summary: dict[str, Any]) -> dict[str, str]:
     """The termination log of a run that succeeded."""
     outcome = exits.Outcome(code=exits.ExitCode.DONE, cause="Completed", message="done", summary=summary)
+    report = Ledger(0, {ledger.USEFUL: 3 * NS // 2}, reached=7).report(0, 1000.0)
+    outcome = dataclasses.replace(outcome, ledger=report)
     return {"log": exits.termination_log(outcome, ["the last line"] * 1000)}
 
 

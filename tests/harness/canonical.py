@@ -30,6 +30,8 @@ _LEFT_OUT = frozenset(
         "completionTime",
         "attemptStartTime",
         "gpuTime",
+        "goodput",
+        "lastRecovery",
         "time",
         "notBefore",
         "attempt",

@@ -155,6 +155,7 @@ class World:
         owner, meta = controller(pod), pod["metadata"]
         assert owner is not None
         up = int(self.loop.time() - self._up_since[meta["uid"]])
+        now = int(self.loop.wall().timestamp() * 1000)
         hangs = bool(self.stuck) and self._code(pod, self.runs(owner["uid"]), "") is None
         if hangs and up >= STILL:
             self.promises.truth.stood_still(owner["uid"], meta["labels"][names.LABEL_ATTEMPT])
@@ -165,6 +166,7 @@ class World:
             "idleSeconds": up if hangs else 0,
             "waitsForPeers": hangs and "-".join(_replica(pod)) not in self.stuck,
             "lastCheckpoint": {"step": 2, "directory": "/output/checkpoints/step-2"},
+            "ledger": {"until": now, "parts": {"useful": up * 1000}, "reached": up},
         }
         return json.dumps(report).encode()
 

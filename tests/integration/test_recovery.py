@@ -21,6 +21,7 @@ from tests.integration.training import (
     NOBODY,
     SERVED_STEPS,
     STEPS,
+    account,
     digests,
     enough,
     log,
@@ -60,7 +61,7 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
         stays, goes = target.cluster.nodes[0], target.cluster.nodes[-1]
         found = Disaster(workspace, stays, goes)
         for name, victim in (("undisturbed", NOBODY), ("first", FIRST), ("second", SECOND)):
-            train(workspace, name, _on(stays), victim=victim)
+            train(workspace, name, _on(stays), victim=victim, suspend=name == "second")
         placed = {"chief": _on(stays), "ps": _on(stays), "worker": _apart("servers")}
         serve(workspace, "servers", placed, forceDeleteAfterSeconds=FORCE_AFTER)
         if kube.has_gpus():
@@ -69,6 +70,7 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
             workspace.submit(job)
         for name in ("alone", "deleted"):
             workspace.wait_for(name, "Running")
+        workspace.edit("second", runPolicy={"suspend": False})
         # Last, since it would be done before the others are ready.
         workspace.eventually(lambda: steps_done(workspace, "servers-chief-0"), "servers trains")
         train(workspace, "moved", _apart("moved"), forceDeleteAfterSeconds=FORCE_AFTER)
@@ -179,6 +181,13 @@ def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, nam
     assert workspace.status("undisturbed")["attempt"] == 1
     assert len(digests(workspace, "undisturbed")) == 1
     assert digests(workspace, name) == digests(workspace, "undisturbed")
+    parts = account(workspace, name)
+    assert ("suspended" in parts) is (name == "second")
+    assert {"importing", "tracing", "useful", "backoff"} <= parts.keys()
+    assert parts["useful"] > parts.get("recomputing", 0)
+    assert status["goodput"]["reachedStep"] == STEPS
+    assert status["lastRecovery"]["how"] == "Pods"
+    assert {"detected", "created", "started"} <= status["lastRecovery"].keys()
 
 
 def test_in_place_a_killed_task_costs_no_pod_and_not_one_bit(disaster: Disaster) -> None:
@@ -193,6 +202,11 @@ def test_in_place_a_killed_task_costs_no_pod_and_not_one_bit(disaster: Disaster)
     for pod in ("in-place-worker-0", "in-place-worker-1"):
         assert "started again in place, for the 1st time" in log(workspace, pod)
     assert digests(workspace, "in-place") == digests(workspace, "undisturbed")
+    assert "backoff" not in account(workspace, "in-place")
+    recovery = status["lastRecovery"]
+    moments = [recovery[name] for name in ("failed", "detected", "ended", "started", "restored", "stepped")]
+    assert recovery["how"] == "InPlace"
+    assert moments == sorted(moments)
 
 
 def test_fault_node_lost(disaster: Disaster) -> None:

@@ -12,6 +12,9 @@ from tests.integration.kube import Object
 from tests.integration.workspace import Workspace
 from tests.machine import slowness
 
+from tfgpujob.core.status import goodput_account
+from tfgpujob.core.status.builder import moment
+
 MODULE = Path(__file__).with_name("slow_digits.py")
 STEPS = 120
 STEPS_AN_EPOCH = 12
@@ -129,3 +132,14 @@ def summary(pod: Object) -> Object:
     container = next(c for c in pod["status"]["containerStatuses"] if c["name"] == "tensorflow")
     found: Object = json.loads(container["state"]["terminated"]["message"])["summary"]
     return found
+
+
+def account(workspace: Workspace, name: str) -> dict[str, int]:
+    """Seconds of a finished job by what they went into; they sum to its whole time, within 1 %."""
+    job = workspace.kube.find("TFGPUJob", workspace.namespace, name)
+    assert job is not None
+    status = job["status"]
+    parts = {key: value for key, value in status["goodput"].items() if key in goodput_account.PARTS}
+    whole = moment(status["completionTime"]) - moment(job["metadata"]["creationTimestamp"])
+    assert abs(sum(parts.values()) - whole.total_seconds()) <= 0.01 * whole.total_seconds(), status["goodput"]
+    return parts

@@ -64,6 +64,7 @@ def train_module(
     seed: int,
     output: Path | None = None,
     store: str | None = None,
+    heartbeat: Heartbeat | None = None,
     **more: Any,
 ) -> Run[Any]:
     """Train a user's module to the end; `more` are other fields of spec.trainer."""
@@ -81,10 +82,11 @@ def train_module(
     env, strategy = _environment(devices), strategy_over(devices)
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
+    heartbeat = heartbeat or Heartbeat(None)
     with strategy.scope():
-        trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
-        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=Heartbeat(None))
-        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=Heartbeat(None), stop=StopFlag())
+        trainer = SynchronousTrainer(settings, env, strategy, heartbeat)
+        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)
+        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=heartbeat, stop=StopFlag())
     trainer.train(run)
     return run
 

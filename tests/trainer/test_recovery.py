@@ -54,6 +54,12 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undi
     resumed = re.search(r"resuming after step (\d+)", tasks[0].log)
     assert resumed is not None
     assert 2 <= int(resumed[1]) <= 10
+    for task in tasks:
+        told = task.ended["ledger"]
+        assert {"importing", "waiting", "tracing", "useful", "lost", "restarting"} <= told["parts"].keys()
+        assert list(told["marks"]) == ["failed", "detected", "ended", "started", "restored", "stepped"]
+        assert sorted(told["marks"].values()) == list(told["marks"].values())
+        assert re.search(r"goodput \d+\.\d% of \d+\.\d s: ", task.log)
 
 
 def test_an_exception_of_the_user_is_never_tried_again(launch):

@@ -58,6 +58,8 @@ RECOVERY_RESIZE: Final = "TFGPU_RECOVERY_RESIZE"
 """The environment variable that lets a gang's leader take another number of workers."""
 RECOVERY_JOINS: Final = "TFGPU_RECOVERY_JOINS"
 """The environment variable of a worker that is to join a gang which trains already."""
+REACHED_STEP: Final = "TFGPU_REACHED_STEP"
+"""The environment variable that tells a trainer which steps it does again."""
 RECOVERY_PORT: Final = 8081
 """Where the chief's or first worker's pod takes the others' word on a restart in place."""
 RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)

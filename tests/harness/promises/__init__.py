@@ -28,6 +28,7 @@ OF_STATUS: tuple[Promise, ...] = (
     status.failures_are_counted_once,
     status.stalls_are_real,
     status.progress_is_seldom,
+    status.time_adds_up,
 )
 OF_LEASES: tuple[Promise, ...] = (leader.one_leader,)
 OF_WRITES: tuple[Promise, ...] = (

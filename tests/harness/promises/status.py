@@ -8,6 +8,9 @@ from typing import Any
 from tests.harness.history import Change
 from tests.harness.promises.truth import Truth, conditions
 
+from tfgpujob.core.status.builder import moment
+from tfgpujob.core.status.goodput_account import PARTS
+
 PROGRESS_EVERY = 15.0
 """Seconds: the least that can be set."""
 PROGRESS_WRITES = 4
@@ -69,6 +72,24 @@ def stalls_are_real(change: Change, truth: Truth) -> Iterator[str]:
     """Stalled is said only of a job whose training stood still."""
     if "Stalled" in _true(change.object) and change.object["metadata"]["uid"] not in truth.stalled:
         yield "the training got on"
+
+
+def time_adds_up(change: Change, truth: Truth) -> Iterator[str]:
+    """Each second since the job was created is told once, and no account is taken back."""
+    del truth
+    told = (change.object.get("status") or {}).get("goodput")
+    before = (_old(change).get("status") or {}).get("goodput") or {}
+    if not told or told == before:
+        return
+    whole = int((moment(told["time"]) - moment(change.object["metadata"]["creationTimestamp"])).total_seconds())
+    seconds = sum(told.get(part, 0) for part in PARTS)
+    if seconds != whole:
+        yield f"{seconds} s of {whole} s are told"
+    if before.get("time", "") > told["time"]:
+        yield f"{before['time']} → {told['time']}"
+    for part in ("queued", "backoff", "suspended"):
+        if told.get(part, 0) < before.get(part, 0):
+            yield f"{part} went down"
 
 
 def progress_is_seldom(change: Change, truth: Truth) -> Iterator[str]:

@@ -64,6 +64,8 @@ class World:
         self.looks = 0
         self.reports: dict[str, Report] = {}
         self.leader_answer: LeaderAnswer | None = None
+        self.departed: Pod | None = None
+        """What the store has kept of a pod that is gone."""
         self.lookups = 0
         self._uids = 0
         self._wake: datetime | None = None
@@ -254,6 +256,7 @@ class World:
             pod_groups={k: trim_dependent(self.objects[k, name]) for k in POD_GROUPS if (k, name) in self.objects},
             reports=dict(self.reports),
             leader_answer=self.leader_answer,
+            departed=self.departed,
             deferred_since=self._deferred_since,
         )
 

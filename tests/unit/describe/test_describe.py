@@ -21,7 +21,8 @@ HEAD = """# What is wrong with my job
 `tfgpu describe NAME` says it: what state the job is in, why, and what to do next, before anything else. Below are
 eleven jobs that did not do what their authors wanted, each told to the real operator on the tests' cluster in memory
 (`tests/unit/describe/broken.py`); a test fails when a page is no longer what the tool prints. The
-[table of failures](failures.md) says what the operator does about each.
+[table of failures](failures.md) says what the operator does about each, [another page](goodput.md)
+what the parts of the time are.
 """
 
 

@@ -138,3 +138,40 @@ def test_known_lists_one_kind_of_one_namespace() -> None:
     assert [k.name for k in store.known(Kind.POD, None)] == ["train-worker-0"]
     assert [k.name for k in store.known(Kind.JOB, "ns")] == ["train"]
     assert list(store.known(Kind.JOB, "elsewhere")) == []
+
+
+def ended(uid: str = "a") -> dict[str, Any]:
+    container = {"name": names.CONTAINER, "state": {"terminated": {"exitCode": 143, "message": "last words"}}}
+    return {**pod("train-worker-0", uid=uid, version=2), "status": {"containerStatuses": [container]}}
+
+
+def following(version: int, **fields: Any) -> dict[str, Any]:
+    body = job(version=version)
+    return {**body, "status": {"goodput": {"time": "2026-01-01T00:00:00Z", "useful": version, **fields}}}
+
+
+def test_the_last_words_of_the_pod_that_is_followed_outlive_it_until_they_are_recorded() -> None:
+    store = Store()
+    before = {"since": "2026-01-01T00:00:00Z"}
+    store.put(Kind.JOB, following(1, pod="a", before=before))
+    store.put(Kind.POD, ended())
+    store.remove(Kind.POD, "ns", "train-worker-0", "a")
+    departed = store.snapshot(KEY).departed
+    assert departed is not None
+    assert departed.termination is not None
+    assert departed.termination.message == "last words"
+    store.put(Kind.JOB, following(2, pod="a"))
+    assert store.snapshot(KEY).departed is None
+    store.put(Kind.POD, ended("b"))
+    store.remove(Kind.POD, "ns", "train-worker-0", "b")
+    assert store.snapshot(KEY).departed is None, "nobody follows it"
+
+
+def test_the_time_of_all_jobs_is_summed_by_part() -> None:
+    store = Store()
+    store.put(Kind.JOB, following(3))
+    other = following(4, lost=2)
+    other["metadata"] = {**other["metadata"], "name": "other", "uid": "other"}
+    store.put(Kind.JOB, other)
+    totals = store.seconds_by_part()
+    assert (totals["useful"], totals["lost"], totals["queued"]) == (7, 2, 0)

@@ -58,6 +58,7 @@ SERIES = {
     "tfgpu_resizes_asked_total": ("counter", "Requests to resize a gang, by result.", 3),
     "tfgpu_reconcile_seconds": ("histogram", "How long a look at a job takes, its writes included.", 16),
     "tfgpu_queue_depth": ("gauge", "Jobs that wait.", 1),
+    "tfgpu_jobs_seconds": ("gauge", "Where the time went.", 2),
     "process_cpu_seconds_total": ("counter", "CPU time, user and system.", 1),
     "process_max_resident_memory_bytes": ("gauge", "Largest resident memory so far.", 1),
 }
@@ -67,6 +68,7 @@ SERIES = {
 def test_the_series_are_these_and_none_for_a_job() -> None:
     metrics = Metrics()
     metrics.gauge("tfgpu_queue_depth", "Jobs that wait.", lambda: 3)
+    metrics.by_part("tfgpu_jobs_seconds", "Where the time went.", lambda: {"useful": 5, "lost": 1})
     for number in range(100):
         metrics.reconciled(("ok", "stale", "error")[number % 3], number / 10)
         metrics.polled(("ok", "unreachable", "refused")[number % 3])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
 from tfgpujob_trainer.contract.resize import resized
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.commands import Start
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(arguments: Sequence[str]) -> int:
     """Check the configuration, then start the training processes and wait for their end; the pod's exit code."""
+    ledger = Ledger(time.monotonic_ns())
     options = parser().parse_args(arguments)
     last_lines: Sequence[str] = ()
     try:
@@ -58,9 +62,11 @@ def train(arguments: Sequence[str]) -> int:
         if env.processes_per_gpu > 1:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
         try:
+            ledger.spent(IMPORTING, time.monotonic_ns())
             if not env.joins:
                 wait_for_workers(env, say)
-            outcome, last_lines = _run(settings, arguments, environments)
+            ledger.spent(WAITING, time.monotonic_ns())
+            outcome, last_lines = _run(settings, arguments, environments, ledger)
         except (OSError, RuntimeError) as error:
             # This process may be refused a thread or a process, too.
             outcome = classify(error, has_peers=False)
@@ -70,10 +76,11 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def _run(
-    settings: TrainerConfig, arguments: Sequence[str], environments: Sequence[Mapping[str, str]]
+    settings: TrainerConfig, arguments: Sequence[str], environments: Sequence[Mapping[str, str]], ledger: Ledger
 ) -> tuple[Outcome, Sequence[str]]:
     """Run the training processes, and start them again in place where that is on."""
     env = environment.read(environments[0])
+    ledger.reached = env.reached_step
     trains = settings.mode != "predict" and not env.is_evaluator
     memory = MemoryFile.create() if env.recovery is not None and trains else None
     warm = WarmProcess(environments[0], say) if env.joins else None
@@ -85,12 +92,18 @@ def _run(
     spawn = processes.fresh if warm is None else warm.spawn
 
     def start(now: Start) -> list[Supervisor]:
+        if env.joins and not ledger.marks:
+            ledger.spent(WAITING, time.monotonic_ns())
         of_round = [_in_round(own, now, len(environments)) for own in environments]
         leads = member.gang() is not None
-        first = Supervisor(settings, arguments, of_round[0], spawn, memory, leads=leads)
+        first = Supervisor(settings, arguments, of_round[0], spawn, memory, leads=leads, ledger=ledger)
         return [first, *(Supervisor(settings, arguments, own, spawn) for own in of_round[1:])]
 
-    return run(start, member, memory, joins=env.joins)
+    outcome, last_lines = run(start, member, memory, joins=env.joins)
+    ledger.spent(OTHER if outcome.code in (ExitCode.DONE, ExitCode.STOPPED) else RESTARTING, time.monotonic_ns())
+    if not env.serves and not env.is_evaluator and (line := ledger.line()):
+        say(line)
+    return dataclasses.replace(outcome, ledger=ledger.report(time.monotonic_ns(), time.time())), last_lines
 
 
 def _in_round(own: Mapping[str, str], now: Start, processes: int) -> dict[str, str]:

@@ -28,7 +28,7 @@ from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
 from tfgpujob_trainer.predict.predict import predict
-from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
@@ -87,13 +87,15 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+    heartbeat.spent(ledger.IMPORTING)
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()
         serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
-    # A worker under ParameterServer runs a script up to its fit(), for the rows of that.
+# A worker under ParameterServer runs a script up to its fit(), for the rows of that.
     strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices)
+    heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)
     stop = StopFlag()
     stop.listen()
     heartbeat.stoppable()

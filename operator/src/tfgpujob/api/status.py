@@ -162,6 +162,89 @@ class GpuTimeStatus(StatusModel):
     """Up to when this counts."""
 
 
+class GoodputParts(StatusModel):
+    """Whole seconds by what they went into, as docs/describe.md explains. Absent: none."""
+
+    queued: NotNegative64 | None = None
+    """Until the pod had a node."""
+    pulling: NotNegative64 | None = None
+    """Images, and starting containers."""
+    waiting: NotNegative64 | None = None
+    """For the other replicas."""
+    importing: NotNegative64 | None = None
+    """Starting Python, TensorFlow and the user's module."""
+    building: NotNegative64 | None = None
+    """Model, data and steps."""
+    restoring: NotNegative64 | None = None
+    """A checkpoint, or finding that there is none."""
+    tracing: NotNegative64 | None = None
+    """The first step of each process."""
+    input: NotNegative64 | None = None
+    """Waiting for data."""
+    all_reduce: NotNegative64 | None = None
+    """Exchanging gradients with other workers, the wait for the slowest included."""
+    saving: NotNegative64 | None = None
+    """Checkpoints and the model, as far as training waited."""
+    evaluating: NotNegative64 | None = None
+    """Validation and test splits."""
+    recomputing: NotNegative64 | None = None
+    """Steps that had been done before."""
+    useful: NotNegative64 | None = None
+    """Steps that were done for the first time, without what is named above."""
+    lost: NotNegative64 | None = None
+    """From the last sign of life of a process that failed until that was noticed."""
+    restarting: NotNegative64 | None = None
+    """From a failure until the next process or pod."""
+    backoff: NotNegative64 | None = None
+    """Between two tries."""
+    suspended: NotNegative64 | None = None
+    """By runPolicy.suspend."""
+    other: NotNegative64 | None = None
+    """What nobody has told: programs without the bundled trainer, a pod that was lost."""
+
+
+class GoodputBefore(GoodputParts):
+    """The account up to when `pod` began to be followed."""
+
+    since: Time
+    """When that was."""
+
+
+class GoodputStatus(GoodputParts):
+    """What all of the job's time went into, as its chief, or else worker 0, has lived it: the seconds between
+    metadata.creationTimestamp and `time`."""
+
+    time: Time
+    """Up to when this counts."""
+    reached_step: NotNegative64 | None = None
+    """The highest step that is known to have been done."""
+    pod: str | None = None
+    """uid of the pod that is followed, or was last."""
+    before: GoodputBefore | None = None
+    """Present while that pod's account is open."""
+
+
+class RecoveryStatus(StatusModel):
+    """The last failure that training came back from, or is about to. Moments that are not known are absent."""
+
+    how: Literal["InPlace", "Pods"]
+    """Whether the processes were started again in their pods, or pods created anew."""
+    failed: Time
+    """The last sign of life, or when the container ended."""
+    detected: Time | None = None
+    """Noticed: by the supervisor, or by the operator."""
+    ended: Time | None = None
+    """The processes of the chief's pod are gone."""
+    created: Time | None = None
+    """The chief's new pod was created."""
+    started: Time | None = None
+    """Its processes, or its container, began."""
+    restored: Time | None = None
+    """The checkpoint was read."""
+    stepped: Time | None = None
+    """The first step that had not been done before."""
+
+
 class CheckpointStatus(StatusModel):
     """The newest complete checkpoint."""
 
@@ -248,6 +331,10 @@ class JobStatus(StatusModel):
     """How far the training is."""
     gpu_time: GpuTimeStatus | None = None
     """What the job has cost in GPUs, brought up to date with each write of the status."""
+    goodput: GoodputStatus | None = None
+    """What the job's time went into, brought up to date with each write of the status."""
+    last_recovery: RecoveryStatus | None = None
+    """How long the job took to come back from its last failure, step by step."""
     last_checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     last_failure: FailureStatus | None = None

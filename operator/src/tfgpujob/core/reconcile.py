@@ -24,12 +24,12 @@ from tfgpujob.core import attempt
 from tfgpujob.core.observed.ownership import has_own_pods, is_ours
 from tfgpujob.core.observed.parsed import parsed_spec
 from tfgpujob.core.observed.plan import resolve
-from tfgpujob.core.observed.snapshot import Config, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
+from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
 from tfgpujob.core.policies import finished, force_delete, invalid_spec, start, suspend
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.ensure_pods import is_evaluator
 from tfgpujob.core.policies.refusals import Problem, problem, problems
-from tfgpujob.core.status import gpu_time
+from tfgpujob.core.status import goodput, gpu_time, recovery
 from tfgpujob.core.status.builder import StatusBuilder, differs, needs_write_now
 from tfgpujob.core.status.diagnosis import without_replica
 from tfgpujob.names import Condition, Reason
@@ -53,7 +53,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
         return invalid_spec.reconcile(snapshot, builder, spec)
-    outcome = gpu_time.in_intent(_decide(snapshot, builder, spec, config), snapshot, spec, now)
+    outcome = _with_accounts(_decide(snapshot, builder, spec, config), snapshot, spec, now)
     return force_delete.with_forced_deletes(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
 
 
@@ -65,6 +65,21 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
     if not (builder.attempt and builder.fields.get("plan")) or builder.is_true(Condition.SUSPENDED):
         return begin_attempt(snapshot, builder, spec, config)
     return attempt.reconcile(snapshot, builder, spec, config)
+
+
+def _with_accounts(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: datetime) -> Outcome:
+    """The outcome with the accounts up to now in its intent, if it has one. `finalize_status` updates the last status
+    write."""
+    if outcome.intent is None or outcome.status is None:
+        return outcome
+    intent, status = (_accounted(s, snapshot, outcome.deletes, spec, now) for s in (outcome.intent, outcome.status))
+    return replace(outcome, intent=intent, status=status)
+
+
+def _accounted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
+    """The status that is about to be written, with its accounts of time."""
+    status = gpu_time.updated(status, snapshot, deletes, spec, now)
+    return recovery.updated(goodput.updated(status, snapshot, now), snapshot, now)
 
 
 def report_refusals(job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> StatusUpdate:
@@ -90,10 +105,14 @@ def finalize_status(
     `snapshot.job` is the job as last read or written; `refusals` are the creates that it definitely refused.
     """
     update = _finalize_status(snapshot, outcome, refusals, now, config)
-    spec = parsed_spec(snapshot.job, config) if snapshot.job is not None and update.status is not None else None
-    if update.status is None or not isinstance(spec, JobSpec):
+    spec = parsed_spec(snapshot.job, config) if snapshot.job is not None and outcome.status is not None else None
+    if not isinstance(spec, JobSpec):
         return update
-    return replace(update, status=gpu_time.updated(update.status, snapshot, outcome.deletes, spec, now))
+    if update.status is None and not refusals and goodput.has_last_words(snapshot):
+        update = StatusUpdate(outcome.status, outcome.events, outcome.requeue_at)
+    if update.status is None:
+        return update
+    return replace(update, status=_accounted(update.status, snapshot, outcome.deletes, spec, now))
 
 
 def _finalize_status(

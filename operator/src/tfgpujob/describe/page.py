@@ -9,6 +9,7 @@ from typing import Any
 
 from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.status import gpu_time
+from tfgpujob.describe.account import goodput_table, recovery_table
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.describe.verdict import find_verdict
@@ -25,7 +26,15 @@ def describe(
 ) -> str:
     """`pods` and `events` of the job's namespace; `nodes` None where one may not see them."""
     facts = gather(job, pods, events, nodes, now)
-    sections = ("\n".join(_verdict(facts)), "\n".join(_summary(facts)), _pods(facts), _conditions(facts), _past(facts))
+    sections = (
+        "\n".join(_verdict(facts)),
+        "\n".join(_summary(facts)),
+        _pods(facts),
+        _conditions(facts),
+        goodput_table(facts.status.get("goodput") or {}),
+        recovery_table(facts.status.get("lastRecovery") or {}),
+        _past(facts),
+    )
     return "\n\n".join(section for section in sections if section)
 
 

@@ -15,10 +15,6 @@ from tfgpujob.kube.errors import ApiError
 from tfgpujob.local.process import Launch, Process
 
 _NO_STORAGE: Final = 507
-_RUNNING = {
-    "phase": "Running",
-    "containerStatuses": [{"name": names.CONTAINER, "ready": True, "state": {"running": {}}}],
-}
 
 
 class LocalCluster:
@@ -133,7 +129,9 @@ class LocalCluster:
         process = Process(self._launch(pod), lambda line: self._on_line(pod, line), self._on_trouble)
         await process.start()
         self._processes[name] = process
-        self._update(name, status=_RUNNING)
+        running = {"running": {"startedAt": timestamp(datetime.now(UTC))}}
+        container = {"name": names.CONTAINER, "ready": True, "state": running}
+        self._update(name, status={"phase": "Running", "containerStatuses": [container]})
         watch = asyncio.create_task(self._watch(name, process))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)

@@ -170,6 +170,9 @@ class Operator:
         gauge("tfgpu_jobs_stalled", "Jobs with the condition Stalled.", partial(self._are, Condition.STALLED))
         gauge("tfgpu_jobs_degraded", "Jobs with the condition Degraded.", partial(self._are, Condition.DEGRADED))
         gauge("tfgpu_jobs_resizing", "Jobs that are being resized in place.", lambda: len(self.store.resizing()))
+        self.metrics.by_part(
+            "tfgpu_jobs_seconds", "What the time of all jobs that are there went into.", self.store.seconds_by_part
+        )
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
             gauge(f"tfgpu_{name}", f"{kind}s in the store.", partial(self._count, kind))
 

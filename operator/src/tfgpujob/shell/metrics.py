@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -63,6 +63,10 @@ class Metrics:
         """One that somebody else counts."""
         self._registry.register(_Read(name, meaning, read))
 
+    def by_part(self, name: str, meaning: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """One gauge for each of a fixed number of parts."""
+        self._registry.register(_ByPart(name, meaning, read))
+
     def text(self) -> str:
         """Prometheus' text format, version 0.0.4."""
         return generate_latest(self._registry).decode()
@@ -79,6 +83,19 @@ class _Read:
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(self._name, self._meaning, value=self._read())
+
+
+class _ByPart:
+    """Gauges that are read together when Prometheus scrapes."""
+
+    def __init__(self, name: str, meaning: str, read: Callable[[], Mapping[str, float]]) -> None:
+        self._name, self._meaning, self._read = name, meaning, read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(self._name, self._meaning, labels=("part",))
+        for part, value in self._read().items():
+            family.add_metric((part,), value)
+        yield family
 
 
 class _Process:

@@ -19,6 +19,7 @@ from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Dependent, Kind, LeaderAnswer, Object, Pod, Snapshot
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
+from tfgpujob.core.status import goodput_account
 from tfgpujob.names import Condition, Phase
 from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.nodes import Nodes
@@ -47,6 +48,8 @@ class _Entry:
     reports: dict[str, Report] = field(default_factory=dict)
     """By pod uid; only of pods that are there."""
     leader_answer: LeaderAnswer | None = None
+    departed: Pod | None = None
+    """A pod that is gone, as it was at its end, while the job's status still follows it."""
 
     @property
     def empty(self) -> bool:
@@ -106,7 +109,17 @@ class Store:
             lost_nodes=lost,
             reports=dict(entry.reports),
             leader_answer=entry.leader_answer,
+            departed=entry.departed,
         )
+
+    def seconds_by_part(self) -> dict[str, int]:
+        """What the time of all jobs that are there went into."""
+        totals = dict.fromkeys(goodput_account.PARTS, 0)
+        for entry in self._entries.values():
+            told = ((entry.job or {}).get("status") or {}).get("goodput") or {}
+            for part in goodput_account.PARTS:
+                totals[part] += int(told.get(part) or 0)
+        return totals
 
     def store_report(self, key: Key, pod_uid: str, report: Report) -> None:
         """Keep the progress report of this very pod, while it is there."""
@@ -186,6 +199,9 @@ class Store:
         if entry is None or _uid_of(entry, kind, name) != uid:
             return None
         if kind is Kind.POD:
+            pod = entry.pods[name]
+            if entry.job is not None and pod.termination is not None and goodput_account.follows(entry.job, uid):
+                entry.departed = pod
             self._forget_pod(namespace, name)
             return key
         if kind is Kind.JOB:
@@ -232,7 +248,10 @@ class Store:
         entry = self._entries.get(key)
         if entry and entry.job is not None and not _news(entry.job["metadata"], obj["metadata"]):
             return None
-        self._entry(key).job = trim_job(obj)
+        entry = self._entry(key)
+        entry.job = trim_job(obj)
+        if entry.departed is not None and not goodput_account.follows(entry.job, entry.departed.uid):
+            entry.departed = None
         return key
 
     def _put_pod(self, namespace: str, pod: Pod, *, certain: bool) -> Key | None:

@@ -12,6 +12,9 @@ from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
 OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "train", "uid": "job-uid", "controller": True}
 
 
+T = tuple(f"2026-01-01T00:00:0{second}Z" for second in range(4))
+
+
 def pod(**parts: Any) -> dict[str, Any]:
     return {"metadata": {"name": "train-worker-0", **parts.pop("metadata", {})}, **parts}
 
@@ -38,10 +41,14 @@ def test_a_pod_of_ours() -> None:
         names.LABEL_REPLICA_RESTART: "1",
     }
     metadata = {"uid": "u", "resourceVersion": "7", "labels": labels, "ownerReferences": [OWNER]}
-    running = {"name": "tensorflow", "ready": True, "state": {"running": {}}}
+    running = {"name": "tensorflow", "ready": True, "state": {"running": {"startedAt": T[3]}}}
+    gate = {"name": names.GATE_CONTAINER, "state": {"terminated": {"startedAt": T[1], "finishedAt": T[2]}}}
     sidecar = {"name": "logger", "state": {"terminated": {"exitCode": 1}}}
-    status = {"phase": "Running", "podIP": "10.1.2.3", "containerStatuses": [sidecar, running]}
+    status: dict[str, Any] = {"phase": "Running", "podIP": "10.1.2.3", "containerStatuses": [sidecar, running]}
+    status |= {"initContainerStatuses": [gate]}
+    status |= {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": T[0]}]}
     found = trim_pod(pod(metadata=metadata, spec={"nodeName": "n1"}, status=status))
+    assert (found.scheduled_at, found.gate_began, found.gate_ended, found.program_began) == T
     assert (found.job_name, found.role, found.index, found.attempt) == ("train", "worker", 3, 2)
     assert (found.owner_uid, found.node, found.ready) == ("job-uid", "n1", True)
     assert found.ip == "10.1.2.3"

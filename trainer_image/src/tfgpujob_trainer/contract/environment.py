@@ -71,6 +71,8 @@ class Environment:
     """How often the gang's processes have been started again in this attempt."""
     in_place_restarts: int = 0
     """How often of these after a failure."""
+    reached_step: int = 0
+    """The highest step that earlier attempts are known to have done: it and those before it are done again."""
 
     @property
     def in_pod(self) -> bool:
@@ -177,6 +179,7 @@ def read(env: Mapping[str, str]) -> Environment:
         joins=env.get("TFGPU_RECOVERY_JOINS") == "1",
         round=_integer(env, ROUND, 0, 0) or 0,
         in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,
+        reached_step=_integer(env, "TFGPU_REACHED_STEP", 0, 0) or 0,
     )
 
 

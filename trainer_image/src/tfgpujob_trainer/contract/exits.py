@@ -56,6 +56,8 @@ class Outcome:
     summary: Mapping[str, Any] = field(default_factory=dict)
     in_place_restarts: int = 0
     """How often the pod had started its processes again before."""
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    """What the pod's time was spent on: Ledger.report."""
 
     def line(self) -> str:
         """The one line that a person reads."""
@@ -279,6 +281,8 @@ def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
         record["fix"] = outcome.fix[:500]
     if outcome.in_place_restarts:
         record["inPlaceRestarts"] = outcome.in_place_restarts
+    if outcome.ledger:
+        record["ledger"] = dict(outcome.ledger)
     if outcome.summary:
         record["summary"] = dict(outcome.summary)
     kept: list[str] = []

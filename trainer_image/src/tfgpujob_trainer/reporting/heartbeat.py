@@ -1,36 +1,55 @@
-"""Heartbeats of the training process to its supervisor, over a pipe: phase, step, and the outcome."""
+"""Heartbeats of the training process to its supervisor, over a pipe: phase, step, what the time was spent on, and the
+outcome."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import time
 from typing import Any
 
-from tfgpujob_trainer.contract.exits import Outcome
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome
+from tfgpujob_trainer.reporting import ledger
+from tfgpujob_trainer.reporting.ledger import Bookkeeper, Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 FD_VARIABLE = "TFGPU_TRAINER_HEARTBEAT_FD"
+LEDGER_VARIABLE = "TFGPU_TRAINER_LEDGER"
 
 
 class Heartbeat:
     """Writes JSON lines to a pipe; writes nothing when there is no supervisor."""
 
-    def __init__(self, fd: int | None) -> None:
+    def __init__(self, fd: int | None, account: Ledger | None = None) -> None:
         self._fd = fd
         self.run_status = RunStatus()
+        self.ledger = account or Ledger(time.monotonic_ns())
+        self._bookkeeper = Bookkeeper(self.ledger)
+        self.run_status.ledger = self._report
 
     @classmethod
     def from_environment(cls) -> Heartbeat:
         """The pipe that the supervisor handed over."""
-        fd = os.environ.get(FD_VARIABLE)
-        return cls(int(fd) if fd else None)
+        fd, account = os.environ.get(FD_VARIABLE), os.environ.get(LEDGER_VARIABLE)
+        return cls(int(fd) if fd else None, Ledger.from_json(account) if account else None)
 
     def beat(self, phase: str, step: int = 0) -> None:
         """Say what is being done; each beat restarts the deadline of one step."""
         self.run_status.beat()
         self.run_status.update(phase=phase, **({"step": step} if step else {}))
-        self._send({"phase": phase, "step": step})
+        part = self._bookkeeper.beat(phase, step)
+        self._send({"phase": phase, "step": step, **self._spent(part)})
+        self.ledger.stepped(step)
+
+    def spent(self, part: str, following: str = ledger.BUILDING, mark: str = "") -> None:
+        """Say that the time up to now went into `part`, and that what comes now is `following`."""
+        self._bookkeeper.ongoing = following
+        record = self._spent(part)
+        if mark:
+            self.ledger.mark(mark, self.ledger.since)
+            record["mark"] = mark
+        self._send(record)
 
     def stoppable(self) -> None:
         """Say that SIGTERM is handled from now on."""
@@ -38,7 +57,17 @@ class Heartbeat:
 
     def ended(self, outcome: Outcome) -> None:
         """Say how this process ends. What follows it, such as a crash while exiting, does not count."""
-        self._send({"outcome": dataclasses.asdict(outcome)})
+        well = outcome.code in (ExitCode.DONE, ExitCode.STOPPED)
+        spent = self._spent(self._bookkeeper.ongoing if well else ledger.LOST)
+        self._send({"outcome": dataclasses.asdict(outcome), **spent})
+
+    def _spent(self, part: str) -> dict[str, Any]:
+        now, aside = time.monotonic_ns(), self.ledger.take_aside()
+        self.ledger.spent(part, now, aside)
+        return {"part": part, "at": now, **({"aside": aside} if aside else {})}
+
+    def _report(self) -> dict[str, Any]:
+        return self.ledger.report(time.monotonic_ns(), time.time())
 
     def _send(self, record: dict[str, Any]) -> None:
         if self._fd is not None:

@@ -19,6 +19,7 @@ class RunStatus:
         self._lock = threading.Lock()
         self._beaten = time.monotonic()
         self.waits_for_peers: Callable[[], bool] = lambda: False
+        self.ledger: Callable[[], dict[str, Any] | None] = lambda: None
         self._state: dict[str, Any] = {
             "phase": "starting",
             "step": None,
@@ -60,6 +61,7 @@ class RunStatus:
         state["waitsForPeers"] = self.waits_for_peers()
         if state["gang"] is None:
             del state["gang"]  # only the leader of one that can be resized knows of it
+        state["ledger"] = self.ledger()
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
         encoded = json.dumps(plain).encode()
         assert len(encoded) <= MAX_BYTES

@@ -28,6 +28,8 @@ from tfgpujob_trainer.contract.limits import Limit
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
 from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting.heartbeat import LEDGER_VARIABLE
+from tfgpujob_trainer.reporting.ledger import DETECTED, ENDED, IMPORTING, LOST, OTHER, RESTARTING, STARTED, Ledger
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.supervise import processes
 from tfgpujob_trainer.supervise.processes import Spawn, Streams, is_noise
@@ -55,13 +57,14 @@ class Supervisor:
         memory: MemoryFile | None = None,
         *,
         leads: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
-        """`environment` is the process's own; `leads`: where its gang is told of another number of workers.
-
-        Raises ConfigError naming a variable that is wrong.
+        """`environment` is the process's own, `ledger` the pod's; `leads`: where its gang is told of another number of
+        workers. Raises ConfigError naming a variable that is wrong.
         """
         self._config, self._arguments, self._environment = config, arguments, environment
         self._spawn, self._memory, self._leads = spawn, memory, leads
+        self._ledger, self._told_to_end = ledger, 0
         self.resizes: ResizeRequests | None = None
         """What came through GET /progress and PUT /workers, while it runs."""
         task = read(environment)
@@ -95,7 +98,7 @@ class Supervisor:
             memory = None if self._memory is None else self._memory.descriptor
             resizes = None if theirs is None else theirs.descriptor
             streams = Streams(stdout=stdout, stderr=stderr, heartbeat=heartbeat, memory=memory, resizes=resizes)
-            self._child = self._spawn(self._arguments, self._environment, streams)
+            self._child = self._spawn(self._arguments, self._with_ledger(), streams)
         finally:
             for descriptor in (stdout, stderr, heartbeat):
                 os.close(descriptor)
@@ -129,6 +132,11 @@ class Supervisor:
             reader.join(timeout=5)
         if self.resizes is not None:
             self.resizes.close()
+        outcome = self._outcome_of_end(forced)
+        self._close_ledger(well=outcome.code in (ExitCode.DONE, ExitCode.STOPPED))
+        return outcome
+
+    def _outcome_of_end(self, forced: Outcome | None) -> Outcome:
         return self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
 
     def _forced_end(self) -> Outcome | None:
@@ -144,6 +152,7 @@ class Supervisor:
 
     def kill(self) -> None:
         """End the process at once."""
+        self._told_to_end = self._told_to_end or time.monotonic_ns()
         self._child.kill()
 
     def signal(self, number: int) -> None:
@@ -178,6 +187,11 @@ class Supervisor:
     def _listen(self, stream: IO[str]) -> None:
         for line in stream:
             record: dict[str, Any] = json.loads(line)
+            if "part" in record and self._ledger is not None:
+                self._ledger.spent(record["part"], record["at"], record.get("aside"))
+                self._ledger.stepped(record.get("step", 0))
+                if "mark" in record:
+                    self._ledger.mark(record["mark"], record["at"])
             if "phase" in record:
                 self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
@@ -189,6 +203,26 @@ class Supervisor:
             if "outcome" in record:
                 self._outcome = Outcome(**record["outcome"])
                 self._ended = time.monotonic()
+
+    def _with_ledger(self) -> Mapping[str, str]:
+        """The process's environment, in which it goes on with the pod's ledger."""
+        if self._ledger is None:
+            return self._environment
+        now = time.monotonic_ns()
+        self._ledger.spent(RESTARTING if self._ledger.marks else IMPORTING, now)
+        self._ledger.mark(STARTED, now)
+        return {**self._environment, LEDGER_VARIABLE: self._ledger.to_json()}
+
+    def _close_ledger(self, *, well: bool) -> None:
+        """The process has ended, and told all that it will tell."""
+        if self._ledger is None:
+            return
+        now = time.monotonic_ns()
+        if not well:
+            self._ledger.failed()
+            self._ledger.mark(DETECTED, self._told_to_end or now)
+            self._ledger.mark(ENDED, now)
+        self._ledger.spent(OTHER if well else LOST, now)
 
     def _warn(self, text: str) -> None:
         print(f"{self.mark}tfgpu-train: warning: {text}", file=sys.stderr, flush=True)

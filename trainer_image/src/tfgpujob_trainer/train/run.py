@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +21,7 @@ from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums
-from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.profiler import Profiler
@@ -167,7 +168,9 @@ def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
 
 def restore(run: Run[Steps]) -> Position:
     """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
+    run.heartbeat.spent(ledger.BUILDING)
     restored = run.checkpoints.restore(run.peers)
+    run.heartbeat.spent(ledger.RESTORING, mark=ledger.RESTORED)
     if restored is None:
         return run.first
     state, metric_states = restored
@@ -242,7 +245,9 @@ def save_in_memory(run: Run[Steps], position: Position, *, evaluation_pending: b
     """
     if run.checkpoints.in_memory_due:
         whole = partial(_whole_state, run, position, evaluation_pending=evaluation_pending)
+        began = time.monotonic()
         run.checkpoints.save_in_memory(position.step, whole)
+        run.heartbeat.ledger.aside(ledger.SAVING, time.monotonic() - began)
 
 
 def _whole_state(run: Run[Steps], position: Position, *, evaluation_pending: bool) -> State:

@@ -13,6 +13,9 @@ from tfgpujob.api.base import NotNegative64
 MAX_BYTES: Final = 16 << 10
 """A longer answer is no report."""
 
+MAX_MILLISECONDS: Final = 250_000_000_000_000
+"""In the year 9892."""
+
 MOST_IN_PLACE: Final = 1_000_000
 """Restarts in place that one attempt may tell of."""
 
@@ -44,6 +47,23 @@ class Checkpoint(_Schema):
         return text
 
 
+class TrainerLedger(_Schema):
+    """What the time of a trainer's pod went into, since it began. Milliseconds; moments since 1970."""
+
+    until: Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]
+    parts: Annotated[
+        dict[Annotated[str, Field(max_length=32)], Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]],
+        Field(max_length=32),
+    ]
+    reached: NotNegative64 = 0
+    """The highest step that was ever done."""
+    marks: Annotated[
+        dict[Annotated[str, Field(max_length=32)], Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]],
+        Field(max_length=16),
+    ] = {}
+    """Of its last restart in place, or else of its start."""
+
+
 class Report(_Schema):
     """How far one task is. None: not known yet."""
 
@@ -69,6 +89,8 @@ class Report(_Schema):
     last_checkpoint: Checkpoint | None = None
     in_place_restarts: Annotated[int, Field(ge=0, le=MOST_IN_PLACE)] = 0
     """How often the training processes of this attempt were started again in their pods."""
+    ledger: TrainerLedger | None = None
+    """What the time of its pod went into."""
 
 
 def parse(payload: bytes) -> Report | None:
@@ -93,9 +115,21 @@ class _LastWords(_Schema):
     summary: Summary
 
 
+class _LastLedger(_Schema):
+    ledger: TrainerLedger
+
+
 def parse_summary(message: str) -> Summary | None:
     """None if the message is another program's, or has been cut."""
     try:
         return _LastWords.model_validate_json(message).summary
+    except ValidationError:
+        return None
+
+
+def parse_ledger(message: str) -> TrainerLedger | None:
+    """What a trainer leaves of its ledger in its pod's termination message. None: as for the summary."""
+    try:
+        return _LastLedger.model_validate_json(message).ledger
     except ValidationError:
         return None

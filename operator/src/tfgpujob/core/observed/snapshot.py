@@ -109,6 +109,13 @@ class Pod:
     ended_at: str = ""
     """When it failed, or its node became unreachable, as recorded by the cluster and not by its container; else
     empty."""
+    scheduled_at: str = ""
+    """When it got its node; empty before."""
+    gate_began: str = ""
+    gate_ended: str = ""
+    """When its wait-for-peers init container began, and when it ended."""
+    program_began: str = ""
+    """When its `tensorflow` container began; empty before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,8 @@ class Snapshot:
     """The NetworkPolicy with the job's name, if the store knows one. Only where jobs get one."""
     pod_groups: Mapping[Kind, Dependent] = field(default_factory=dict)
     """The pod groups with the job's name that the store knows. Only of gang schedulers that the operator uses."""
+    departed: Pod | None = None
+    """The pod whose ledger status.goodput follows, as it was at its end, if it is gone and that is not recorded yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ def trim_pod(obj: Object) -> Pod:
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     container = _main_container(status)
     waiting_reason, waiting_message = _waiting(status, conditions)
+    gate_began, gate_ended = _gate(status)
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -75,6 +76,10 @@ def trim_pod(obj: Object) -> Pod:
         started_at=_time(status.get("startTime")),
         unhealthy_device=_text(_unhealthy(container)),
         ended_at=_time(_ended_at(metadata, status, conditions)),
+        scheduled_at=_scheduled_at(conditions),
+        gate_began=gate_began,
+        gate_ended=gate_ended,
+        program_began=_began(container.get("state") or _EMPTY),
     )
 
 
@@ -167,6 +172,25 @@ def _gave_up_at_gate(status: Mapping[str, Any]) -> bool:
             ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
             return bool(ended.get("exitCode") == names.GATE_GAVE_UP)
     return False
+
+
+def _scheduled_at(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    scheduled = conditions.get("PodScheduled", _EMPTY)
+    return _time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else ""
+
+
+def _began(state: Mapping[str, Any]) -> str:
+    """When a container began, by its state."""
+    return _time(((state.get("running") or state.get("terminated")) or _EMPTY).get("startedAt"))
+
+
+def _gate(status: Mapping[str, Any]) -> tuple[str, str]:
+    """When the wait-for-peers init container began and ended."""
+    for container in status.get("initContainerStatuses") or ():
+        if container.get("name") == names.GATE_CONTAINER:
+            state = container.get("state") or _EMPTY
+            return _began(state), _time((state.get("terminated") or _EMPTY).get("finishedAt"))
+    return "", ""
 
 
 def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:

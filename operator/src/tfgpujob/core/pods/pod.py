@@ -42,6 +42,8 @@ class Replica:
     """What runPolicy.backoffLimit leaves."""
     joins: bool = False
     """A gang that trains already, in a resize."""
+    reached_step: int = 0
+    """The highest step that the job is known to have done."""
 
 
 def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Object:
@@ -147,6 +149,7 @@ def _environment(
         "TFGPU_GPU_MEMORY_GROWTH": "true" if growth else "false",
         "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
         names.PROGRESS_TOKEN: replica.progress_token or None,
+        names.REACHED_STEP: str(replica.reached_step) if spec.trainer is not None and replica.reached_step else None,
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
     if in_place.recovers_in_place(spec, replica_spec):

@@ -26,6 +26,7 @@ from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.deadlines import starts_late
 from tfgpujob.core.policies.refusals import Problem, name_taken
 from tfgpujob.core.policies.resize_in_place import agreement
+from tfgpujob.core.status import goodput_account
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
@@ -229,6 +230,7 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
         recovery_token=_recovery_token(ctx) if key and trains else "",
         joins=replica in ctx.plan.joining(),
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
+        reached_step=goodput_account.reached_step(ctx.builder.fields),
     )
 
 

@@ -8,14 +8,13 @@ has terminated, or, where no termination is recorded (evicted, node lost), until
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import JobSpec, ReplicaSpec, gpus, plain_count
 from tfgpujob.core.observed.observed_pods import has_ended
 from tfgpujob.core.observed.plan import replica_specs
-from tfgpujob.core.observed.snapshot import Delete, Object, Outcome, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Delete, Object, Pod, Snapshot
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.names import CONTAINER, Condition, Role
 
@@ -39,15 +38,6 @@ def gpus_held(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
             limits = (container.get("resources") or {}).get("limits") or {}
             return plain_count(limits.get(spec.gpu.resource_name)) or 0
     return count
-
-
-def in_intent(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: datetime) -> Outcome:
-    """The outcome with gpuTime up to now in its intent, if it has one. `finalize_status` updates the last status
-    write."""
-    if outcome.intent is None or outcome.status is None:
-        return outcome
-    intent, status = (updated(s, snapshot, outcome.deletes, spec, now) for s in (outcome.intent, outcome.status))
-    return replace(outcome, intent=intent, status=status)
 
 
 def updated(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:

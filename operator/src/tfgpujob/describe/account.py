@@ -1,0 +1,74 @@
+"""What a job's time went into, and how it came back from its last failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tfgpujob.core.status import goodput_account, recovery
+from tfgpujob.describe.facts import moment
+from tfgpujob.units import duration
+
+_MEANING: Final[Mapping[str, str]] = {
+    "queued": "until the pod had a node",
+    "pulling": "images, and starting containers",
+    "waiting": "for the other replicas",
+    "importing": "Python, TensorFlow, the user's module",
+    "building": "model, data, steps",
+    "restoring": "the checkpoint",
+    "tracing": "the first step of each process",
+    "input": "waiting for data",
+    "allReduce": "exchanging gradients, and waiting for the slowest",
+    "saving": "checkpoints and the model",
+    "evaluating": "validation and test splits",
+    "recomputing": "steps that had been done before",
+    "useful": "steps done for the first time",
+    "lost": "from the last sign of life of what failed",
+    "restarting": "until the next process or pod",
+    "backoff": "between two tries",
+    "suspended": "by runPolicy.suspend",
+    "other": "nobody has told",
+}
+_MOMENTS: Final[Mapping[str, str]] = {
+    "failed": "last sign of life",
+    "detected": "noticed",
+    "ended": "the processes are gone",
+    "created": "the next pod is created",
+    "started": "its program starts",
+    "restored": "the checkpoint is restored",
+    "stepped": "the first new step is done",
+}
+
+
+def goodput_table(account: Mapping[str, Any]) -> str:
+    """The parts of the time, with their shares; empty where nothing is known."""
+    parts = {part: int(account[part]) for part in goodput_account.PARTS if account.get(part)}
+    whole = sum(parts.values())
+    if not whole:
+        return ""
+    share = goodput_account.share(account)
+    good = f", goodput {share:.1%}" if share is not None else ""
+    lines = [f"Time        {duration(whole)} until {account['time']}{good}"]
+    for part, seconds in parts.items():
+        lines.append(f"  {part:<12}{duration(seconds):>9}{seconds / whole:>8.1%}  {_MEANING[part]}")
+    return "\n".join(lines)
+
+
+def recovery_table(told: Mapping[str, Any]) -> str:
+    """The last failure and what followed, each moment with the seconds since the failure; empty without one."""
+    failed = moment(told.get("failed"))
+    if failed is None:
+        return ""
+    where = "in place" if told.get("how") == "InPlace" else "with new pods"
+    lines = [f"Recovery    the last one, {where}"]
+    for name in recovery.MOMENTS:
+        at = moment(told.get(name))
+        if at is not None:
+            after = "" if name == "failed" else f"+{(at - failed).total_seconds():.{_digits(told)}f} s"
+            lines.append(f"  {at.strftime('%H:%M:%S'):<10}{after:>10}  {_MOMENTS[name]}")
+    return "\n".join(lines)
+
+
+def _digits(told: Mapping[str, Any]) -> int:
+    """In place, all moments are to the millisecond."""
+    return 3 if told.get("how") == "InPlace" else 0

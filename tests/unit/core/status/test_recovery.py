@@ -1,0 +1,74 @@
+"""status.lastRecovery: the moments between a failure and the first new step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.core import make
+from tests.unit.core.status.test_goodput import CHIEF, Story
+
+from tfgpujob.core.status.builder import moment, timestamp
+
+EPOCH = int(make.START.timestamp() * 1000)
+
+
+def recovery(story: Story) -> dict[str, Any]:
+    return dict(story.status["lastRecovery"])
+
+
+def test_with_new_pods_each_moment_is_added_when_it_is_known() -> None:
+    story = Story()
+    story.starts()
+    story.works("useful", 100)
+    story.told_by_chief(step=40)
+    assert "lastRecovery" not in story.status
+    story.ends(137)
+    failed = timestamp(story.now)
+    assert recovery(story) == {"how": "Pods", "failed": failed, "detected": failed}
+    story.advance(seconds=60)
+    created = story.pod(CHIEF)["metadata"]["creationTimestamp"]
+    story.starts(pulling=3)
+    story.works("importing", 5)
+    story.marks = {"started": EPOCH, "restored": EPOCH + 170_250, "stepped": EPOCH + 171_500}
+    story.told_by_chief(step=41)
+    assert recovery(story) == {
+        "how": "Pods",
+        "failed": failed,
+        "detected": failed,
+        "created": created,
+        "started": story.pod(CHIEF)["status"]["containerStatuses"][0]["state"]["running"]["startedAt"],
+        "restored": "2026-01-01T00:02:50.250Z",
+        "stepped": "2026-01-01T00:02:51.500Z",
+    }
+    known = recovery(story)
+    story.suspend()
+    story.suspend(on=False)
+    story.starts(queued=10)
+    story.told_by_chief(step=50)
+    assert recovery(story) == known, "a start that follows no failure changes nothing"
+
+
+def test_in_place_the_trainer_tells_all_of_it() -> None:
+    story = Story()
+    story.starts()
+    story.works("useful", 100)
+    names = ("failed", "detected", "ended", "started", "restored", "stepped")
+    story.marks = {name: EPOCH + 90_000 + 200 * i for i, name in enumerate(names)}
+    story.told_by_chief(step=40)
+    found = recovery(story)
+    assert found.pop("how") == "InPlace"
+    assert list(found) == list(names)
+    assert [moment(at).timestamp() * 1000 for at in found.values()] == list(story.marks.values())
+    known = {"how": "InPlace", **found}
+    story.told_by_chief(step=41)
+    assert recovery(story) == known
+    story.ends(137)
+    assert recovery(story)["how"] == "Pods", "the newer one counts"
+
+
+def test_a_job_that_fails_for_good_comes_back_from_nothing() -> None:
+    story = Story()
+    story.starts()
+    story.ends(1)
+    assert story.phase == "Failed"
+    assert "lastRecovery" not in story.status

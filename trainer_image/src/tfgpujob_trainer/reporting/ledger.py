@@ -1,0 +1,189 @@
+"""The goodput ledger of a pod: each moment since its supervisor began, under one name. Pure; no clock of its own.
+
+Supervisor and training process keep the same ledger: the process says of each interval what it was spent on, and when
+it ended, by the clock that all processes of a machine share (time.monotonic_ns). So the process can report it, and
+the supervisor still has it when the process is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tfgpujob_trainer.reporting import phases
+
+WAITING: Final = "waiting"
+IMPORTING: Final = "importing"
+BUILDING: Final = "building"
+RESTORING: Final = "restoring"
+TRACING: Final = "tracing"
+INPUT: Final = "input"
+ALL_REDUCE: Final = "allReduce"
+SAVING: Final = "saving"
+EVALUATING: Final = "evaluating"
+RECOMPUTING: Final = "recomputing"
+USEFUL: Final = "useful"
+LOST: Final = "lost"
+RESTARTING: Final = "restarting"
+OTHER: Final = "other"
+PARTS: Final = (
+    WAITING,
+    IMPORTING,
+    BUILDING,
+    RESTORING,
+    TRACING,
+    INPUT,
+    ALL_REDUCE,
+    SAVING,
+    EVALUATING,
+    RECOMPUTING,
+    USEFUL,
+    LOST,
+    RESTARTING,
+    OTHER,
+)
+"""What docs/describe.md says of each."""
+
+FAILED, DETECTED, ENDED, STARTED, RESTORED, STEPPED = "failed", "detected", "ended", "started", "restored", "stepped"
+"""Moments of the last restart in place, or, without the first three, of the pod's start: the last sign of life, its end
+noticed, its processes gone, the next ones started, the checkpoint restored, the first step that is no repetition."""
+
+_OF_PHASE: Final[Mapping[str, str]] = {
+    phases.STARTING: BUILDING,
+    phases.CACHING: BUILDING,
+    phases.EVALUATING: EVALUATING,
+    phases.SAVING: SAVING,
+    phases.EXPORTING: SAVING,
+    phases.PREDICTING: USEFUL,
+}
+_NS = 1_000_000_000
+_MS = 1_000_000
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Nanoseconds by part, up to `since`. Their sum is always `since` less what it was at the beginning."""
+
+    since: int
+    """By time.monotonic_ns."""
+    parts: dict[str, int] = field(default_factory=dict)
+    reached: int = 0
+    """The highest step that was ever done: a step up to it is done again."""
+    marks: dict[str, int] = field(default_factory=dict)
+    """By time.monotonic_ns."""
+    _aside: dict[str, int] = field(default_factory=dict)
+
+    def aside(self, part: str, seconds: float) -> None:
+        """So much of the interval that is under way is spent on `part`."""
+        if seconds > 0:
+            self._aside[part] = self._aside.get(part, 0) + int(seconds * _NS)
+
+    def take_aside(self) -> dict[str, int]:
+        """What was put aside of this interval."""
+        aside, self._aside = self._aside, {}
+        return aside
+
+    def spent(self, part: str, now: int, aside: Mapping[str, int] | None = None) -> None:
+        """The interval that ends now was spent on `part`, less what is aside of it."""
+        left = max(0, now - self.since)
+        self.since += left
+        for name, amount in (aside or {}).items():
+            taken = min(amount, left)
+            self.parts[name] = self.parts.get(name, 0) + taken
+            left -= taken
+        self.parts[part] = self.parts.get(part, 0) + left
+
+    def stepped(self, step: int) -> None:
+        """A step is done."""
+        if step > self.reached:
+            self.reached = step
+            self.marks.setdefault(STEPPED, self.since)
+
+    def failed(self) -> None:
+        """The last thing that was heard is all that will be."""
+        self.marks = {FAILED: self.since}
+
+    def mark(self, name: str, now: int) -> None:
+        """Keep a moment, if it is not known yet."""
+        self.marks.setdefault(name, now)
+
+    def to_json(self) -> str:
+        """For the environment of a training process, which goes on from here."""
+        told = {"since": self.since, "parts": self.parts, "reached": self.reached, "marks": self.marks}
+        return json.dumps(told, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """What the supervisor has made by to_json."""
+        told = json.loads(text)
+        return cls(int(told["since"]), dict(told["parts"]), int(told["reached"]), dict(told["marks"]))
+
+    def report(self, now: int, wall: float) -> dict[str, Any]:
+        """For people and the operator, in milliseconds. `now` and `wall` are one moment by both clocks.
+
+        Rounded so that the parts still sum to the whole.
+        """
+        before = rounded = 0
+        parts = {}
+        for name in PARTS:
+            before += self.parts.get(name, 0)
+            if before // _MS > rounded:
+                parts[name] = before // _MS - rounded
+                rounded = before // _MS
+
+        def epoch(moment: int) -> int:
+            return int(wall * 1000) - (now - moment) // _MS
+
+        return {
+            "until": epoch(self.since),
+            "parts": parts,
+            "reached": self.reached,
+            "marks": {name: epoch(moment) for name, moment in dict(self.marks).items()},
+        }
+
+    def line(self) -> str:
+        """`goodput 83.1 % of 120.5 s: useful 100.1 s, …`, the largest first; empty if there is nothing yet."""
+        total = sum(self.parts.values())
+        if not total:
+            return ""
+        good = self.parts.get(USEFUL, 0) + self.parts.get(ALL_REDUCE, 0)
+        largest = sorted(self.parts.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{_WORDS.get(name, name)} {ns / _NS:.1f} s" for name, ns in largest if ns >= _NS // 20)
+        return f"goodput {good / total:.1%} of {total / _NS:.1f} s: {shown}"
+
+
+_WORDS: Final[Mapping[str, str]] = {ALL_REDUCE: "all-reduce", INPUT: "waiting for input"}
+
+
+class Bookkeeper:
+    """What a training process writes into the ledger: which part an interval belongs to, from its heartbeats.
+
+    A heartbeat is either a sign that something is done (a step, a batch of an evaluation), to which the time since the
+    last one belongs; or it says what begins, and then that time belongs to what it was before.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.ongoing = IMPORTING
+        """What the interval belongs to that is under way."""
+        self._step = 0
+        self._traced = False
+
+    def beat(self, phase: str, step: int) -> str:
+        """The part of the interval that this heartbeat ends."""
+        before = self.ongoing
+        if phase == phases.TRAINING and step > self._step:
+            self._step, first, self._traced = step, not self._traced, True
+            self.ongoing = RECOMPUTING if step <= self.ledger.reached else USEFUL
+            return TRACING if first else self.ongoing
+        if phase == phases.TRAINING:
+            self.ongoing = RECOMPUTING if step and step < self.ledger.reached else USEFUL
+            return before
+        self.ongoing = _OF_PHASE.get(phase, OTHER)
+        if phase == phases.PREDICTING and not self._traced:
+            self._traced = True
+            return TRACING
+        begins = phase in (phases.STARTING, phases.SAVING, phases.EXPORTING) or self.ongoing == OTHER
+        return before if begins else self.ongoing
