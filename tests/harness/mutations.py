@@ -27,8 +27,9 @@ from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Config, Create, Kind, LeaderAnswer, Object, Outcome, Snapshot, StatusUpdate
 from tfgpujob.core.pods import pod
 from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, resize_in_place, stall, start
-from tfgpujob.core.status import builder
+from tfgpujob.core.status import builder, goodput
 from tfgpujob.core.status.builder import moment
+from tfgpujob.core.status.goodput_account import Account
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.names import Role
 from tfgpujob.shell import apply, leader_election, main, progress_poller, worker
@@ -119,6 +120,21 @@ def _second_ending(real: Any) -> Any:
             return outcome
         failed = {**status["conditions"][-1], "type": "Failed", "reason": "Late"}
         return replace(outcome, status={**status, "conditions": [*status["conditions"], failed]})
+
+    return broken
+
+
+def _no_time_between(_: Any) -> Any:
+    def broken(account: Account, old: Any, until: datetime, **_: Any) -> Account:
+        return replace(account, time=max(until, account.time))
+
+    return broken
+
+
+def _twice(real: Any) -> Any:
+    def broken(account: Account, *how: Any, **more: Any) -> Account:
+        found: Account = real(account, *how, **more)
+        return replace(found, before=found.before and found.parts)
 
     return broken
 
@@ -376,6 +392,8 @@ MUTATIONS: Sequence[Mutation] = (
         ("unschedulable-and-fail-policy",),
     ),
     Mutation("ask all the time", (progress_poller.ProgressPoller, "run"), _asks_all_the_time, ("progress-told",)),
+    Mutation("forget the time without a pod", (goodput, "_without_pod"), _no_time_between, ("progress-told",)),
+    Mutation("count a pod's time on top of itself", (goodput, "_followed"), _twice, ("progress-told",)),
     Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
     Mutation(
         "forget to reread before creates",

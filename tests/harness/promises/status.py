@@ -87,7 +87,7 @@ def time_adds_up(change: Change, truth: Truth) -> Iterator[str]:
         yield f"{seconds} s of {whole} s are told"
     if before.get("time", "") > told["time"]:
         yield f"{before['time']} → {told['time']}"
-    for part in ("queued", "backoff", "suspended"):
+    for part in ("backoff", "suspended"):
         if told.get(part, 0) < before.get(part, 0):
             yield f"{part} went down"
 
