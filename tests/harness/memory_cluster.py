@@ -108,11 +108,11 @@ class MemoryCluster:
             ),
         )
 
-    async def replace_status(self, job: Object) -> Object:
-        meta = job["metadata"]
+    async def replace_status(self, body: Object, kind: Kind = Kind.JOB) -> Object:
+        meta = body["metadata"]
         return await self._write(
-            ("replace_status", Kind.JOB, meta["namespace"], meta["name"]),
-            lambda: self._server.replace(Kind.JOB, meta["namespace"], job, by=self.by, status=True),
+            ("replace_status", in_objects(kind), meta["namespace"], meta["name"]),
+            lambda: self._server.replace(in_objects(kind), meta["namespace"], body, by=self.by, status=True),
         )
 
     async def create_event(self, namespace: str, body: Object) -> None:

@@ -88,9 +88,9 @@ class ScriptedCluster(MemoryCluster):
             kind, namespace, name, uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
         )
 
-    async def replace_status(self, job: Object) -> Object:
-        await self._arrive(f"status {job['metadata']['name']} {job['status'].get('phase', '')}".strip())
-        return await super().replace_status(job)
+    async def replace_status(self, body: Object, kind: Kind = Kind.JOB) -> Object:
+        await self._arrive(f"status {body['metadata']['name']} {body['status'].get('phase', '')}".strip())
+        return await super().replace_status(body, kind)
 
     async def create_event(self, namespace: str, body: Object) -> None:
         await self._arrive(f"event {body['reason']}")

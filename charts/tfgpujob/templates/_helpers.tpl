@@ -79,6 +79,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [podgroups]
   verbs: [get, list, watch, create, delete]
 {{- end }}
+{{- if .Values.kueue.enabled }}
+# A Workload goes with its job, or when it asks for what the job does not want any more.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [update]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

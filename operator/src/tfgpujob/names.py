@@ -27,6 +27,10 @@ LABEL_REPLICA_TYPE: Final = f"{GROUP}/replica-type"
 LABEL_REPLICA_INDEX: Final = f"{GROUP}/replica-index"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_REPLICA_RESTART: Final = f"{GROUP}/replica-restart"
+LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""On a job: the LocalQueue of Kueue that it waits in."""
+LABEL_QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+"""On a job: the WorkloadPriorityClass that orders it there; else that of its pods does."""
 LABEL_APP_NAME: Final = "app.kubernetes.io/name"
 LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
 LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
@@ -39,6 +43,9 @@ AVOID_VOLUNTARY_DISRUPTION: Final = {
 """Annotations by which the cluster autoscaler and Karpenter leave a pod where it is."""
 ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 """spec.trainer as JSON on the pod; the downward API turns it into the trainer's config file."""
+
+ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
+"""On a Workload: a digest of what it asks for, by which one of an earlier spec is told."""
 
 # Names inside a pod.
 CONTAINER: Final = "tensorflow"
@@ -158,6 +165,8 @@ class Reason(StrEnum):
     PROGRESSING = "Progressing"
     # Suspended
     SUSPENDED = "Suspended"
+    WAITING_FOR_ADMISSION = "WaitingForAdmission"
+    ADMITTED = "Admitted"
     # Succeeded, Failed, Finished
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"

@@ -32,6 +32,7 @@ CHOICES: dict[str, list[Object]] = {
     "network": [{}, NETWORK, {"networkPolicy": {"jobNamespaces": ["*"]}}],
     "gangs": [{}, {"gang": {"backends": ["Volcano", "Native"], "default": "Native"}}],
     "claims": [{}, {"volumeClaims": {"enabled": True}, "deviceClaims": {"enabled": True}}],
+    "kueue": [{}, {"kueue": {"enabled": True}}],
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],
 }

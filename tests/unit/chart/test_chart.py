@@ -13,7 +13,8 @@ import tfgpujob
 from tfgpujob import names
 from tfgpujob.api import admission_policy, crd
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
-from tfgpujob.core.observed.snapshot import POD_GROUPS
+from tfgpujob.core.observed.snapshot import POD_GROUPS, WORKLOADS
+from tfgpujob.kube import paths
 from tfgpujob.shell import settings
 
 DIGEST = "sha256:" + "0" * 64
@@ -134,6 +135,24 @@ def test_the_right_to_pod_groups_is_asked_for_only_of_gang_schedulers_that_are_n
     assert rights(found["rules"]) - JOB_RIGHTS - NODE_RIGHTS == {
         (group, "podgroups", verb, "") for verb in ("get", "list", "watch", "create", "delete")
     }
+
+
+@pytest.mark.parametrize("namespaces", [[], ["ml"]])
+def test_the_rights_to_kueue_are_asked_for_only_where_it_is_enabled(namespaces: list[str]) -> None:
+    assert not [o for o in render({"watchNamespaces": namespaces}) if o["metadata"]["name"].endswith("-kueue")]
+    objects = render({"watchNamespaces": namespaces, "kueue": {"enabled": True}})
+    found = rights(of(objects, "Role" if namespaces else "ClusterRole", "tfgpu-tfgpujob")["rules"])
+    group, workloads = paths.api(WORKLOADS[0])[0].split("/")[2], paths.api(WORKLOADS[0])[1]
+    verbs = ("get", "list", "watch", "create", "delete")
+    expected = {(group, workloads, verb, "") for verb in verbs} | {(group, f"{workloads}/status", "update", "")}
+    assert found - JOB_RIGHTS - NODE_RIGHTS == expected
+    named = {(group, "resourceflavors"), (group, "workloadpriorityclasses"), ("scheduling.k8s.io", "priorityclasses")}
+    without_namespace = rights(of(objects, "ClusterRole", "tfgpu-tfgpujob-kueue")["rules"])
+    assert without_namespace == {(*what, verb, "") for what in named for verb in ("list", "watch")}
+    bound = of(objects, "ClusterRoleBinding", "tfgpu-tfgpujob-kueue")
+    assert bound["roleRef"]["name"] == "tfgpu-tfgpujob-kueue"
+    container = of(objects, "Deployment", "tfgpu-tfgpujob")["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "KUEUE_ENABLED", "value": "true"} in container["env"]
 
 
 def test_the_default_gang_scheduler_is_one_that_jobs_may_use() -> None:

@@ -22,7 +22,8 @@ from tfgpujob.local import doctor as machine
 IN_A_CLUSTER = {
     "definition": "problem: the definition is older than this tool",
     "rights": "problem: the operator may not: create pods, delete pods, list pods, create services, create events, "
-    "list tfgpujobs, update tfgpujobs/status, list podgroups, create podgroups, delete podgroups",
+    "list tfgpujobs, update tfgpujobs/status, list podgroups, create podgroups, delete podgroups, list workloads, "
+    "create workloads, delete workloads, update workloads/status",
     "image": "problem: the image operator:1 can't be pulled: ImagePullBackOff",
     "GPUs": "problem: no node offers nvidia.com/gpu",
     "DNS": "problem: no pod of the cluster's DNS is ready",
@@ -65,7 +66,8 @@ def lease(name: str, renewed: datetime) -> dict[str, Any]:
 def faulty() -> dict[str, dict[str, Any]]:
     """What a cluster answers whose operator leads, and that has eight faults."""
     gangs = {"name": "GANG_BACKENDS", "value": "Volcano,OfALaterRelease"}
-    container = {"name": "operator", "env": [{"name": "LEASE_NAME", "value": "tfgpu"}, gangs]}
+    kueue = {"name": "KUEUE_ENABLED", "value": "true"}
+    container = {"name": "operator", "env": [{"name": "LEASE_NAME", "value": "tfgpu"}, gangs, kueue]}
     template = {"spec": {"serviceAccountName": "tfgpu", "containers": [container]}}
     operator = {"name": "tfgpu", "namespace": "ops", "labels": {"app.kubernetes.io/version": __version__}}
     waiting = {"image": "operator:1", "state": {"waiting": {"reason": "ImagePullBackOff"}}}

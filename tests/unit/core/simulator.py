@@ -22,6 +22,7 @@ from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.progress_report import Report, parse
 from tfgpujob.core.observed.snapshot import (
     POD_GROUPS,
+    WORKLOADS,
     Config,
     Create,
     Delete,
@@ -33,8 +34,9 @@ from tfgpujob.core.observed.snapshot import (
     Pod,
     Refusal,
     Snapshot,
+    StatusWrite,
 )
-from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
+from tfgpujob.core.observed.trim import trim_cluster_object, trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
 from tfgpujob.core.status.progress import resize_request
@@ -66,6 +68,7 @@ class World:
         self.leader_answer: LeaderAnswer | None = None
         self.departed: Pod | None = None
         """What the store has kept of a pod that is gone."""
+        self.cluster_objects: dict[Kind, dict[str, Any]] = {}
         self.lookups = 0
         self._uids = 0
         self._wake: datetime | None = None
@@ -238,12 +241,26 @@ class World:
             self._write(update.status)
         self._deferred_since = (self._deferred_since or self.now) if update.deferred else None
         self.events += update.events
+        for write in outcome.status_writes:
+            self._tell(write)
         looks = [at for at in (outcome.requeue_at, update.requeue_at) if at is not None]
         self._wake = min(looks, default=None)
         return outcome
 
+    def _tell(self, write: StatusWrite) -> None:
+        meta = write.body["metadata"]
+        held = self.objects[write.kind, meta["name"]]
+        assert (meta["uid"], meta["resourceVersion"]) == (held["metadata"]["uid"], held["metadata"]["resourceVersion"])
+        self.set_status(write.kind, meta["name"], write.body["status"])
+        self.tries += 1
+
+    def set_status(self, kind: Kind, name: str, status: Mapping[str, Any]) -> None:
+        held = self.objects[kind, name]
+        held["status"] = deepcopy(dict(status))
+        held["metadata"]["resourceVersion"] = str(int(held["metadata"]["resourceVersion"]) + 1)
+
     def snapshot(self) -> Snapshot:
-        """What the store would hold: pods by their label, the service, the NetworkPolicy, pod groups by their name."""
+        """What the store would hold: pods by their label, the others by their name."""
         assert self.job is not None
         name = self.job["metadata"]["name"]
         pods = [trim_pod(body) for (kind, _), body in self.objects.items() if kind is Kind.POD]
@@ -254,6 +271,11 @@ class World:
             service=trim_dependent(service) if service else None,
             network_policy=trim_dependent(policy) if policy else None,
             pod_groups={k: trim_dependent(self.objects[k, name]) for k in POD_GROUPS if (k, name) in self.objects},
+            workload=next((trim_workload(self.objects[k, name]) for k in WORKLOADS if (k, name) in self.objects), None),
+            cluster_objects={
+                kind: {name: trim_cluster_object(obj) for name, obj in objects.items()}
+                for kind, objects in self.cluster_objects.items()
+            },
             reports=dict(self.reports),
             leader_answer=self.leader_answer,
             departed=self.departed,

@@ -1,4 +1,4 @@
-"""Which gang schedulers the operator finds when it starts."""
+"""Which gang schedulers, and which Kueue, the operator finds when it starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.shell.test_poison import make_good, operating, runs, until
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
-from tfgpujob.shell.discovery import with_devices, with_gangs
+from tfgpujob.shell.discovery import with_devices, with_gangs, with_kueue
 from tfgpujob.shell.settings import from_environment
 
 IMAGES = {"OPERATOR_IMAGE": "operator:1", "TRAINER_IMAGE": "trainer:1"}
@@ -39,6 +39,23 @@ def test_the_newest_version_that_is_served_and_none_that_is_not() -> None:
     gangs, asked = found("SchedulerPlugins,Native,Volcano", lambda kind: kind in served)
     assert gangs == [("Native", Kind.NATIVE_V1ALPHA3_POD_GROUP), ("Volcano", Kind.VOLCANO_POD_GROUP)]
     assert Kind.NATIVE_V1ALPHA2_POD_GROUP not in asked
+
+
+@pytest.mark.parametrize(
+    ("enabled", "served", "found"),
+    [
+        ("true", {Kind.WORKLOAD_V1BETA1, Kind.WORKLOAD_V1BETA2}, Kind.WORKLOAD_V1BETA2),
+        ("true", {Kind.WORKLOAD_V1BETA1}, Kind.WORKLOAD_V1BETA1),
+        ("true", set[Kind](), None),
+        ("false", {Kind.WORKLOAD_V1BETA1}, None),
+    ],
+)
+def test_kueue_in_the_newest_version_that_is_served(enabled: str, served: set[Kind], found: Kind | None) -> None:
+    async def serves(kind: Kind) -> bool:
+        return kind in served
+
+    settings = run(with_kueue(from_environment({**IMAGES, "KUEUE_ENABLED": enabled}), serves))
+    assert (settings.config.kueue_enabled, settings.config.kueue) == (enabled == "true", found)
 
 
 def test_an_api_server_that_does_not_answer_is_asked_again() -> None:

@@ -102,11 +102,11 @@ def test_who_stops_writes_no_refusal_any_more() -> None:
         rig.refuse("create Pod", ApiError(403, "Forbidden", "no"))
         replace_status = rig.cluster.replace_status
 
-        async def hang_too(job: Object) -> Object:
-            if "refused" in job["status"]:
+        async def hang_too(body: Object, kind: Kind = Kind.JOB) -> Object:
+            if "refused" in body["status"]:
                 writing.set()
                 await asyncio.Event().wait()
-            return await replace_status(job)
+            return await replace_status(body, kind)
 
         rig.cluster.replace_status = hang_too  # type: ignore[method-assign]
         reconciling = asyncio.create_task(rig.worker.reconcile_once(KEY))

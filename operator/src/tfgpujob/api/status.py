@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tfgpujob.api.base import MAX_INT32, NotNegative, NotNegative64, StatusModel
+from tfgpujob.api.base import MAX_INT32, MAX_INT64, NotNegative, NotNegative64, StatusModel
 from tfgpujob.names import Phase, Role
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -90,6 +90,34 @@ class ResizeStatus(StatusModel):
     """When it began."""
 
 
+class TolerationStatus(StatusModel):
+    """A toleration, as in a pod."""
+
+    key: str | None = None
+    """Key of the taint. Absent: any."""
+    operator: str | None = None
+    """Exists or Equal."""
+    value: str | None = None
+    """Value of the taint."""
+    effect: str | None = None
+    """Effect of the taint. Absent: any."""
+    toleration_seconds: Annotated[int, Field(ge=-MAX_INT64, le=MAX_INT64)] | None = None
+    """For how long it is tolerated. Absent: for ever."""
+
+
+class PlacementStatus(StatusModel):
+    """What Kueue adds to the pods of a role."""
+
+    node_selector: dict[str, str] | None = None
+    """Labels of the nodes, by the flavors that it was admitted to."""
+    tolerations: list[TolerationStatus] | None = None
+    """The flavors' tolerations."""
+    labels: dict[str, str] | None = None
+    """Labels that an admission check adds."""
+    annotations: dict[str, str] | None = None
+    """Annotations that an admission check adds."""
+
+
 class PlanStatus(StatusModel):
     """What the attempt was started from. Defaults and images are resolved once an attempt."""
 
@@ -109,6 +137,10 @@ class PlanStatus(StatusModel):
     """schedulerName of pods whose template names none. Absent: the cluster's default."""
     resize: ResizeStatus | None = None
     """The change of the number of workers that is under way without a new attempt. Absent: none."""
+    queue: str | None = None
+    """The queue of Kueue that admitted it. Absent: it began without Kueue."""
+    placement: dict[str, PlacementStatus] | None = None
+    """What Kueue adds to the pods, by role."""
 
 
 class RetryStatus(StatusModel):

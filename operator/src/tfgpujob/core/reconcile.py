@@ -4,9 +4,11 @@ deleted, terminating, or managed by another controller   nothing, unless it has 
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
 suspended                                                delete the pods                     policies/suspend.py
+in a queue of Kueue, or evicted from it                  wait, without pods                  policies/kueue.py
 no attempt, or resumed                                   begin an attempt                    policies/begin_attempt.py
 an attempt                                               the chain of policies               attempt.py
 whatever was decided                                     force-delete pods on lost nodes     policies/force_delete.py
+                                                         tell Kueue                          policies/kueue.py
 
 Then `finalize_status` turns the API server's answers into the last status write, and `report_refusals` shows refusals
 while other creates have no answer yet.
@@ -23,9 +25,9 @@ from tfgpujob.api.rules.transition import MANAGED_BY
 from tfgpujob.core import attempt
 from tfgpujob.core.observed.ownership import has_own_pods, is_ours
 from tfgpujob.core.observed.parsed import parsed_spec
-from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
-from tfgpujob.core.policies import finished, force_delete, invalid_spec, start, suspend
+from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, start, suspend
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.ensure_pods import is_evaluator
 from tfgpujob.core.policies.refusals import Problem, problem, problems
@@ -49,11 +51,12 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     if not is_ours(job):
         # With pods of ours it was left to another controller after we had begun: somebody has to see to them.
         changed = f"spec.runPolicy.managedBy: {MANAGED_BY}. Its pods go on as they were started."
-        return invalid_spec.reconcile(snapshot, builder, changed) if has_own_pods(snapshot) else NOTHING
+        return invalid_spec.reconcile(snapshot, builder, changed, config) if has_own_pods(snapshot) else NOTHING
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
-        return invalid_spec.reconcile(snapshot, builder, spec)
-    outcome = _with_accounts(_decide(snapshot, builder, spec, config), snapshot, spec, now)
+        return invalid_spec.reconcile(snapshot, builder, spec, config)
+    outcome = kueue.with_workload(_decide(snapshot, builder, spec, config), snapshot, config, now)
+    outcome = _with_accounts(outcome, snapshot, spec, now)
     return force_delete.with_forced_deletes(outcome, snapshot, spec.run_policy.force_delete_after_seconds, now)
 
 
@@ -62,6 +65,8 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
         return finished.reconcile(snapshot, builder, spec.run_policy)
     if spec.run_policy.suspend:
         return suspend.reconcile(snapshot, builder, spec)
+    if (queued := kueue.wait_for_admission(snapshot, builder, spec, config)) is not None:
+        return queued
     if not (builder.attempt and builder.fields.get("plan")) or builder.is_true(Condition.SUSPENDED):
         return begin_attempt(snapshot, builder, spec, config)
     return attempt.reconcile(snapshot, builder, spec, config)
@@ -145,7 +150,9 @@ def _finalize_status(
     known = _is_known(builder, found)
     only_first = any(refusal.create == outcome.first for refusal in refusals)
     # All pods of this attempt are deleted, so the next one takes the spec and the defaults as they are now.
-    start.release(builder, resolve(spec, config), found, created_some=not only_first)
+    plan = builder.fields.get("plan")
+    admitted = Plan.from_status(plan).admission if plan else None
+    start.release(builder, resolve(spec, config, admitted), found, created_some=not only_first)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
     return StatusUpdate(builder.build(), events, start.not_before(builder) if only_first else now)
 

@@ -100,10 +100,10 @@ class KubeCluster(Connection):
             options["gracePeriodSeconds"] = grace_seconds
         await self.send("DELETE", paths.of_kind(kind, namespace, name), body=options)
 
-    async def replace_status(self, job: Object) -> Object:
-        metadata = job["metadata"]
-        path = paths.of_kind(Kind.JOB, metadata["namespace"], metadata["name"])
-        return await self.send("PUT", f"{path}/status", body=job)
+    async def replace_status(self, body: Object, kind: Kind = Kind.JOB) -> Object:
+        metadata = body["metadata"]
+        path = paths.of_kind(kind, metadata["namespace"], metadata["name"])
+        return await self.send("PUT", f"{path}/status", body=body)
 
     async def create_event(self, namespace: str, body: Object) -> None:
         await self.send("POST", paths.events(namespace), body=body)

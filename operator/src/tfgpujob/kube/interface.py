@@ -78,7 +78,7 @@ class Objects(Protocol):
     ) -> None:
         """Background propagation. The uid is a precondition: another object of that name gives 409."""
 
-    async def replace_status(self, job: Object) -> Object:
+    async def replace_status(self, body: Object, kind: Kind = Kind.JOB) -> Object:
         """PUT on /status; metadata.resourceVersion is required, a stale one gives 409."""
 
     async def create_event(self, namespace: str, body: Object) -> None: ...

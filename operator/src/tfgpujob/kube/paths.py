@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, Kind
+from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, KUEUE, POD_GROUPS, Kind
 from tfgpujob.kube.errors import InvalidNameError
 
 _CORE: Final = "/api/v1"
+
+
+def _plural(kind: Kind) -> str:
+    word = kind.partition(".")[0].lower()
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
 _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.JOB: (f"/apis/{names.API_VERSION}", names.PLURAL),
     Kind.POD: (_CORE, "pods"),
@@ -19,6 +26,8 @@ _COLLECTIONS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.CLAIM: (_CORE, "persistentvolumeclaims"),
     **{kind: (f"/apis/{api_version}", "podgroups") for kind, api_version in POD_GROUPS.items()},
     **{kind: (f"/apis/{version}", "resourceclaimtemplates") for kind, version in DEVICE_TEMPLATES.items()},
+    **{kind: (f"/apis/{api_version}", _plural(kind)) for kind, api_version in KUEUE.items()},
+    Kind.POD_PRIORITY: ("/apis/scheduling.k8s.io/v1", "priorityclasses"),
     Kind.NODE: (_CORE, "nodes"),
     Kind.NAMESPACE: (_CORE, "namespaces"),
 }

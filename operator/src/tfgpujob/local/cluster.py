@@ -109,10 +109,11 @@ class LocalCluster:
             self._update(name, metadata={**held, "deletionTimestamp": timestamp(datetime.now(UTC))})
         process.stop()
 
-    async def replace_status(self, job: Object) -> Object:
-        if job["metadata"]["resourceVersion"] != self.job["metadata"]["resourceVersion"]:
+    async def replace_status(self, body: Object, kind: Kind = Kind.JOB) -> Object:
+        del kind  # without queues, only jobs have a status that we write
+        if body["metadata"]["resourceVersion"] != self.job["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "the job has changed meanwhile")
-        self._put_job({**self.job, "status": job["status"]})
+        self._put_job({**self.job, "status": body["status"]})
         return self.job
 
     async def create_event(self, namespace: str, body: Object) -> None:

@@ -9,7 +9,17 @@ from typing import Final
 
 from tfgpujob import names
 from tfgpujob.core.observed.ownership import Ownership, claim_ownership, dependent_ownership, pod_ownership
-from tfgpujob.core.observed.snapshot import Create, Delete, Dependent, Kind, Object, Outcome, Pod, Refusal
+from tfgpujob.core.observed.snapshot import (
+    Create,
+    Delete,
+    Dependent,
+    Kind,
+    Object,
+    Outcome,
+    Pod,
+    Refusal,
+    StatusWrite,
+)
 from tfgpujob.core.observed.trim import trim_dependent, trim_pod
 from tfgpujob.core.pods.dropped_fields import dropped_fields
 from tfgpujob.kube.concurrency import ByNamespace, gather_bounded
@@ -63,6 +73,25 @@ class ObjectWriter:
             if stage and not any(isinstance(result, Refusal | ApiError) for result in results):
                 results += await self._create_all(key, job, stage, report)
         return _summed(results, [create for stage in outcome.stages for create in stage], failures)
+
+    async def write_status(self, key: Key, write: StatusWrite) -> bool:
+        """Whether it was written; False when the cache was stale, which it is no more. Raises ApiError."""
+        name = write.body["metadata"]["name"]
+        try:
+            stored = await self._cluster.replace_status(write.body, write.kind)
+        except ApiError as error:
+            if error.code not in {404, 409}:
+                raise
+        else:
+            self._store.put(write.kind, stored)
+            return True
+        try:
+            self._store.put(write.kind, await self._cluster.get(write.kind, key.namespace, name))
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            self._store.remove(write.kind, key.namespace, name, write.body["metadata"]["uid"])
+        return False
 
     async def _create_all(
         self, key: Key, job: Object, creates: Sequence[Create], report: ReportRefusals

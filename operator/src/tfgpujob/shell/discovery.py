@@ -1,4 +1,4 @@
-"""Discovery of the gang schedulers and resource claims that the cluster serves, by what it lists of itself at start."""
+"""Discovery of gang schedulers, resource claims and Kueue, by what the API server lists of itself, at start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
-from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, Kind
+from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, WORKLOADS, Kind
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.settings import Settings
 
@@ -42,6 +42,20 @@ async def with_devices(settings: Settings, serves: Serves) -> Settings:
     if kind is not None:
         logger.info("dynamic resource allocation found", extra={"kind": kind})
     return replace(settings, config=replace(settings.config, device_template=kind))
+
+
+async def with_kueue(settings: Settings, serves: Serves) -> Settings:
+    """The settings with the newest kind of Workload that is served, if Kueue is enabled. Retries as `with_gangs` does:
+    a job must not start without its queue."""
+    if not settings.config.kueue_enabled:
+        return settings
+    kind = await _newest(WORKLOADS, serves)
+    if kind is None:
+        hint = "install Kueue and restart the operator, or turn kueue.enabled off: jobs that name a queue wait"
+        logger.warning("this cluster serves no Workloads of Kueue", extra={"hint": hint})
+    else:
+        logger.info("Kueue found", extra={"kind": kind})
+    return replace(settings, config=replace(settings.config, kueue=kind))
 
 
 async def _newest(kinds: Sequence[Kind], serves: Serves) -> Kind | None:

@@ -23,7 +23,8 @@ from tfgpujob.kube.interface import Cluster
 from tfgpujob.names import Condition
 from tfgpujob.shell import log_format
 from tfgpujob.shell.background import BackgroundTasks, TaskDiedError
-from tfgpujob.shell.discovery import with_devices, with_gangs
+from tfgpujob.shell.cluster_objects import CLUSTER_OBJECTS
+from tfgpujob.shell.discovery import with_devices, with_gangs, with_kueue
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.leader_election import LeaderElector
@@ -77,6 +78,7 @@ class Operator:
             nodes=settings.watch_nodes,
             network_policies=bool(settings.config.network_policy_namespaces),
             pod_groups=[kind for _, kind in settings.config.gangs or ()],
+            kueue=settings.config.kueue,
             namespace_selector=settings.watch_namespace_selector,
         )
         self.elector = LeaderElector(
@@ -116,6 +118,13 @@ class Operator:
         if kind is Kind.NAMESPACE:
             change = self.resync.deselect if event == "DELETED" else self.resync.select
             change(obj["metadata"]["name"])
+            return
+        if kind in CLUSTER_OBJECTS:
+            known = self.store.cluster_objects
+            name = obj["metadata"]["name"]
+            changed = known.remove(kind, name) if event == "DELETED" else known.put(kind, obj)
+            for queued in self.store.jobs_in_queues() if changed else ():
+                self.changed(queued)
             return
         if event == "DELETED":
             metadata = obj["metadata"]
@@ -190,6 +199,7 @@ async def operate(settings: Settings) -> None:
     async with await KubeCluster.connect() as cluster, HttpProgressClient() as pods:
         settings = await with_gangs(settings, cluster.serves)
         settings = await with_devices(settings, cluster.serves)
+        settings = await with_kueue(settings, cluster.serves)
         operator = Operator(cluster, settings, fetch_progress=pods, put_workers=pods.put_workers)
         background = operator.background
         ready = operator.resync.synced.is_set
@@ -211,6 +221,7 @@ async def operate(settings: Settings) -> None:
 
 def _reflected(operator: Operator) -> list[tuple[Kind, str | None]]:
     in_jobs = [(kind, namespace) for kind in operator.resync.dependents for namespace in operator.resync.scopes]
+    in_jobs += [(kind, None) for kind in operator.resync.cluster_objects]
     others = {Kind.NODE: operator.settings.watch_nodes, Kind.NAMESPACE: operator.settings.watch_namespace_selector}
     return [*in_jobs, *((kind, None) for kind, watched in others.items() if watched)]
 

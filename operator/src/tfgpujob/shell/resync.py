@@ -9,10 +9,12 @@ from functools import partial
 from typing import Final
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import POD_GROUPS, Kind, Object
+from tfgpujob.core.observed.admission import related
+from tfgpujob.core.observed.snapshot import POD_GROUPS, WORKLOADS, Kind, Object
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Cluster, ListPage
 from tfgpujob.kube.list_watch import pages
+from tfgpujob.shell.cluster_objects import CLUSTER_OBJECTS
 from tfgpujob.shell.store import Key, Known, Store
 
 logger = logging.getLogger(__name__)
@@ -22,7 +24,8 @@ PAGE: Final = 100
 """Objects a request. Pages of 500 pods make the process 18 MB larger for good."""
 SELECTORS: Final = {
     Kind.JOB: "",
-    **dict.fromkeys((Kind.NETWORK_POLICY, *POD_GROUPS), names.LABEL_JOB_NAME),
+    **dict.fromkeys((Kind.NETWORK_POLICY, *POD_GROUPS, *WORKLOADS), names.LABEL_JOB_NAME),
+    **dict.fromkeys(CLUSTER_OBJECTS, ""),
     Kind.SERVICE: names.LABEL_JOB_NAME,
     Kind.POD: names.LABEL_JOB_NAME,
     Kind.NODE: "",
@@ -43,15 +46,20 @@ class Resync:
         nodes: bool = False,
         network_policies: bool = False,
         pod_groups: Sequence[Kind] = (),
+        kueue: Kind | None = None,
         namespace_selector: str = "",
     ) -> None:
-        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies` and `pod_groups`:
-        what else is listed. `namespace_selector`: labels of the namespaces that are served; empty: any.
+        """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies`, `pod_groups`,
+        `kueue` (the kind of its Workload): what else is listed. `namespace_selector`: labels of the namespaces that are
+        served; empty: any.
         """
         self._nodes = nodes
         policies = (Kind.NETWORK_POLICY,) if network_policies else ()
-        self.dependents: Sequence[Kind] = (*policies, *pod_groups, Kind.SERVICE, Kind.POD)
+        workloads = (kueue,) if kueue is not None else ()
+        self.dependents: Sequence[Kind] = (*policies, *pod_groups, *workloads, Kind.SERVICE, Kind.POD)
         """Kinds of what belongs to jobs."""
+        self.cluster_objects = _named_in_queues(kueue) if kueue is not None else ()
+        """Kinds without a namespace that jobs in queues name."""
         self.selectors = {**SELECTORS, Kind.NAMESPACE: namespace_selector}
         self._gained: set[str] = set()
         """Namespaces that the selector selects since lately: what is in them has still to be listed."""
@@ -88,6 +96,8 @@ class Resync:
         """Raises ApiError."""
         if self.selectors[Kind.NAMESPACE]:
             await self.list(Kind.NAMESPACE, None)
+        for kind in self.cluster_objects:
+            await self.list(kind, None)
         listed_below = frozenset(self._gained)
         for kind in (Kind.JOB, *self.dependents):
             for namespace in self.scopes:
@@ -161,26 +171,33 @@ class Resync:
                     self._store.unreadable.add(kind, "", "", "an item without a name and a uid")
                     continue
                 before.pop(obj["metadata"]["uid"], None)
-                if kind in (Kind.NODE, Kind.NAMESPACE):
+                if kind in {Kind.NODE, Kind.NAMESPACE, *CLUSTER_OBJECTS}:
                     elsewhere.append(obj)
                 elif (key := self._store.put(kind, obj)) is not None:
                     self._changed(key)
         self._drop(before)
-        if kind is Kind.NODE:
-            for key in self._store.jobs_on(self._store.nodes.sync(elsewhere, nodes_before, self._store.nodes_named())):
-                self._changed(key)
-        elif kind is Kind.NAMESPACE:
+        if kind is Kind.NAMESPACE:
             self._sync_namespaces({obj["metadata"]["name"] for obj in elsewhere})
+        for key in self._concerned(kind, elsewhere, nodes_before):
+            self._changed(key)
         self.versions[kind, namespace] = page.resource_version
+
+    def _concerned(self, kind: Kind, listed: Sequence[Object], nodes_before: frozenset[str]) -> Sequence[Key]:
+        """The jobs that a list of what has no namespace concerns."""
+        store = self._store
+        if kind is Kind.NODE:
+            return store.jobs_on(store.nodes.sync(listed, nodes_before, store.nodes_named()))
+        changed = kind in CLUSTER_OBJECTS and store.cluster_objects.sync(kind, listed)
+        return store.jobs_in_queues() if changed else ()
 
     async def _page(self, kind: Kind, namespace: str | None, limit: int, token: str) -> ListPage:
         selector = self.selectors[kind]
         try:
             return await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
         except ApiError as error:
-            if error.code != 404 or kind not in POD_GROUPS:
+            if error.code != 404 or kind not in {*POD_GROUPS, *WORKLOADS, *CLUSTER_OBJECTS}:
                 raise
-            # Its gang scheduler was uninstalled: all else is listed as before.
+            # Its gang scheduler, or Kueue, was uninstalled: all else is listed as before.
             return ListPage((), "", "")
 
     def _sync_namespaces(self, listed: set[str]) -> None:
@@ -199,6 +216,10 @@ class Resync:
                     extra={"kind": known.kind, "object": f"{known.namespace}/{known.name}"},
                 )
                 self._changed(key)
+
+
+def _named_in_queues(workload: Kind) -> tuple[Kind, ...]:
+    return related(workload, "ResourceFlavor"), related(workload, "WorkloadPriorityClass"), Kind.POD_PRIORITY
 
 
 def _has_identity(obj: object) -> bool:

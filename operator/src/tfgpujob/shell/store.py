@@ -1,5 +1,5 @@
-"""The cache of jobs, their pods, services, NetworkPolicies and pod groups, indexed by job, as an informer's: watches,
-lists and our own writes feed it.
+"""The cache of jobs, their pods, services, NetworkPolicies, pod groups and Workloads, indexed by job, as an informer's:
+watches, lists and our own writes feed it.
 
 An older resourceVersion never replaces a newer one, and what was deleted stays deleted, so the three sources may arrive
 in any order. It may be stale, so the core has what it would act on read again (`Outcome.lookups`). A DELETED event that
@@ -17,10 +17,21 @@ from typing import Final, NamedTuple
 from tfgpujob import names
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_report import Report
-from tfgpujob.core.observed.snapshot import POD_GROUPS, Dependent, Kind, LeaderAnswer, Object, Pod, Snapshot
-from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
+from tfgpujob.core.observed.snapshot import (
+    POD_GROUPS,
+    WORKLOADS,
+    Dependent,
+    Kind,
+    LeaderAnswer,
+    Object,
+    Pod,
+    Snapshot,
+    Workload,
+)
+from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.status import goodput_account
 from tfgpujob.names import Condition, Phase
+from tfgpujob.shell.cluster_objects import ClusterObjects
 from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.nodes import Nodes
 from tfgpujob.shell.troubled import Troubled, place
@@ -44,7 +55,7 @@ class _Entry:
     job: Object | None = None
     pods: dict[str, Pod] = field(default_factory=dict)
     dependents: dict[Kind, Dependent] = field(default_factory=dict)
-    """The service, the NetworkPolicy and pod groups."""
+    """The service, the NetworkPolicy, pod groups and the Workload."""
     reports: dict[str, Report] = field(default_factory=dict)
     """By pod uid; only of pods that are there."""
     leader_answer: LeaderAnswer | None = None
@@ -76,6 +87,7 @@ class Store:
         self._pod_jobs: dict[tuple[str, str], str] = {}
         self._tombstones: OrderedDict[str, None] = OrderedDict()
         self.nodes = Nodes()
+        self.cluster_objects = ClusterObjects()
         self.unreadable = Troubled()
 
     def jobs(self) -> list[Key]:
@@ -99,6 +111,7 @@ class Store:
         if entry is None:
             return Snapshot(job=None)
         pods = tuple(entry.pods[name] for name in sorted(entry.pods))
+        queued = entry.job is not None and bool(entry.job["metadata"].get("labels"))
         lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
         return Snapshot(
             job=entry.job,
@@ -106,6 +119,8 @@ class Store:
             service=entry.dependents.get(Kind.SERVICE),
             network_policy=entry.dependents.get(Kind.NETWORK_POLICY),
             pod_groups={kind: held for kind, held in entry.dependents.items() if kind in POD_GROUPS},
+            workload=next((w for kind in WORKLOADS if isinstance(w := entry.dependents.get(kind), Workload)), None),
+            cluster_objects=self.cluster_objects.snapshot() if queued else {},
             lost_nodes=lost,
             reports=dict(entry.reports),
             leader_answer=entry.leader_answer,
@@ -149,6 +164,10 @@ class Store:
         """Jobs that have a pod on one of these nodes."""
         return [key for key, e in self._entries.items() if nodes and any(p.node in nodes for p in e.pods.values())]
 
+    def jobs_in_queues(self) -> list[Key]:
+        """Jobs that have a label of Kueue's."""
+        return [key for key, e in self._entries.items() if e.job is not None and e.job["metadata"].get("labels")]
+
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
         """Add or update an object as the API server gave it. None when it is not newer than what is cached,
         is in a namespace that is not served, or can't be read: one object must not hide the others.
@@ -185,7 +204,8 @@ class Store:
         if kind is Kind.POD:
             pod = trim_pod(obj)
             return self._put_pod(namespace, replace(pod, job_name=of.name) if of else pod, certain=of is not None)
-        return self._put_dependent(kind, namespace, trim_dependent(obj), _job_label(obj))
+        trim = trim_workload if kind in WORKLOADS else trim_dependent
+        return self._put_dependent(kind, namespace, trim(obj), _job_label(obj))
 
     def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
         """Forget this very object; another one of that name stays. None when it was not known."""

@@ -145,6 +145,7 @@ class Worker:
                 await self._write_status(key, written, update.status, "status")
             only_adopted = results.adopted and not results.created and not results.refusals
             self._record(written, () if only_adopted else update.events)
+            await self._write_others(key, outcome, written)
         finally:
             _log(key, written)
         if update.deferred:
@@ -267,6 +268,12 @@ class Worker:
         self._store.put(Kind.JOB, stored)
         written.job = trim_job(stored)
         written.log[what] = status.get("phase", "")
+
+    async def _write_others(self, key: Key, outcome: Outcome, written: _Written) -> None:
+        for write in outcome.status_writes:
+            if not await self._writer.write_status(key, write):
+                raise _StaleError(f"{write.kind} {write.body['metadata']['name']} has changed meanwhile")
+            written.log["told"] = str(write.kind)
 
     def _record(self, written: _Written, events: tuple[Event, ...]) -> None:
         for event in events:

@@ -46,6 +46,11 @@ _DEVICES: Final = tuple((verb, "resource.k8s.io", "resourceclaimtemplates", "") 
 """Needed too where jobs may have GPUs by spec.gpu.claim."""
 _CLAIMS: Final = tuple((verb, "", "persistentvolumeclaims", "") for verb in ("get", "create"))
 """Needed too where jobs may have volumeClaimTemplates."""
+_KUEUE: Final = (
+    *((verb, "kueue.x-k8s.io", "workloads", "") for verb in ("list", "create", "delete")),
+    ("update", "kueue.x-k8s.io", "workloads", "status"),
+)
+"""Needed too where jobs wait in Kueue's queues."""
 
 
 @click.command()
@@ -142,6 +147,7 @@ def _denied(client: Client, deployment: Object) -> Iterator[str]:
     for gang in GANG_SCHEDULERS.keys() & settings.get("GANG_BACKENDS", "").split(","):
         group = POD_GROUPS[GANG_SCHEDULERS[gang].kinds[0]].partition("/")[0]
         needs += tuple((verb, group, "podgroups", "") for verb in ("list", "create", "delete"))
+    needs += _KUEUE if settings.get("KUEUE_ENABLED") == "true" else ()
     for namespace in namespaces:
         for verb, group, resource, part in needs:
             attributes = {"verb": verb, "group": group, "resource": resource, "subresource": part}

@@ -7,11 +7,12 @@ the plan that its first pod was built from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, ReplicaSpec, processes
+from tfgpujob.core.observed.admission import Admission
 from tfgpujob.core.observed.gang import choose_gang
 from tfgpujob.core.observed.snapshot import Config
 from tfgpujob.names import Role
@@ -64,6 +65,15 @@ class Plan:
     """schedulerName of pods whose template has none; empty: the cluster's default."""
     resize: Resize | None = None
     """None: none is under way."""
+    queue: str = ""
+    """The queue of Kueue that admitted it; empty: it began without Kueue."""
+    placement: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
+    """What Kueue adds to the pods of a role (`Admission.placement`)."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """What the attempt was admitted to: a restart goes on in the same place."""
+        return Admission(self.queue, self.counts, self.placement) if self.queue else None
 
     def pods(self) -> tuple[ReplicaId, ...]:
         """Every (role, index) of the attempt; in a resize also workers that are to join, and that may not have left."""
@@ -106,6 +116,8 @@ class Plan:
             **({"gang": self.gang} if self.gang else {}),
             **({"schedulerName": self.scheduler} if self.scheduler else {}),
             **({"resize": self.resize.to_status()} if self.resize is not None else {}),
+            **({"queue": self.queue} if self.queue else {}),
+            **({"placement": {str(r): dict(added) for r, added in self.placement.items()}} if self.placement else {}),
         }
 
     @staticmethod
@@ -122,6 +134,8 @@ class Plan:
             gang=plan.get("gang", ""),
             scheduler=plan.get("schedulerName", ""),
             resize=Resize.from_status(plan["resize"]) if "resize" in plan else None,
+            queue=plan.get("queue", ""),
+            placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
         )
 
 
@@ -133,12 +147,16 @@ def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
     return specs
 
 
-def resolve(spec: JobSpec, config: Config) -> Plan:
+def resolve(spec: JobSpec, config: Config, admission: Admission | None = None) -> Plan:
+    """`admission`: what Kueue has admitted the attempt to, which may be fewer workers than the spec asks for."""
     specs = replica_specs(spec)
     gang, scheduler = choose_gang(spec, config)
     return Plan(
         spec_hash=spec.shape_hash,
-        counts={role: replica.replicas for role, replica in specs.items()},
+        counts={
+            role: admission.counts.get(role, replica.replicas) if admission else replica.replicas
+            for role, replica in specs.items()
+        },
         ports={
             role: tuple(names.PORT + k for k in range(processes(spec, role, replica)))
             for role, replica in specs.items()
@@ -148,6 +166,8 @@ def resolve(spec: JobSpec, config: Config) -> Plan:
         operator_version=config.operator_version,
         gang=gang,
         scheduler=scheduler,
+        queue=admission.queue if admission else "",
+        placement=admission.placement if admission else {},
     )
 
 

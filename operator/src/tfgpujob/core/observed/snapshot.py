@@ -30,6 +30,13 @@ class Kind(StrEnum):
     NATIVE_V1ALPHA2_POD_GROUP = "PodGroup.v1alpha2.scheduling.k8s.io"
     DEVICE_TEMPLATE = "ResourceClaimTemplate.v1.resource.k8s.io"
     DEVICE_TEMPLATE_V1BETA2 = "ResourceClaimTemplate.v1beta2.resource.k8s.io"
+    WORKLOAD_V1BETA2 = "Workload.v1beta2.kueue.x-k8s.io"
+    WORKLOAD_V1BETA1 = "Workload.v1beta1.kueue.x-k8s.io"
+    FLAVOR_V1BETA2 = "ResourceFlavor.v1beta2.kueue.x-k8s.io"
+    FLAVOR_V1BETA1 = "ResourceFlavor.v1beta1.kueue.x-k8s.io"
+    WORKLOAD_PRIORITY_V1BETA2 = "WorkloadPriorityClass.v1beta2.kueue.x-k8s.io"
+    WORKLOAD_PRIORITY_V1BETA1 = "WorkloadPriorityClass.v1beta1.kueue.x-k8s.io"
+    POD_PRIORITY = "PriorityClass.v1.scheduling.k8s.io"
     NODE = "Node"
     NAMESPACE = "Namespace"
 
@@ -46,6 +53,10 @@ DEVICE_TEMPLATES: Final[Mapping[Kind, str]] = {
     kind: _api_version(kind) for kind in (Kind.DEVICE_TEMPLATE, Kind.DEVICE_TEMPLATE_V1BETA2)
 }
 """The versions of ResourceClaimTemplate that are written alike, the newest first, and their apiVersions."""
+KUEUE: Final[Mapping[Kind, str]] = {kind: _api_version(kind) for kind in Kind if kind.endswith(".kueue.x-k8s.io")}
+"""Kueue's kinds, and their apiVersions."""
+WORKLOADS: Final = tuple(kind for kind in KUEUE if kind.startswith("Workload."))
+"""The newest version first."""
 BEFORE_PODS: Final = frozenset({Kind.NETWORK_POLICY, *POD_GROUPS})
 """What an attempt needs before its first pod: that is isolated, or scheduled, by it."""
 
@@ -151,6 +162,21 @@ class LeaderAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Workload(Dependent):
+    """Kueue's Workload with the job's name."""
+
+    generation: int = 0
+    pod_sets: str = ""
+    """The annotation that says what it asks for; empty when it has none."""
+    active: bool = True
+    """False: an administrator, or Kueue itself, has deactivated it."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Pods that it asks for, by pod set, which is a role."""
+    status: Object = field(default_factory=dict)
+    """All of it: who changes a condition writes the others as they are."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that is known of one job at one moment: the cache, and what was looked up live."""
 
@@ -178,6 +204,11 @@ class Snapshot:
     """The pod groups with the job's name that the store knows. Only of gang schedulers that the operator uses."""
     departed: Pod | None = None
     """The pod whose ledger status.goodput follows, as it was at its end, if it is gone and that is not recorded yet."""
+    workload: Workload | None = None
+    """The Workload with the job's name, if the store knows one. Only where Kueue is used."""
+    cluster_objects: Mapping[Kind, Mapping[str, Object]] = field(default_factory=dict)
+    """By kind and name, trimmed: Kueue's ResourceFlavors and WorkloadPriorityClasses, and PriorityClasses. Only where
+    Kueue is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +242,10 @@ class Config:
     """Whether it has the right to create the ResourceClaimTemplate of spec.gpu.claim."""
     device_template: Kind | None = Kind.DEVICE_TEMPLATE
     """Its kind that the cluster serves; None: it has no dynamic resource allocation that is known here."""
+    kueue_enabled: bool = False
+    """Whether jobs with Kueue's label wait in its queues."""
+    kueue: Kind | None = None
+    """The kind of Workload that the cluster serves; None: none, or Kueue is not enabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +275,15 @@ class Create:
     def name(self) -> str:
         name: str = self.body["metadata"]["name"]
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    """Replace the status of this very object, in this very version: of a Workload, whose status others write too."""
+
+    kind: Kind
+    body: Object
+    """Its name, uid and resourceVersion, and the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +334,7 @@ class Outcome:
        stage only if nothing of the one before was refused. What was refused while others have no answer is shown
        meanwhile, as `report_refusals` says;
     5. `finalize_status(snapshot, outcome, refusals, …)` gives the last status, or None if it is not worth a write;
-    6. events; 7. the job is requeued at `requeue_at`.
+    6. events; 7. `status_writes`; 8. the job is requeued at `requeue_at`.
     """
 
     status: Object | None = None
@@ -303,6 +347,8 @@ class Outcome:
     creates: tuple[Create, ...] = ()
     first: str = ""
     """Name of the create that was refused last time: a retry must not start what it would have to release."""
+    status_writes: tuple[StatusWrite, ...] = ()
+    """Of Workloads: what Kueue is told of a job."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api.limits import too_large
-from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination
+from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination, Workload
 
 _EMPTY: Mapping[str, Any] = {}
 
@@ -21,6 +21,7 @@ MAX_TEXT: Final = 4096
 """Characters of a message of a pod that are kept. The kubelet cuts a termination message at 4,096 bytes."""
 
 
+_JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY)
 _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
 
 
@@ -31,6 +32,9 @@ def trim_job(obj: Object) -> Object:
     metadata = obj["metadata"]
     trimmed = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
     trimmed["metadata"] = {key: value for key, value in metadata.items() if key in _JOB_METADATA}
+    labels = metadata.get("labels") or _EMPTY
+    if kept := {key: labels[key] for key in _JOB_LABELS if labels.get(key)}:
+        trimmed["metadata"]["labels"] = kept
     spec = obj.get("spec")
     if problem := obj.get("unreadable") or too_large(spec):
         policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
@@ -95,6 +99,31 @@ def trim_dependent(obj: Object) -> Dependent:
         deleting=bool(metadata.get("deletionTimestamp")),
         attempt=_number((metadata.get("labels") or _EMPTY).get(names.LABEL_ATTEMPT), default=0),
     )
+
+
+def trim_workload(obj: Object) -> Workload:
+    metadata, spec = obj["metadata"], obj.get("spec") or _EMPTY
+    held = trim_dependent(obj)
+    return Workload(
+        name=held.name,
+        uid=held.uid,
+        resource_version=held.resource_version,
+        owner_uid=held.owner_uid,
+        owner_job=held.owner_job,
+        deleting=held.deleting,
+        generation=metadata.get("generation", 0),
+        pod_sets=_text((metadata.get("annotations") or _EMPTY).get(names.ANNOTATION_POD_SETS)),
+        active=spec.get("active") is not False,
+        counts={_text(s.get("name")): int(s.get("count") or 0) for s in spec.get("podSets") or ()},
+        status=obj.get("status") or _EMPTY,
+    )
+
+
+def trim_cluster_object(obj: Object) -> Object:
+    """Of a ResourceFlavor what it adds to pods, of a priority class its value."""
+    spec = obj.get("spec") or _EMPTY
+    kept = {key: spec[key] for key in ("nodeLabels", "tolerations") if spec.get(key)}
+    return {**kept, "value": obj["value"]} if "value" in obj else kept
 
 
 def controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

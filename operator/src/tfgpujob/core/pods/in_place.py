@@ -22,10 +22,11 @@ def recovers_in_place(spec: JobSpec, replica_spec: ReplicaSpec) -> bool:
 
 
 def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
-    """Whether the leader of these pods takes another number of workers. A pod group has a number of its own."""
+    """Whether the leader of these pods takes another number of workers. A pod group has a number of its own, and so
+    has what Kueue has admitted."""
     members = (spec.replica_specs.chief, spec.replica_specs.worker)
     able = all(member is None or recovers_in_place(spec, member) for member in members)
-    return spec.elastic and spec.traits.resizable and able and not plan.gang
+    return spec.elastic and spec.traits.resizable and able and not plan.gang and not plan.queue
 
 
 def environment(

@@ -18,6 +18,7 @@ from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods import in_place, trainer_pod
 from tfgpujob.core.pods.claim import add_claims
 from tfgpujob.core.pods.device_claim import add_device_claim, claims_devices
+from tfgpujob.core.pods.placement import place
 from tfgpujob.core.pods.pod_group import join_pod_group
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.core.pods.topology import add_topology
@@ -82,6 +83,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
 
     labels = dict(template_metadata.get("labels") or {})
     join_pod_group(job_name, plan, labels, annotations, pod_spec)
+    place(plan.placement.get(replica.role, {}), labels, annotations, pod_spec)
     labels |= metadata.pod_labels(job_name, replica.role, replica.index, replica.attempt, replica.restart)
     add_topology(pod_spec, spec.run_policy.scheduling_policy, labels)
     return {

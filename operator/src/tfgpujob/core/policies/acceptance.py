@@ -11,14 +11,22 @@ from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.gang import without_effect
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.names import Condition, Reason, Role
+from tfgpujob.names import LABEL_QUEUE, Condition, Reason, Role
+
+_UNQUEUED: Final = (
+    f"metadata.labels[{LABEL_QUEUE}] has no effect: the job began without Kueue, which an administrator turns on in "
+    "the operator's chart (kueue.enabled)."
+)
 
 _MIG: Final = "/mig-"
 
 
 def accept(builder: StatusBuilder, spec: JobSpec) -> None:
-    gang = (builder.fields.get("plan") or {}).get("gang", "")
-    builder.set(Condition.ACCEPTED, True, Reason.VALID, " ".join(("The spec is valid.", *advice(spec, gang))))
+    plan = builder.fields.get("plan") or {}
+    queue = builder.labels.get(LABEL_QUEUE)
+    unqueued = (_UNQUEUED,) if queue and plan and not plan.get("queue") else ()
+    text = " ".join(("The spec is valid.", *unqueued, *advice(spec, plan.get("gang", ""))))
+    builder.set(Condition.ACCEPTED, True, Reason.VALID, text)
 
 
 def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:

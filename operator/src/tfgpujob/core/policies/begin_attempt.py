@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
-from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.admission import admission
+from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Dependent, Outcome, Pod, Snapshot
 from tfgpujob.core.policies import ensure_pods, start
 from tfgpujob.core.policies.acceptance import accept
@@ -16,11 +17,14 @@ from tfgpujob.names import Condition, Phase, Reason
 def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
     """The Outcome whose intent records the new attempt and which creates its pods."""
     if builder.is_true(Condition.SUSPENDED):
-        builder.set(Condition.SUSPENDED, False, Reason.RESUMED, "spec.runPolicy.suspend is off again.")
+        builder.set(Condition.SUSPENDED, False, *_why_resumed(builder))
         builder.put("startTime", None)
     _skip_used_attempt_numbers(snapshot, builder)
     edited = start.needs_edit(builder)
-    start.next_attempt(builder, resolve(spec, config))
+    admitted = admission(snapshot, config)
+    if isinstance(admitted, str):
+        admitted = Plan.from_status(builder.fields["plan"]).admission
+    start.next_attempt(builder, resolve(spec, config, admitted))
     builder.put("startTime", builder.fields.get("startTime") or timestamp(builder.now))
     builder.put("restarts", builder.fields.get("restarts", 0))
     builder.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
@@ -33,6 +37,12 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     ctx = new_context(snapshot, builder, spec, config)
     builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
     return ensure_pods.ensure_pods(ctx, persisted=False)
+
+
+def _why_resumed(builder: StatusBuilder) -> tuple[Reason, str]:
+    if builder.reason(Condition.SUSPENDED) == Reason.WAITING_FOR_ADMISSION:
+        return Reason.ADMITTED, "Its queue has admitted it."
+    return Reason.RESUMED, "spec.runPolicy.suspend is off again."
 
 
 def _skip_used_attempt_numbers(snapshot: Snapshot, builder: StatusBuilder) -> None:

@@ -12,29 +12,30 @@ from dataclasses import replace
 from tfgpujob.api import RunPolicy, read_run_policy
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Event, Outcome, Snapshot
-from tfgpujob.core.policies import deadlines, ensure_pods, finished, force_delete, start, start_timeout, suspend
+from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
+from tfgpujob.core.policies import deadlines, ensure_pods, finished, force_delete, kueue, start, start_timeout, suspend
 from tfgpujob.core.policies.context import delete_old_pods
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason
 
 
-def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str) -> Outcome:
+def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config: Config) -> Outcome:
     """Policy of a job with an invalid spec. `problems`: what is wrong with it, for a person."""
     assert snapshot.job is not None
     policy = read_run_policy(snapshot.job)
     if builder.finished:
         outcome = finished.reconcile(snapshot, builder, policy)
     else:
-        outcome = _refuse(snapshot, builder, policy, problems)
+        outcome = _refuse(snapshot, builder, policy, problems, config)
+    outcome = kueue.with_workload(outcome, snapshot, config, builder.now)
     return force_delete.with_forced_deletes(outcome, snapshot, policy.force_delete_after_seconds, builder.now)
 
 
-def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, problems: str) -> Outcome:
+def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, problems: str, config: Config) -> Outcome:
     known = builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
     builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
-    outcome = _keep_running(snapshot, builder, policy) if builder.fields.get("plan") else _pending(builder)
+    outcome = _keep_running(snapshot, builder, policy, config) if builder.fields.get("plan") else _pending(builder)
     event = Event("Warning", str(Reason.INVALID_SPEC), problems)
     return outcome if known else replace(outcome, events=(event, *outcome.events))
 
@@ -44,9 +45,11 @@ def _pending(builder: StatusBuilder) -> Outcome:
     return Outcome(status=builder.build())
 
 
-def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
+def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, config: Config) -> Outcome:
     if policy.suspend:
         return suspend.reconcile(snapshot, builder, None)
+    if why := kueue.stopped_by(snapshot, builder, None, config):
+        return suspend.stop(snapshot, builder, None, Reason.WAITING_FOR_ADMISSION, why)
     observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))

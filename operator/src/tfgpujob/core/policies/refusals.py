@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
-from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, Kind, Pod, Refusal
+from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, WORKLOADS, Kind, Pod, Refusal
 from tfgpujob.names import Condition, Reason
 
 _ADMISSION = ("ValidatingAdmissionPolicy '", 'admission webhook "')
@@ -44,7 +44,7 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     if refusal.code == 409:
         return name_taken(refusal.kind, refusal.name, wanted) if _is_foreign(refusal, job_uid, attempt) else None
     said = f"{refusal.message.rstrip('.')}."
-    by_policy = refusal.kind in POD_GROUPS or any(policy in refusal.message for policy in _ADMISSION)
+    by_policy = refusal.kind in {*POD_GROUPS, *WORKLOADS} or any(policy in refusal.message for policy in _ADMISSION)
     if refusal.code in {400, 422} and not by_policy:
         text = f"{_template_of(refusal)}: {what} was refused: {said}"
         running = f"{text} What runs goes on: suspend the job, correct the template, and resume it."

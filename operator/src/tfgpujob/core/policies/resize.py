@@ -23,6 +23,9 @@ def resized(ctx: ReconcileContext) -> Outcome | None:
     before, wanted = ctx.plan.counts.get(Role.WORKER, 0), ctx.spec.replica_specs.count(Role.WORKER)
     if not ctx.spec.elastic or ctx.edited or (before == wanted and ctx.plan.resize is None):
         return None
+    if ctx.plan.queue and ctx.config.kueue is not None:
+        # Kueue decides about the number of workers of a job in its queues: policies/kueue.py.
+        return None
     if resize_in_place.applies(ctx):
         return None
     if not builder.is_true(Condition.CREATED) and ctx.observed.missing():

@@ -29,7 +29,8 @@ def started_too_late(ctx: ReconcileContext) -> Outcome | None:
     if start.fails_on_refusal(ctx.spec.run_policy):
         finished.fail(ctx.builder, found.reason, found.message)
         return finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
-    return ensure_pods.release(ctx.snapshot, ctx.builder, ctx.observed, found, resolve(ctx.spec, ctx.config))
+    next_plan = resolve(ctx.spec, ctx.config, ctx.plan.admission)
+    return ensure_pods.release(ctx.snapshot, ctx.builder, ctx.observed, found, next_plan)
 
 
 def exceeded(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> Problem | None:

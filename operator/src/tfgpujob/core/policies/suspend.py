@@ -1,5 +1,5 @@
 """spec.runPolicy.suspend: pods and their pod group are deleted, the service and the status stay, and resuming begins
-a new attempt.
+a new attempt. A job that waits in a queue of Kueue is stopped in the same way (policies/kueue.py).
 
 Under ParameterServer the chief is deleted first: to save a checkpoint it reads the variables from running servers.
 """
@@ -23,31 +23,35 @@ from tfgpujob.names import Condition, Phase, Reason, Role
 
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None) -> Outcome:
     """Policy of a suspended job. `spec` None: it is not valid, and the builder already says so."""
+    return stop(snapshot, builder, spec, Reason.SUSPENDED, "spec.runPolicy.suspend is on: no pod runs until it is off.")
+
+
+def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reason: Reason, text: str) -> Outcome:
+    """Suspended=True with this reason, which is persisted before the first pod is deleted."""
     pods = own_pods(snapshot, builder.attempt)
     if builder.fields.get("plan"):
         observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
         builder.put("replicaStatuses", replica_statuses(observed))
         builder.put("ready", ready_text(observed))
-    new = not builder.is_true(Condition.SUSPENDED)
+    new = not builder.is_true(Condition.SUSPENDED) or builder.reason(Condition.SUSPENDED) != reason
     if spec is not None and not builder.is_true(Condition.ACCEPTED):
         accept(builder, spec)
-    if new:
-        _set_conditions(builder)
+    if new or builder.message(Condition.SUSPENDED) != text:
+        _set_conditions(builder, reason, text)
     status: Mapping[str, Any] = builder.build()
     deletes = (*_deletes(pods), *delete_pod_groups(snapshot, builder.attempt))
     return Outcome(status=status, intent=status if new else None, deletes=deletes)
 
 
-def _set_conditions(builder: StatusBuilder) -> None:
-    text = "spec.runPolicy.suspend is on: no pod runs until it is off."
-    builder.set(Condition.RUNNING, False, Reason.SUSPENDED, text)
-    builder.set(Condition.SUSPENDED, True, Reason.SUSPENDED, text)
+def _set_conditions(builder: StatusBuilder, reason: Reason, text: str) -> None:
+    builder.set(Condition.RUNNING, False, reason, text)
+    builder.set(Condition.SUSPENDED, True, reason, text)
     if builder.reason(Condition.CREATED):
-        builder.set(Condition.CREATED, False, Reason.SUSPENDED, text)
+        builder.set(Condition.CREATED, False, reason, text)
     if builder.is_true(Condition.RESTARTING):
-        builder.set(Condition.RESTARTING, False, Reason.SUSPENDED, text)
-    progress.clear_stalled(builder, Reason.SUSPENDED, text)
-    builder.set_phase(Phase.SUSPENDED)
+        builder.set(Condition.RESTARTING, False, reason, text)
+    progress.clear_stalled(builder, reason, text)
+    builder.set_phase(Phase.SUSPENDED if reason is Reason.SUSPENDED else Phase.PENDING)
     builder.put("retry", None)
 
 

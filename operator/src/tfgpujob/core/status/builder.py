@@ -23,6 +23,8 @@ class StatusBuilder:
     def __init__(self, job: Object, now: datetime) -> None:
         self.now = now
         self.generation: int = job["metadata"].get("generation", 0)
+        self.labels: Mapping[str, str] = job["metadata"].get("labels") or {}
+        """Of the job: those that `trim_job` keeps."""
         self._before: Mapping[str, Any] = job.get("status") or {}
         self.fields: dict[str, Any] = dict(self._before)
         self._conditions: dict[str, dict[str, Any]] = {c["type"]: dict(c) for c in self._before.get("conditions") or ()}

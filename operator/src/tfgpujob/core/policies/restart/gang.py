@@ -22,7 +22,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure) -> Outcome | None:
     reason = Reason.DISRUPTED if failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
     builder.put("lastFailure", last_failure)
     # A new attempt takes the defaults of this release, unless the spec was edited: then its pods stay as they were.
-    plan = ctx.plan if ctx.edited else resolve(ctx.spec, ctx.config)
+    plan = ctx.plan if ctx.edited else resolve(ctx.spec, ctx.config, ctx.plan.admission)
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
     start.report_restarting(builder, reason, message)

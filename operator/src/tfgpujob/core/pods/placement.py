@@ -1,0 +1,22 @@
+"""Where Kueue wants a pod to run: what the flavors and admission checks of its Workload add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def place(
+    added: Mapping[str, Any], labels: dict[str, str], annotations: dict[str, str], pod_spec: dict[str, Any]
+) -> None:
+    """Puts it into a pod's labels, annotations and spec. It wins over the template: that quota is the one that counts.
+
+    Kueue admits no pod to a flavor whose labels contradict the pod's own node selector.
+    """
+    labels.update(added.get("labels") or {})
+    annotations.update(added.get("annotations") or {})
+    if selector := added.get("nodeSelector"):
+        pod_spec["nodeSelector"] = {**(pod_spec.get("nodeSelector") or {}), **selector}
+    own = pod_spec.get("tolerations") or []
+    if more := [toleration for toleration in added.get("tolerations") or () if toleration not in own]:
+        pod_spec["tolerations"] = [*own, *more]

@@ -1,0 +1,234 @@
+"""Kueue: a job with its label gets a Workload, and nothing else before that is admitted.
+
+A job that waits is a suspended one, with the reason WaitingForAdmission: an eviction stops its pods as suspend does, at
+a checkpoint, and an admission resumes it. Kueue is told, by the Workload's conditions, that the quota is free again
+when the last pod is gone, and that the job is over when the last pod has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tfgpujob.api import JobSpec
+from tfgpujob.core.observed import admission
+from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.metadata import pod_name
+from tfgpujob.core.observed.observed_pods import has_ended
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.snapshot import (
+    Config,
+    Create,
+    Delete,
+    Event,
+    Object,
+    Outcome,
+    Pod,
+    Snapshot,
+    StatusWrite,
+    Workload,
+)
+from tfgpujob.core.pods.workload import build_workload, pod_sets
+from tfgpujob.core.policies import start, success, suspend
+from tfgpujob.core.policies.context import new_context, own_pods
+from tfgpujob.core.status import workload
+from tfgpujob.core.status.builder import StatusBuilder
+from tfgpujob.names import Condition, Reason, Role
+
+
+def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome | None:
+    """Policy of a job that is to run: None when no queue holds it back."""
+    if not config.kueue_enabled:
+        return None
+    if _has_begun(builder):
+        text = stopped_by(snapshot, builder, spec, config)
+        if not text:
+            return None
+        ended = success.succeeded(new_context(snapshot, builder, spec, config))
+        return ended or _stop(snapshot, builder, spec, text)
+    if not admission.queue_name(_job(snapshot)):
+        return None
+    found = admission.admission(snapshot, config)
+    if found is None or own_pods(snapshot, builder.attempt) or _current(snapshot, spec) is None:
+        return _queue(snapshot, builder, spec, config)
+    return _wait(snapshot, builder, spec, found) if isinstance(found, str) else None
+
+
+def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, config: Config) -> str:
+    """Why an attempt that Kueue admitted stops, as long as it has pods; empty: it does not.
+
+    `spec` None: it is not valid.
+    """
+    if config.kueue is None or not (builder.fields.get("plan") or {}).get("queue"):
+        return ""  # it began before Kueue was turned on, or Kueue has been turned off
+    if not _has_begun(builder):
+        waits = builder.reason(Condition.SUSPENDED) == Reason.WAITING_FOR_ADMISSION
+        return builder.message(Condition.SUSPENDED) if waits and own_pods(snapshot, builder.attempt) else ""
+    held = admission.own_workload(snapshot)
+    if held is None:
+        return _waits(snapshot, "its Workload was deleted.")
+    if not admission.is_admitted(held):
+        return _waits(snapshot, admission.why_not_admitted(held))
+    if spec is not None and _asks_for_others(builder, spec, held):
+        return _waits(snapshot, "it asks for other pods than those it was admitted for.")
+    return ""
+
+
+def with_workload(outcome: Outcome, snapshot: Snapshot, config: Config, now: datetime) -> Outcome:
+    """The outcome, with what Kueue is to be told of a job that runs, has finished, or needs no quota any more."""
+    held = admission.own_workload(snapshot) if config.kueue is not None else None
+    if held is None or held.deleting or outcome.lookups:
+        return outcome
+    status: Object = outcome.status if outcome.status is not None else _job(snapshot).get("status") or {}
+    if is_true({"status": status}, Condition.FINISHED):
+        if not admission.has(held, admission.FINISHED) and all(has_ended(pod) for pod in _all_pods(snapshot)):
+            return _telling(outcome, snapshot, config, held, workload.finished(held, status, now))
+    elif _runs_without_queue(status):
+        return _deleting(outcome, config, held)
+    elif _needs_no_quota(status):
+        return outcome if _all_pods(snapshot) else _deleting_once_free(outcome, snapshot, status, config, held)
+    elif is_true({"status": status}, Condition.RUNNING) and not admission.has(held, admission.PODS_READY):
+        return _telling(outcome, snapshot, config, held, workload.pods_ready(held, now))
+    return outcome
+
+
+# A job that is to run, and its queue.
+
+
+def _queue(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
+    """First the pods of an earlier attempt go, then a Workload that asks for something else, and its quota with it."""
+    if config.kueue is None:
+        text = "this cluster does not serve Kueue's Workloads. Install Kueue, and restart the operator."
+        return _wait(snapshot, builder, spec, _waits(snapshot, text))
+    if own_pods(snapshot, builder.attempt):
+        waits = builder.reason(Condition.SUSPENDED) == Reason.WAITING_FOR_ADMISSION
+        why = builder.message(Condition.SUSPENDED) if waits else _waits(snapshot, "its pods are still stopping.")
+        return _wait(snapshot, builder, spec, why)
+    current, held = _current(snapshot, spec), snapshot.workload
+    if current is not None:
+        outcome = _wait(snapshot, builder, spec, _waits(snapshot, admission.why_not_admitted(current)))
+        evicted = admission.has(current, admission.EVICTED) and admission.holds_quota(current)
+        return _releasing(outcome, snapshot, builder, config, current) if evicted else outcome
+    if held is not None and held.owner_uid:
+        outcome = _wait(snapshot, builder, spec, _waits(snapshot, "its earlier Workload has to go first."))
+        if held.deleting or held.owner_uid != _job(snapshot)["metadata"]["uid"]:
+            return outcome
+        return _deleting_once_free(outcome, snapshot, builder.fields, config, held)
+    return _create(snapshot, builder, spec, config)
+
+
+def _create(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
+    retry_at = start.not_before(builder)
+    if retry_at is not None and builder.now < retry_at:
+        return Outcome(status=builder.build(), requeue_at=retry_at)
+    made = build_workload(snapshot, spec, config)
+    if isinstance(made, str):
+        return _wait(snapshot, builder, spec, _waits(snapshot, made))
+    assert config.kueue is not None
+    outcome = _wait(snapshot, builder, spec, _waits(snapshot))
+    return replace(outcome, creates=(Create(config.kueue, made),), first=made["metadata"]["name"])
+
+
+def _wait(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) -> Outcome:
+    builder.set(Condition.CREATED, False, Reason.WAITING_FOR_ADMISSION, text)
+    return _stop(snapshot, builder, spec, text)
+
+
+def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) -> Outcome:
+    outcome = suspend.stop(snapshot, builder, spec, Reason.WAITING_FOR_ADMISSION, text)
+    event = Event("Normal", str(Reason.WAITING_FOR_ADMISSION), text)
+    return replace(outcome, events=(event,) if outcome.intent is not None else ())
+
+
+def _waits(snapshot: Snapshot, why: str = "") -> str:
+    queue = admission.queue_name(_job(snapshot))
+    where = f"Waits in the queue {queue}" if queue else "Stops"
+    return f"{where}: {why}" if why else f"{where}."
+
+
+def _has_begun(builder: StatusBuilder) -> bool:
+    return bool(builder.attempt and builder.fields.get("plan")) and not builder.is_true(Condition.SUSPENDED)
+
+
+def _current(snapshot: Snapshot, spec: JobSpec) -> Workload | None:
+    """The job's own Workload, if it asks for what the spec says."""
+    held = admission.own_workload(snapshot)
+    return held if held is not None and held.pod_sets == pod_sets(_job(snapshot), spec) else None
+
+
+def _asks_for_others(builder: StatusBuilder, spec: JobSpec, held: Workload) -> bool:
+    """A resize, or an edit before all pods are created: Kueue lets nobody change what it has admitted."""
+    if spec.shape_hash == builder.fields["plan"]["specHash"]:
+        return spec.elastic and held.counts.get(Role.WORKER) != spec.replica_specs.count(Role.WORKER)
+    refused = builder.reason(Condition.ACCEPTED) == Reason.IMMUTABLE_FIELD_CHANGED
+    return not refused and not builder.is_true(Condition.CREATED)
+
+
+# What Kueue is told.
+
+
+def _releasing(outcome: Outcome, snapshot: Snapshot, builder: StatusBuilder, config: Config, held: Workload) -> Outcome:
+    """After an eviction the owner gives the quota back."""
+    if held.deleting:
+        return outcome
+    lookups = _not_looked_up(snapshot, builder.fields)
+    released = workload.released(held, builder.now)
+    return Outcome(lookups=lookups) if lookups else _telling(outcome, snapshot, config, held, released)
+
+
+def _telling(outcome: Outcome, snapshot: Snapshot, config: Config, held: Workload, status: Object) -> Outcome:
+    """The resourceVersion sees to it that nothing is lost which Kueue has written meanwhile."""
+    assert config.kueue is not None
+    namespace = _job(snapshot)["metadata"]["namespace"]
+    metadata = {"name": held.name, "namespace": namespace, "uid": held.uid, "resourceVersion": held.resource_version}
+    write = StatusWrite(config.kueue, {"metadata": metadata, "status": status})
+    return replace(outcome, status_writes=(*outcome.status_writes, write))
+
+
+def _deleting_once_free(
+    outcome: Outcome, snapshot: Snapshot, status: Mapping[str, Any], config: Config, held: Workload
+) -> Outcome:
+    lookups = _not_looked_up(snapshot, status)
+    return Outcome(lookups=lookups) if lookups else _deleting(outcome, config, held)
+
+
+def _deleting(outcome: Outcome, config: Config, held: Workload) -> Outcome:
+    assert config.kueue is not None
+    return replace(outcome, deletes=(*outcome.deletes, Delete(config.kueue, held.name, held.uid)))
+
+
+def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, ...]:
+    """Pods that the cache does not show: one whose create got no answer may be there, and use the quota."""
+    if not status.get("plan"):
+        return ()
+    name = _job(snapshot)["metadata"]["name"]
+    wanted = (pod_name(name, *replica) for replica in Plan.from_status(status["plan"]).pods())
+    return tuple(pod for pod in wanted if pod not in snapshot.absent)
+
+
+def _runs_without_queue(status: Mapping[str, Any]) -> bool:
+    """Its label was taken off while it waited."""
+    plan = status.get("plan") or {}
+    return bool(plan) and not plan.get("queue") and not is_true({"status": status}, Condition.SUSPENDED)
+
+
+def _needs_no_quota(status: Mapping[str, Any]) -> bool:
+    """It is suspended by its user, or waits with a spec that is not valid any more."""
+    found = {c["type"]: c for c in status.get("conditions") or ()}
+    if found.get(Condition.SUSPENDED, {}).get("status") != "True":
+        return False
+    invalid = found.get(Condition.ACCEPTED, {}).get("reason") == Reason.INVALID_SPEC
+    return invalid or bool(found[Condition.SUSPENDED]["reason"] == Reason.SUSPENDED)
+
+
+def _all_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
+    """The job's own, of any attempt."""
+    uid = _job(snapshot)["metadata"]["uid"]
+    return tuple(pod for pod in snapshot.pods if pod.owner_uid == uid)
+
+
+def _job(snapshot: Snapshot) -> Object:
+    assert snapshot.job is not None
+    return snapshot.job
