@@ -6,6 +6,7 @@ Left out, and why:
 - events: written last and never retried, so a crash may lose one and a retry may repeat one; status is the truth;
 - the Lease: who leads is no part of a job's state;
 - whether a pod that went was seen going (Deleted) or only missed (Vanished);
+- whether Kueue was told that the pods are ready: not of a job that ended meanwhile;
 - how many replicas of a finished job were ready or active: what was last seen before the end was written.
 Everything else counts: every condition with status, reason and message, the budgets, which pods are there, what
 they were built from and how they ended.
@@ -43,9 +44,9 @@ _NUMBERS = re.compile(r"([Aa]ttempt) \d+")
 
 
 def state(server: ApiServer) -> dict[str, Any]:
-    """Jobs, pods, services, NetworkPolicies, pod groups and claims by kind, namespace and name."""
-    told = {"TFGPUJob": _job, "Pod": _pod, "Service": _dependent, "NetworkPolicy": _dependent, "PodGroup": _dependent}
-    told["PersistentVolumeClaim"] = _dependent
+    """Jobs and what belongs to them, by kind, namespace and name."""
+    told = {"TFGPUJob": _job, "Pod": _pod, "Workload": _workload}
+    told |= dict.fromkeys(("Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim"), _dependent)
     return {
         f"{kind} {namespace}/{name}": told[kind](obj)
         for (kind, namespace, name), obj in sorted(server.objects.items())
@@ -99,6 +100,13 @@ def _pod(obj: Object) -> Any:
 
 def _dependent(obj: Object) -> Any:
     return {"owner": _owner(obj), "going": "deletionTimestamp" in obj["metadata"], "spec": obj.get("spec")}
+
+
+def _workload(obj: Object) -> Any:
+    status = obj.get("status") or {}
+    told = (c for c in status.get("conditions") or () if c["type"] != "PodsReady")
+    conditions = {c["type"]: (c["status"], c["reason"]) for c in told}
+    return {**_dependent(obj), "conditions": conditions, "admission": status.get("admission")}
 
 
 def _owner(obj: Object) -> str:

@@ -75,6 +75,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
         world.isolate_jobs()
     if scenario.in_gangs:
         world.schedule_in_gangs()
+    if scenario.in_queues:
+        world.wait_in_queues()
     world.promises.truth.strict_lists = not strike.behind
     complaints = Complaints(world).attach()
     try:

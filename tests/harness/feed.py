@@ -29,6 +29,8 @@ WATCHED = {
     Kind.SERVICE: names.LABEL_JOB_NAME,
     Kind.NETWORK_POLICY: names.LABEL_JOB_NAME,
     Kind.VOLCANO_POD_GROUP: names.LABEL_JOB_NAME,
+    Kind.WORKLOAD_V1BETA1: names.LABEL_JOB_NAME,
+    Kind.FLAVOR_V1BETA1: "",
     Kind.NODE: "",
 }
 KINDS = {in_objects(kind): kind for kind in WATCHED}

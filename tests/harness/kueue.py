@@ -5,9 +5,13 @@ The unit tests, the stories in memory and the local cluster play Kueue's role wi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+
+from tests.harness.apiserver import ApiServer
+from tests.harness.history import Change
 
 from tfgpujob.core.status.builder import timestamp
 
@@ -52,6 +56,54 @@ def admitted(
 def evicted(workload: Object, now: datetime, reason: str = "Preempted") -> dict[str, Any]:
     """Its pods have to go; the quota is free when its owner says so."""
     return _with(workload, now, Evicted=(True, reason, "Preempted to accommodate a workload of more priority"))
+
+
+class Kueue:
+    """Admits every Workload as soon as its queue is open, and again once an evicted one's quota was given back."""
+
+    def __init__(self, server: ApiServer, delay: float = 0.5) -> None:
+        self.server = server
+        self.delay = delay
+        self.open = True
+        self._pending = False
+
+    def watch(self) -> None:
+        nodes = {"nodeLabels": {"gpu": "a100"}}
+        self.server.create("ResourceFlavor", "", {"metadata": {"name": "a100"}, "spec": nodes}, by="setup")
+        self.server.observers.append(self._notice)
+
+    def set_open(self, on: bool) -> None:
+        self.open = on
+        self._notice(None)
+
+    def evict(self, namespace: str, name: str) -> None:
+        held = self.server.get("Workload", namespace, name)
+        self._write(held, evicted(held, self.server.clock()))
+
+    def _notice(self, change: Change | None) -> None:
+        if (change is None or change.kind == "Workload") and not self._pending:
+            self._pending = True
+            asyncio.get_running_loop().call_later(self.delay, self._schedule)
+
+    def _schedule(self) -> None:
+        self._pending = False
+        for held in self.server.select("Workload") if self.open else ():
+            if may_be_admitted(held):
+                self._write(held, admitted(held, self.server.clock()))
+
+    def _write(self, held: dict[str, Any], status: Object) -> None:
+        body = {**held, "status": dict(status)}
+        self.server.replace("Workload", held["metadata"]["namespace"], body, status=True, by="kueue")
+
+
+def may_be_admitted(held: Object) -> bool:
+    """It is active and waits: an evicted one once its owner has given its quota back and put it into the queue."""
+    said = {
+        kind: condition(held, kind).partition("/")[0] for kind in ("QuotaReserved", "Evicted", "Requeued", "Finished")
+    }
+    waits = "True" not in {said["QuotaReserved"], said["Finished"]} and "deletionTimestamp" not in held["metadata"]
+    requeued = said["Evicted"] != "True" or said["Requeued"] == "True"
+    return waits and requeued and held["spec"].get("active") is not False
 
 
 def _with(workload: Object, now: datetime, **conditions: tuple[bool, str, str]) -> dict[str, Any]:

@@ -22,11 +22,21 @@ from tests.harness.scenarios import SCENARIOS
 
 from tfgpujob.api import ReplicaSpec
 from tfgpujob.core import reconcile
-from tfgpujob.core.observed import observed_pods, trim
+from tfgpujob.core.observed import admission, observed_pods, trim
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Config, Create, Kind, LeaderAnswer, Object, Outcome, Snapshot, StatusUpdate
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, resize_in_place, stall, start
+from tfgpujob.core.policies import (
+    context,
+    edited,
+    ensure_pods,
+    finished,
+    force_delete,
+    kueue,
+    resize_in_place,
+    stall,
+    start,
+)
 from tfgpujob.core.status import builder, goodput
 from tfgpujob.core.status.builder import moment
 from tfgpujob.core.status.goodput_account import Account
@@ -278,6 +288,13 @@ def _ahead_of_the_leader(real: Any) -> Any:
     return broken
 
 
+def _anybodys(real: Any) -> Any:
+    def broken(snapshot: Snapshot) -> Any:
+        return snapshot.workload
+
+    return broken
+
+
 async def _ensures_nothing(self: Any, key: Any, job: Object, create: Create) -> None:
     return None
 
@@ -308,6 +325,13 @@ def _all_required(real: Any) -> Any:
     return broken
 
 
+def _any_pod_sets(real: Any) -> Any:
+    def broken(snapshot: Snapshot, spec: Any) -> Any:
+        return admission.own_workload(snapshot)
+
+    return broken
+
+
 def _all_at_once(real: Any) -> Any:
     return property(lambda self: (self.creates,))
 
@@ -327,6 +351,24 @@ MUTATIONS: Sequence[Mutation] = (
         lambda _: property(lambda replica: True),
         ("claims",),
     ),
+    Mutation("begin before the admission", (kueue, "wait_for_admission"), lambda _: lambda *of: None, ("queued",)),
+    Mutation(
+        "give quota back while pods stop",
+        (kueue, "own_pods"),
+        lambda _: lambda *of: (),
+        ("queued-evicted",),
+        ((kueue, "_not_looked_up"), lambda _: lambda *of: ()),
+    ),
+    Mutation(
+        "delete a Workload while pods stop",
+        (kueue, "_all_pods"),
+        lambda _: lambda snapshot: (),
+        ("queued-suspended",),
+        ((kueue, "_not_looked_up"), lambda _: lambda *of: ()),
+    ),
+    Mutation("finish before the last pod", (kueue, "has_ended"), lambda _: lambda pod: True, ("queued-with-servers",)),
+    Mutation("take an earlier job's Workload", (admission, "own_workload"), _anybodys, ("queued-again",)),
+    Mutation("take an earlier spec's Workload", (kueue, "_current"), _any_pod_sets, ("queued-edited",)),
     Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
     Mutation(
         "create during deletion",

@@ -165,6 +165,11 @@ def with_gangs(config: Config) -> Config:
     return replace(config, gangs=(("Volcano", Kind.VOLCANO_POD_GROUP),))
 
 
+def with_kueue(config: Config) -> Config:
+    """As the chart sets it with kueue.enabled, where the cluster serves Kueue's Workloads."""
+    return replace(config, kueue_enabled=True, kueue=Kind.WORKLOAD_V1BETA1)
+
+
 def upgraded(config: Config = CONFIG) -> Config:
     """The next release: other images, other version."""
     return replace(

@@ -50,6 +50,8 @@ class Scenario:
     """Each job gets a NetworkPolicy."""
     in_gangs: bool = False
     """Each job gets a pod group."""
+    in_queues: bool = False
+    """Jobs wait in queues of Kueue, those that name one."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Operators whose watches are that many seconds late."""
 
@@ -257,6 +259,16 @@ def release(kind: str, name: str) -> Do:
         world.server.replace(kind, NAMESPACE, with_meta(obj, finalizers=None), by="user")
 
     return do
+
+
+def open_queues(on: bool) -> Do:
+    """Kueue admits what waits, or nothing any more."""
+    return lambda world: world.kueue.set_open(on)
+
+
+def take_quota(job_name: str) -> Do:
+    """Kueue evicts the job for another one."""
+    return lambda world: world.kueue.evict(NAMESPACE, job_name)
 
 
 def evict(name: str) -> Do:

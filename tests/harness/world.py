@@ -12,8 +12,9 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold
 from tests.harness.history import Change
+from tests.harness.kueue import Kueue
 from tests.harness.leaders import Leaders, environment
-from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs
+from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs, with_kueue
 from tests.harness.promises import Promises
 from tests.harness.promises.truth import attempt_of
 from tests.harness.resources import Object, controller
@@ -55,6 +56,7 @@ class World:
         self.kubelet = Kubelet(self.server)
         self.scheduler = Scheduler(self.server)
         self.collector = GarbageCollector(self.server)
+        self.kueue = Kueue(self.server)
         for actor in (self.scheduler, self.kubelet, self.collector):
             actor.watch()
         self.kubelet.on_ready = self._one_more_is_ready
@@ -91,6 +93,12 @@ class World:
         """Every job gets a pod group."""
         self.config = with_gangs(self.config)
         self.promises.truth.in_gangs = True
+
+    def wait_in_queues(self) -> None:
+        """Every job that names one."""
+        self.config = with_kueue(self.config)
+        self.promises.truth.in_queues = True
+        self.kueue.watch()
 
     def spawn(self, identity: str, behind: int = 0) -> OperatorProcess:
         """Start an operator process; when it dies, the kubelet starts it again."""

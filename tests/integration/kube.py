@@ -30,11 +30,13 @@ RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims", True),
     "Pod": ("/api/v1", "pods", True),
     "ResourceQuota": ("/api/v1", "resourcequotas", True),
+    "ResourceFlavor": ("/apis/kueue.x-k8s.io/v1beta1", "resourceflavors", False),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
     "Service": ("/api/v1", "services", True),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "TFGPUJob": ("/apis/tfgpu.dev/v1alpha1", "tfgpujobs", True),
+    "Workload": ("/apis/kueue.x-k8s.io/v1beta1", "workloads", True),
 }
 """Collection path, plural, whether namespaced."""
 

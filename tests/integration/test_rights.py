@@ -22,6 +22,14 @@ def rules_of(operator: Installation) -> list[Object]:
 
 WITH_POLICIES = {(verb, "networking.k8s.io", "networkpolicies") for verb in ("get", "list", "watch", "create")}
 """Granted, and asked for, only while test_isolation.py has them turned on."""
+WITH_KUEUE = {
+    *((verb, "kueue.x-k8s.io", "workloads") for verb in ("get", "list", "watch", "create", "delete")),
+    ("update", "kueue.x-k8s.io", "workloads/status"),
+    *((verb, "kueue.x-k8s.io", "resourceflavors") for verb in ("list", "watch")),
+    *((verb, "kueue.x-k8s.io", "workloadpriorityclasses") for verb in ("list", "watch")),
+    *((verb, "scheduling.k8s.io", "priorityclasses") for verb in ("list", "watch")),
+}
+"""The same, while test_kueue.py has it turned on."""
 Right = tuple[str, str, str]
 """Verb, API group, resource."""
 NEVER_ASKED_FOR: dict[Right, str] = {
@@ -49,9 +57,9 @@ def requests(whole_audit: AuditLog, operator: Installation) -> list[Request]:
 def test_the_operator_asks_for_no_more_than_the_chart_grants(operator: Installation, requests: list[Request]) -> None:
     used = {(request.verb, request.group, request.resource) for request in requests}
     assert ("create", "", "pods") in used, "the audit log shows nothing of the operator"
-    assert used - granted_to(operator) <= WITH_POLICIES
-    # An uninstall takes the Lease's role away while the operator still runs; so goes the right to policies.
-    taken = {"leases", "networkpolicies"}
+    assert used - granted_to(operator) <= WITH_POLICIES | WITH_KUEUE
+    # An uninstall takes the Lease's role away while the operator still runs; so go the rights to policies and to Kueue.
+    taken = {"leases", "networkpolicies", *(resource for _, _, resource in WITH_KUEUE)}
     assert [request for request in requests if request.denied and request.resource not in taken] == []
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
 from tests.harness.memory_cluster import LATE_MARK
-from tests.harness.promises import claims, intent, leader, pods, status, writes
+from tests.harness.promises import claims, intent, leader, pods, queues, status, writes
 from tests.harness.promises.truth import OPERATOR, Truth
 from tests.harness.resources import controller
 
 from tfgpujob import names
 
-KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim")
+KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim", "Workload")
 """Of what belongs to a job."""
 Promise = Callable[[Change, Truth], Iterator[str]]
 OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
@@ -47,6 +47,8 @@ OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     intent.deletes_follow_persisted_intent,
     intent.resizes_delete_nobody_who_trains,
     intent.force_is_the_last_resort,
+    queues.admission_comes_before_pods,
+    queues.quota_goes_after_pods,
 )
 ALL = (*OF_PODS, *OF_STATUS, *OF_LEASES, *OF_WRITES, *OF_WRITES_IN_TIME)
 

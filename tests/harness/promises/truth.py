@@ -32,6 +32,10 @@ class Truth:
         """(job uid, attempt) for which there has been one."""
         self.claims: dict[tuple[str, str, str], frozenset[str]] = {}
         """Names of the claims of each replica that has had a pod."""
+        self.in_queues = False
+        """Whether jobs wait in queues of Kueue."""
+        self.admitted: set[str] = set()
+        """uids of jobs that were admitted since they last waited."""
         self.gone: dict[str, float] = {}
         """Jobs that are gone or going, by uid, and since when."""
         self.made: dict[str, float] = {}
@@ -81,10 +85,25 @@ class Truth:
             self.with_policy.add(owner["uid"])
         if change.kind == "PodGroup":
             self.with_group.add(attempt_of(change.object))
+        if change.kind == "Workload" and (owner := controller(change.object)) and _is_admitted(change.object):
+            self.admitted.add(owner["uid"])
+        if change.kind == names.KIND and conditions(change.object).get("Suspended", {}).get("status") == "True":
+            self._note_waiting(change.object)
         if change.kind == "Node" and not _is_ready(change.object):
             self._note_lost_node(meta["name"])
         if change.kind == "Pod":
             self._note_pod(change)
+
+    def workload_of(self, job: Object) -> Object | None:
+        """Its own Workload, if it has one."""
+        held = self.server.objects.get(("Workload", job["metadata"]["namespace"], job["metadata"]["name"]))
+        owner = controller(held) if held else None
+        return held if owner is not None and owner["uid"] == job["metadata"]["uid"] else None
+
+    def _note_waiting(self, job: Object) -> None:
+        held = self.workload_of(job)
+        if held is None or not _is_admitted(held):
+            self.admitted.discard(job["metadata"]["uid"])
 
     def _note_lost_node(self, name: str) -> None:
         for pod in self.server.select("Pod"):
@@ -143,6 +162,11 @@ def attempt_of(pod: Object) -> tuple[str, str]:
 
 def conditions(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {c["type"]: c for c in (job.get("status") or {}).get("conditions") or ()}
+
+
+def _is_admitted(workload: Object) -> bool:
+    found = conditions(workload)
+    return [found.get(kind, {}).get("status") == "True" for kind in ("Admitted", "Evicted")] == [True, False]
 
 
 def _is_ready(node: Object) -> bool:

@@ -16,8 +16,8 @@ FLIGHT = 1.0
 
 
 def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
-    """Pods, services, NetworkPolicies and pod groups are created and deleted, never changed; only those that a job
-    controls."""
+    """What belongs to a job is created and deleted, never changed, but for the status of its own Workload; only what
+    a job controls."""
     del truth
     if change.verb in DELETES:
         owner = controller(change.object)
@@ -25,6 +25,10 @@ def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
         late = change.by.endswith(LATE_MARK)
         if not late and change.kind != names.KIND and (owner is None or owner["kind"] != names.KIND):
             yield f"deleted the foreign {title(change)}"
+    elif change.kind == "Workload" and change.verb == "replace_status":
+        owner = controller(change.object)
+        if owner is None or owner["kind"] != names.KIND:
+            yield f"told Kueue of the foreign {title(change)}"
     elif change.verb != ("replace_status" if change.kind == names.KIND else "create"):
         yield f"{change.verb} of {title(change)}"
 
@@ -57,8 +61,8 @@ def gang_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
 
 
 def nothing_for_a_job_that_goes(change: Change, truth: Truth) -> Iterator[str]:
-    """A job with a deletionTimestamp, or one that is gone, gets nothing created."""
-    if change.verb != "create":
+    """A job with a deletionTimestamp, or one that is gone, gets nothing created, and Kueue is told nothing of it."""
+    if change.verb != "create" and (change.kind, change.verb) != ("Workload", "replace_status"):
         return
     owner = controller(change.object)
     gone = truth.gone.get(owner["uid"] if owner else "")

@@ -10,6 +10,7 @@ from tests.harness.scenarios.nodes import NODES
 from tests.harness.scenarios.operators import OPERATORS
 from tests.harness.scenarios.people import PEOPLE
 from tests.harness.scenarios.progress import PROGRESS
+from tests.harness.scenarios.queues import QUEUES
 from tests.harness.scenarios.refusals import REFUSALS
 from tests.harness.scenarios.resizes import RESIZES
 from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
@@ -30,5 +31,6 @@ SCENARIOS = {
         *GANGS,
         *CLAIMS,
         *RESIZES,
+        *QUEUES,
     )
 }

@@ -21,6 +21,7 @@ from tfgpujob import names
 from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.progress_report import Report, parse
 from tfgpujob.core.observed.snapshot import (
+    KUEUE,
     POD_GROUPS,
     WORKLOADS,
     Config,
@@ -249,6 +250,7 @@ class World:
 
     def _tell(self, write: StatusWrite) -> None:
         meta = write.body["metadata"]
+        assert (write.body["apiVersion"], write.body["kind"]) == (KUEUE[write.kind], "Workload")
         held = self.objects[write.kind, meta["name"]]
         assert (meta["uid"], meta["resourceVersion"]) == (held["metadata"]["uid"], held["metadata"]["resourceVersion"])
         self.set_status(write.kind, meta["name"], write.body["status"])

@@ -19,6 +19,7 @@ from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.observed_pods import has_ended
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import (
+    KUEUE,
     Config,
     Create,
     Delete,
@@ -183,8 +184,8 @@ def _telling(outcome: Outcome, snapshot: Snapshot, config: Config, held: Workloa
     assert config.kueue is not None
     namespace = _job(snapshot)["metadata"]["namespace"]
     metadata = {"name": held.name, "namespace": namespace, "uid": held.uid, "resourceVersion": held.resource_version}
-    write = StatusWrite(config.kueue, {"metadata": metadata, "status": status})
-    return replace(outcome, status_writes=(*outcome.status_writes, write))
+    body = {"apiVersion": KUEUE[config.kueue], "kind": "Workload", "metadata": metadata, "status": status}
+    return replace(outcome, status_writes=(*outcome.status_writes, StatusWrite(config.kueue, body)))
 
 
 def _deleting_once_free(

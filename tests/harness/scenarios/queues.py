@@ -1,0 +1,95 @@
+"""Jobs in queues of Kueue: admitted late, evicted and readmitted, suspended, edited and made anew."""
+
+from __future__ import annotations
+
+from tests.harness.resources import Object, with_meta
+from tests.harness.scenario import (
+    Scenario,
+    Step,
+    after,
+    at_once,
+    delete,
+    edit,
+    gone,
+    no_pods,
+    nothing,
+    open_queues,
+    shows,
+    suspend,
+    take_quota,
+)
+from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SERVERS, SUCCEEDED, once_it_runs, submit
+
+from tfgpujob import names
+
+
+def _queued(obj: Object) -> Object:
+    return with_meta(obj, labels={names.LABEL_QUEUE: "gpus"})
+
+
+WAITS = Step(shows("train", "Suspended", "True", "WaitingForAdmission"), nothing)
+QUEUES = (
+    Scenario(
+        name="queued",
+        script=(
+            Step(at_once, open_queues(False)),
+            submit(_queued(MWM)),
+            WAITS,
+            Step(after(30), open_queues(True)),
+        ),
+        in_queues=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="queued-evicted",
+        script=(submit(_queued(MWM)), *once_it_runs(take_quota("train"))),
+        ends=SECOND_TIME,
+        in_queues=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="queued-with-servers",
+        script=(submit(_queued(SERVERS)),),
+        in_queues=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="queued-suspended",
+        script=(
+            submit(_queued(MWM)),
+            *once_it_runs(suspend("train", on=True)),
+            Step(no_pods("train"), nothing),
+            Step(after(5), suspend("train", on=False)),
+        ),
+        ends=SECOND_TIME,
+        in_queues=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="queued-edited",
+        script=(
+            Step(at_once, open_queues(False)),
+            submit(_queued(MWM)),
+            WAITS,
+            Step(at_once, edit("train", replicaSpecs={"worker": {"replicas": 3}})),
+            Step(at_once, open_queues(True)),
+        ),
+        in_queues=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="queued-again",
+        script=(
+            submit(_queued(MWM)),
+            *once_it_runs(delete(names.KIND, "train")),
+            Step(gone("train"), open_queues(False)),
+            submit(_queued(MWM)),
+            WAITS,
+            Step(after(10), open_queues(True)),
+            *once_it_runs(nothing),
+        ),
+        ends=FOREVER,
+        in_queues=True,
+        phases={"train": "Running"},
+    ),
+)
