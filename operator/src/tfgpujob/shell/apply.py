@@ -10,6 +10,7 @@ from typing import Final
 from tfgpujob import names
 from tfgpujob.core.observed.ownership import Ownership, claim_ownership, dependent_ownership, pod_ownership
 from tfgpujob.core.observed.snapshot import (
+    WORKLOADS,
     Create,
     Delete,
     Dependent,
@@ -144,6 +145,9 @@ class ObjectWriter:
             return
         if delete.kind is Kind.POD:
             self._store.mark_deleting(key.namespace, delete.name, delete.uid)
+        elif delete.kind in WORKLOADS:
+            # Until its event comes it would still be an admission.
+            self._store.mark_workload_deleting(key, delete.kind, delete.uid)
 
     async def _is_another(self, key: Key, delete: Delete, error: ApiError) -> bool:
         """After a conflict over a precondition: whether the object to delete has gone and another has its name.

@@ -250,6 +250,13 @@ class Store:
         if pods[pod_name].uid == uid:
             pods[pod_name] = replace(pods[pod_name], deleting=True)
 
+    def mark_workload_deleting(self, key: Key, kind: Kind, uid: str) -> None:
+        """The same of a Workload."""
+        entry = self._entries.get(key)
+        held = entry.dependents.get(kind) if entry is not None else None
+        if entry is not None and held is not None and held.uid == uid:
+            entry.dependents[kind] = replace(held, deleting=True)
+
     def known(self, kind: Kind, namespace: str | None) -> Iterator[Known]:
         """Every object of one kind, of one namespace or of all."""
         for key, entry in self._entries.items():
