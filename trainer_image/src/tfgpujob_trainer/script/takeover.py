@@ -100,6 +100,7 @@ class Takeover:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
         data = fit_data(call, self._strategy.num_replicas_in_sync)
         settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
+        self._epochs += call.epochs - call.initial_epoch
         module = as_module(self._path, model, data)
         if self._env.is_asynchronous:
             self._check_asynchronous(data.train)
@@ -134,7 +135,6 @@ class Takeover:
                 say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
             self.summary = finish(run, built.takeover, position, more)
-        self._epochs += call.epochs - call.initial_epoch
         return hooks.history
 
     def _trainer(self, settings: TrainerConfig) -> Trainer[Any]:
