@@ -51,6 +51,7 @@ RESOURCES = {
         Resource("Service", "v1", "services", status=True),
         Resource("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", generation=True),
         Resource("PodGroup", "scheduling.volcano.sh/v1beta1", "podgroups", generation=True),
+        Resource("ResourceClaimTemplate", "resource.k8s.io/v1", "resourceclaimtemplates"),
         Resource("Workload", "kueue.x-k8s.io/v1beta1", "workloads", status=True, generation=True),
         Resource("ResourceFlavor", "kueue.x-k8s.io/v1beta1", "resourceflavors", namespaced=False, generation=True),
         Resource("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta1", "workloadpriorityclasses", namespaced=False),

@@ -12,7 +12,7 @@ from tfgpujob import names
 
 
 def claims_come_before_pods(change: Change, truth: Truth) -> Iterator[str]:
-    """No pod is made before the claims that its volumes name."""
+    """No pod is made before the claims of its own."""
     if change.verb != "create" or change.kind != "Pod":
         return
     for name in _claims(change.object):
@@ -48,5 +48,7 @@ def only_claims_that_are_to_go_have_an_owner(change: Change, truth: Truth) -> It
 
 
 def _claims(pod: Object) -> frozenset[str]:
+    """Those that are the replica's own, as a StatefulSet names them; a user may name others, which may not be there."""
     volumes = pod["spec"].get("volumes") or ()
-    return frozenset(v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v)
+    named = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v}
+    return frozenset(claim for name, claim in named.items() if claim == f"{name}-{pod['metadata']['name']}")
