@@ -66,6 +66,17 @@ def test_in_place_the_trainer_tells_all_of_it() -> None:
     assert recovery(story)["how"] == "Pods", "the newer one counts"
 
 
+def test_a_process_that_has_ended_and_not_yet_its_pod_is_no_recovery_in_place() -> None:
+    story = Story()
+    story.starts()
+    story.works("useful", 100)
+    story.marks = dict.fromkeys(("failed", "detected", "ended"), EPOCH + 137000)
+    story.told_by_chief(step=40)
+    assert "lastRecovery" not in story.status
+    story.ends(137)
+    assert recovery(story)["how"] == "Pods"
+
+
 def test_a_job_that_fails_for_good_comes_back_from_nothing() -> None:
     story = Story()
     story.starts()

@@ -30,7 +30,7 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
     ledger = ledger_of(pod, snapshot) if pod is not None else None
     if pod is not None and known is not None and known["how"] == "Pods":
         known = _with_new_pod(known, pod, ledger)
-    if ledger is not None and "failed" in ledger.marks:
+    if ledger is not None and {"failed", "started"} <= ledger.marks.keys():
         told = _in_place(ledger)
         if known is None or moment(known["failed"]) <= moment(told["failed"]):
             known = told
@@ -62,6 +62,7 @@ def _with_new_pod(known: Mapping[str, Any], pod: Pod, ledger: TrainerLedger | No
 
 
 def _in_place(ledger: TrainerLedger) -> dict[str, Any]:
+    """A pod whose process only failed may be about to end: it is the start of the next one that makes it a recovery."""
     return {"how": "InPlace", **{name: _text(ledger.marks[name]) for name in MOMENTS if name in ledger.marks}}
 
 
