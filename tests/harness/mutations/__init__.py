@@ -1,0 +1,22 @@
+"""Planted bugs, each of which the proof must catch: `python -m tests.harness.mutations` prints who caught what.
+
+A proof that never fails proves nothing. Each bug is planted in the real code; then the points of some scenarios
+are played until one of them is not as it is without the bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.harness.mutations import account, needs, pods, resizes, writes
+from tests.harness.mutations.mutation import Mutation, caught
+
+MUTATIONS: Sequence[Mutation] = (
+    *writes.MUTATIONS,
+    *pods.MUTATIONS,
+    *needs.MUTATIONS,
+    *account.MUTATIONS,
+    *resizes.MUTATIONS,
+)
+
+__all__ = ["MUTATIONS", "Mutation", "caught"]

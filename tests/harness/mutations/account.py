@@ -1,0 +1,45 @@
+"""What is asked of a training run, and the account of its time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tests.harness.mutations.mutation import Mutation
+
+from tfgpujob.core.policies import stall
+from tfgpujob.core.status import goodput
+from tfgpujob.core.status.goodput_account import Account
+from tfgpujob.shell import progress_poller
+
+
+def _no_time_between(_: Any) -> Any:
+    def broken(account: Account, old: Any, until: datetime, **_: Any) -> Account:
+        return replace(account, time=max(until, account.time))
+
+    return broken
+
+
+def _twice(real: Any) -> Any:
+    def broken(account: Account, *how: Any, **more: Any) -> Account:
+        found: Account = real(account, *how, **more)
+        return replace(found, before=found.before and found.parts)
+
+    return broken
+
+
+def _asks_all_the_time(real: Any) -> Any:
+    async def broken(self: Any) -> None:
+        self._interval = 2.0
+        await real(self)
+
+    return broken
+
+
+MUTATIONS = (
+    Mutation("ask all the time", (progress_poller.ProgressPoller, "run"), _asks_all_the_time, ("progress-told",)),
+    Mutation("forget the time without a pod", (goodput, "_without_pod"), _no_time_between, ("progress-told",)),
+    Mutation("count a pod's time on top of itself", (goodput, "_followed"), _twice, ("progress-told",)),
+    Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
+)

@@ -1,0 +1,88 @@
+"""What a job has beside its pods: a NetworkPolicy, a pod group, claims, a place in a queue."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from tests.harness.mutations.mutation import Mutation
+
+from tfgpujob.api import ReplicaSpec
+from tfgpujob.core.observed import admission
+from tfgpujob.core.observed.snapshot import Create, Object, Outcome, Snapshot
+from tfgpujob.core.policies import ensure_pods, finished, kueue
+from tfgpujob.shell import apply
+
+
+def _claims_by_attempt(real: Any) -> Any:
+    def broken(ctx: Any, replica: Any) -> Create:
+        create: Create = real(ctx, replica)
+        # Other names from the second attempt on, both of the claims and of what mounts them.
+        suffix = f"-{ctx.builder.attempt}" if ctx.builder.attempt > 1 else ""
+        body = deepcopy(dict(create.body))
+        needs = tuple(Create(need.kind, deepcopy(dict(need.body))) for need in create.needs)
+        for need in needs:
+            need.body["metadata"]["name"] += suffix
+        for volume in body["spec"]["volumes"]:
+            if "persistentVolumeClaim" in volume:
+                volume["persistentVolumeClaim"]["claimName"] += suffix
+        return Create(create.kind, body, needs)
+
+    return broken
+
+
+def _anybodys(real: Any) -> Any:
+    def broken(snapshot: Snapshot) -> Any:
+        return snapshot.workload
+
+    return broken
+
+
+async def _ensures_nothing(self: Any, key: Any, job: Object, create: Create) -> None:
+    return None
+
+
+def _any_pod_sets(real: Any) -> Any:
+    def broken(snapshot: Snapshot, spec: Any) -> Any:
+        return admission.own_workload(snapshot)
+
+    return broken
+
+
+def _all_at_once(real: Any) -> Any:
+    return property(lambda self: (self.creates,))
+
+
+MUTATIONS = (
+    Mutation("create the NetworkPolicy beside the pods", (Outcome, "stages"), _all_at_once, ("isolated",)),
+    Mutation("create the pod group beside the pods", (Outcome, "stages"), _all_at_once, ("gang",)),
+    Mutation("keep a finished job's pod group", (finished, "delete_pod_groups"), lambda _: lambda *of: (), ("gang",)),
+    Mutation(
+        "create a pod without its claims", (apply.ObjectWriter, "_ensure"), lambda _: _ensures_nothing, ("claims",)
+    ),
+    Mutation("give each attempt other claims", (ensure_pods, "_build_pod"), _claims_by_attempt, ("claims",)),
+    Mutation(
+        "let claims go that are to be kept",
+        (ReplicaSpec, "owns_claims"),
+        lambda _: property(lambda replica: True),
+        ("claims",),
+    ),
+    Mutation("begin before the admission", (kueue, "wait_for_admission"), lambda _: lambda *of: None, ("queued",)),
+    Mutation(
+        "give quota back while pods stop",
+        (kueue, "own_pods"),
+        lambda _: lambda *of: (),
+        ("queued-evicted",),
+        ((kueue, "_not_looked_up"), lambda _: lambda *of: ()),
+    ),
+    Mutation(
+        "delete a Workload while pods stop",
+        (kueue, "_all_pods"),
+        lambda _: lambda snapshot: (),
+        ("queued-suspended",),
+        ((kueue, "_not_looked_up"), lambda _: lambda *of: ()),
+    ),
+    Mutation("finish before the last pod", (kueue, "has_ended"), lambda _: lambda pod: True, ("queued-with-servers",)),
+    Mutation("take an earlier job's Workload", (admission, "own_workload"), _anybodys, ("queued-again",)),
+    Mutation("take an earlier spec's Workload", (kueue, "_current"), _any_pod_sets, ("queued-edited",)),
+)

@@ -1,0 +1,103 @@
+"""Which pods there are, and what is made of their ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.harness.mutations.mutation import Mutation
+
+from tfgpujob.core.observed import observed_pods, trim
+from tfgpujob.core.observed.snapshot import Object, Snapshot
+from tfgpujob.core.pods import pod
+from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, start
+from tfgpujob.core.status.builder import moment
+
+
+def _foreign_too(real: Any) -> Any:
+    def broken(snapshot: Snapshot, number: int) -> Any:
+        return tuple(pod for pod in snapshot.pods if pod.attempt <= number)
+
+    return broken
+
+
+def _same_number(real: Any) -> Any:
+    def broken(job_status: Any, plan: Any, **how: Any) -> None:
+        number = job_status.attempt
+        real(job_status, plan, **how)
+        job_status.put("attempt", max(1, number))
+
+    return broken
+
+
+def _other_port(real: Any) -> Any:
+    def broken(strategy: Any, plan: Any, address: Any, role: Any, index: int) -> Any:
+        config = real(strategy, plan, address, role, index)
+        return config.replace(":2222", ":3333") if index and config else config
+
+    return broken
+
+
+def _named_by_attempt(real: Any) -> Any:
+    def broken(job: Any, spec: Any, plan: Any, replica: Any) -> Object:
+        body: Object = real(job, spec, plan, replica)
+        name = f"{body['metadata']['name']}-{replica.attempt}"
+        return {**body, "metadata": {**body["metadata"], "name": name}} if replica.attempt > 1 else body
+
+    return broken
+
+
+def _with_finalizer(real: Any) -> Any:
+    def broken(job: Any, spec: Any, plan: Any, replica: Any) -> Object:
+        body: Object = real(job, spec, plan, replica)
+        return {**body, "metadata": {**body["metadata"], "finalizers": ["example.com/ours"]}}
+
+    return broken
+
+
+def _this_attempt_too(real: Any) -> Any:
+    def broken(snapshot: Snapshot, attempt: int) -> Any:
+        return real(snapshot, attempt + 1)
+
+    return broken
+
+
+MUTATIONS = (
+    Mutation(
+        "rerun a recorded success",
+        (observed_pods, "_recorded"),
+        lambda _: lambda status: frozenset(),
+        ("recorded-success-vanishes",),
+    ),
+    Mutation("create beside old pods", (ensure_pods, "_stale_object"), lambda _: lambda of: "", ("evicted",)),
+    Mutation("delete what is not ours", (context, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
+    Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
+    Mutation("keep the attempt's number", (start, "next_attempt"), _same_number, ("evicted",)),
+    Mutation(
+        "name pods by their attempt",
+        (ensure_pods, "build_pod"),
+        _named_by_attempt,
+        ("evicted",),
+        ((ensure_pods, "_stale_object"), lambda _: lambda of: ""),
+    ),
+    Mutation("give a replica another port", (pod, "tf_config"), _other_port, ("multi-worker",)),
+    Mutation("put a finalizer on pods", (ensure_pods, "build_pod"), _with_finalizer, ("deleted-while-running",)),
+    Mutation(
+        "take every end for a success",
+        (observed_pods, "has_succeeded"),
+        lambda _: lambda pod: pod.termination is not None,
+        ("retryable-failure",),
+    ),
+    Mutation("delete what runs", (edited, "delete_old_pods"), _this_attempt_too, ("edited-while-running",)),
+    Mutation(
+        "force at once",
+        (force_delete, "_stuck_from"),
+        lambda _: lambda pod, after: moment(pod.deletion_due),
+        ("node-lost-while-deleting",),
+    ),
+    Mutation(
+        "take the peers' init container timing out for a failure",
+        (trim, "_gave_up_at_gate"),
+        lambda _: lambda status: False,
+        ("unschedulable-and-fail-policy",),
+    ),
+)

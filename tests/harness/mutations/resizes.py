@@ -1,0 +1,79 @@
+"""A resize in place: what the operator does before and after the leader's decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.harness.mutations.mutation import Mutation
+
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome
+from tfgpujob.core.pods import pod
+from tfgpujob.core.policies import ensure_pods, resize_in_place
+from tfgpujob.names import Role
+
+
+def _ahead_of_the_leader(real: Any) -> Any:
+    def broken(ctx: Any) -> Any:
+        wanted = ctx.plan.resize and ctx.plan.resize.workers
+        return LeaderAnswer("", 0, wanted, wanted) if wanted else None
+
+    return broken
+
+
+def _deed_before_word(real: Any) -> Any:
+    def broken(*of: Any, **more: Any) -> Outcome:
+        outcome: Outcome = real(*of, **more)
+        return replace(outcome, intent=None)
+
+    return broken
+
+
+def _joins_before_word(real: Any) -> Any:
+    def broken(ctx: Any, wanted: int) -> Outcome:
+        outcome: Outcome = real(ctx, wanted)
+        new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
+        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining())
+        creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
+        return replace(outcome, intent=None, creates=creates)
+
+    return broken
+
+
+def _all_required(real: Any) -> Any:
+    def broken(self: Any) -> Any:
+        return tuple(replica for replica in self.pods() if replica[0] is not Role.EVALUATOR)
+
+    return broken
+
+
+MUTATIONS = (
+    Mutation(
+        "delete workers before they have left",
+        (resize_in_place, "agreement"),
+        _ahead_of_the_leader,
+        ("resized_in_place_down",),
+    ),
+    Mutation(
+        "delete workers before the status has fewer",
+        (resize_in_place, "_with_plan"),
+        _deed_before_word,
+        ("resized_in_place_down",),
+    ),
+    Mutation(
+        "create workers before the status has more",
+        (resize_in_place, "_begin"),
+        _joins_before_word,
+        ("resized_in_place_up",),
+    ),
+    Mutation(
+        "take a worker that is to join for a lost one", (Plan, "required"), _all_required, ("resized_in_place_up",)
+    ),
+    Mutation(
+        "take a worker that has left for a failed one",
+        (Plan, "doubtful"),
+        lambda _: lambda self: (),
+        ("resized_in_place_down",),
+    ),
+)

@@ -1,0 +1,149 @@
+"""What is written, in which order, and on what knowledge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from tests.harness.mutations.mutation import Mutation
+
+from tfgpujob.core import reconcile
+from tfgpujob.core.observed.snapshot import Config, Kind, Object, Outcome, Snapshot, StatusUpdate
+from tfgpujob.core.status import builder
+from tfgpujob.kube.errors import ApiError
+from tfgpujob.shell import leader_election, main, worker
+
+
+def _no_intent(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        return replace(outcome, intent=None)
+
+    return broken
+
+
+def _no_uid(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        return replace(outcome, deletes=tuple(replace(delete, uid="") for delete in outcome.deletes))
+
+    return broken
+
+
+def _deaf_to_deletion(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        if snapshot.job is not None:
+            meta = {k: v for k, v in snapshot.job["metadata"].items() if k != "deletionTimestamp"}
+            snapshot = replace(snapshot, job={**snapshot.job, "metadata": meta})
+        outcome: Outcome = real(snapshot, now, config)
+        return outcome
+
+    return broken
+
+
+def _second_ending(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        status = (snapshot.job or {}).get("status") or {}
+        if status.get("phase") != "Succeeded" or outcome.status is not None:
+            return outcome
+        failed = {**status["conditions"][-1], "type": "Failed", "reason": "Late"}
+        return replace(outcome, status={**status, "conditions": [*status["conditions"], failed]})
+
+    return broken
+
+
+def _stale_cache(real: Any) -> Any:
+    async def broken(self: Any, key: Any, job_uid: str, name: str) -> str:
+        return name
+
+    return broken
+
+
+def _overwrites(real: Any) -> Any:
+    async def broken(self: Any, key: Any, done: Any, status: Object, what: str) -> None:
+        fresh = await self._cluster.get(Kind.JOB, key.namespace, key.name)
+        meta = {**done.job["metadata"], "resourceVersion": fresh["metadata"]["resourceVersion"]}
+        done.job = {**done.job, "metadata": meta}
+        await real(self, key, done, status, what)
+
+    return broken
+
+
+def _shrugs_at_conflicts(real: Any) -> Any:
+    async def broken(self: Any, key: Any, done: Any, status: Object, what: str) -> None:
+        try:
+            await real(self, key, done, status, what)
+        except (worker._StaleError, ApiError):
+            done.job = {**done.job, "status": status}
+
+    return broken
+
+
+def _counts_twice(real: Any) -> Any:
+    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        outcome: Outcome = real(snapshot, now, config)
+        before = ((snapshot.job or {}).get("status") or {}).get("restarts", 0)
+        if outcome.intent is None or outcome.intent.get("restarts", 0) <= before:
+            return outcome
+        twice = {**outcome.intent, "restarts": before + 2}
+        return replace(outcome, intent=twice, status=twice)
+
+    return broken
+
+
+async def _no_check(self: Any, key: Any, job: Object) -> None:
+    return None
+
+
+def _writes_always(real: Any) -> Any:
+    def broken(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> StatusUpdate:
+        return StatusUpdate(status, outcome.events, outcome.requeue_at)
+
+    return broken
+
+
+def _ahead(real: Any) -> Any:
+    def broken(self: Any) -> Object:
+        status: Object = real(self)
+        return {**status, "observedGeneration": status["observedGeneration"] + 1}
+
+    return broken
+
+
+MUTATIONS = (
+    Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
+    Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
+    Mutation(
+        "create during deletion",
+        (main, "reconcile"),
+        _deaf_to_deletion,
+        ("deleted-in-the-foreground",),
+        ((worker.Worker, "_check_unchanged"), lambda _: _no_check),
+    ),
+    Mutation("write a second terminal condition", (main, "reconcile"), _second_ending, ("multi-worker",)),
+    Mutation("trust a stale cache", (worker.Worker, "_look_up"), _stale_cache, ("one-device",)),
+    Mutation(
+        "drop the precondition of status",
+        (worker.Worker, "_write_status"),
+        _overwrites,
+        ("one-device",),
+    ),
+    Mutation("go on after a conflict", (worker.Worker, "_write_status"), _shrugs_at_conflicts, ("multi-worker",)),
+    Mutation("count a failure twice", (main, "reconcile"), _counts_twice, ("retryable-failure",)),
+    Mutation(
+        "take the Lease at once",
+        (leader_election.LeaderElector, "_expired"),
+        lambda _: lambda self, now: True,
+        ("two-jobs",),
+    ),
+    Mutation("write when nothing is new", (reconcile, "_write_or_defer"), _writes_always, ("invalid",)),
+    Mutation("observe what is not there yet", (builder.StatusBuilder, "build"), _ahead, ("one-device",)),
+    Mutation(
+        "forget to reread before creates",
+        (worker.Worker, "_check_unchanged"),
+        lambda _: _no_check,
+        ("deleted-once-accepted",),
+    ),
+)

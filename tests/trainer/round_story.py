@@ -1,0 +1,331 @@
+"""A gang whose pods do as they are told, with a clock of its own: crashes, hangs, resizes, pods that come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.supervise import transfer
+from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Leave, Naming, Send, Start, Stop, Told
+from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Rounds
+
+KILLED, PEER, RAISED, STOPPED = 137, 160, 1, 143
+NAMING = Naming()
+
+
+class KilledError(Exception):
+    """In the middle of a copy."""
+
+
+State = bytes
+"""Of a training run: of each step, in which round it was done."""
+
+
+@dataclass(eq=False)
+class Pod:
+    """A member's, or one that is to become a member's."""
+
+    name: str
+    told: Told
+    round: int
+    """Of its processes, whether they run or have ended."""
+    runs: bool
+    memory: MemoryFile = field(default_factory=MemoryFile.create)
+    state: State = b""
+    drains: bool = False
+    """Its processes were told to stop after a step."""
+    hangs: bool = False
+
+
+@dataclass
+class Gang:
+    """Pods that do as they are told, on a network that delays, at a random moment each; and an operator that resizes.
+
+    They train in step, copy their state to memory, and the first of them saves it too.
+    """
+
+    rounds: Rounds
+    chance: random.Random
+    pods: dict[str, Pod]
+    now: float = 0.0
+    connected: dict[str, Pod] = field(default_factory=dict)
+    """As the leader knows it, its own pod as well."""
+    available: set[str] = field(default_factory=set)
+    """Connected, and not told to leave."""
+    inbox: list[tuple[Pod, Command]] = field(default_factory=list)
+    outbox: list[tuple[Pod, str, int, End | None]] = field(default_factory=list)
+    sent: list[tuple[Send, bytes]] = field(default_factory=list)
+    """Under way to the leader."""
+    saved: State = b""
+    copied: dict[str, State] = field(default_factory=dict)
+    """The last whole copy of each member in this round."""
+    known: set[State] = field(default_factory=lambda: {b""})
+    left_behind: set[State] = field(default_factory=set)
+    asked_at: float | None = None
+    """Since when a copy is awaited."""
+    unsent: bool = False
+    """Whether one did not come in this round."""
+    last: Start = field(default_factory=lambda: Start(0))
+    stop_at: int | None = None
+    """The step after which all stop, as they agree in its all-reduce."""
+    disturbed: bool = False
+    """Whether any process of this round has ended other than by a drain, as the leader knows it."""
+    over: bool = False
+    trouble: float = 1.0
+    """How often something fails."""
+    calm: bool = False
+    """Nothing fails any more, and nobody asks for another number."""
+
+    @property
+    def leader(self) -> Pod:
+        return self.pods[self.rounds.members[0]]
+
+    @property
+    def members(self) -> list[Pod]:
+        return [self.pods[name] for name in self.rounds.members if name in self.pods]
+
+    @property
+    def running(self) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.runs]
+
+    def tell(self, command: Command | None, *, why: str = "") -> None:
+        if command is None:
+            return
+        if isinstance(command, GiveUp) and not self.over:
+            assert why != "left", "a pod that has not joined ends the gang"
+            assert why != "saved" or self.disturbed, "a drain ends the gang"
+        self.over |= isinstance(command, GiveUp)
+        assert not (self.over and isinstance(command, Start)), "a round after the leader gave up"
+        self.asked_at = self.now if isinstance(command, Send) else None
+        if isinstance(command, Drain):
+            assert set(NAMING.of(self.rounds.wanted)) <= self.available, "stopped for a worker that has not come"
+        if isinstance(command, Start):
+            self.check_start(command)
+        self.leader.told.take(command)
+        self.inbox += [(pod, command) for pod in self.connected.values() if pod is not self.leader]
+
+    def check_start(self, start: Start) -> None:
+        if start.workers is not None:
+            members = NAMING.of(start.workers)
+            assert set(members) <= self.available, "a round of a worker that has not come"
+            self.available &= {*members, *(set(self.connected) - set(NAMING.of(self.last.workers or 0)))}
+            resized = start.resizes > self.last.resizes
+            assert resized != self.disturbed, "a resize costs a restart, or a restart costs nothing"
+        assert not self.running, "two rounds at once"
+        self.last, self.disturbed = start, False
+
+    def end(self, pod: Pod, code: int, *, saved: bool = False) -> None:
+        newest = pod.memory.newest()
+        step = None if newest is None else newest.step
+        pod.runs = pod.drains = pod.hangs = False
+        self.outbox.append((pod, "ended", pod.round, End(code, self.chance.random() < 0.9, step, saved)))
+
+    def obey(self, pod: Pod) -> None:
+        """What its launcher does when it looks what was told."""
+        match pod.told.in_round(pod.round):
+            case Stop(round_) if round_ == pod.round and pod.runs:
+                self.end(pod, PEER)
+            case Drain(round_) if round_ == pod.round and pod.runs:
+                pod.drains = True
+            case Leave() if not pod.runs:
+                self.lose(pod)
+            case Start(round_, step, workers) if round_ > pod.round and not pod.runs and not self.over:
+                assert all(other.round == round_ for other in self.running), "two rounds at once"
+                assert workers is None or pod.name in NAMING.of(workers), "a worker too many"
+                pod.memory.keep(step)
+                pod.round, pod.runs = round_, True
+                if pod is self.leader:
+                    self.restore()
+
+    def lose(self, pod: Pod) -> None:
+        """The pod is gone, and its connection with it."""
+        del self.pods[pod.name]
+        self.outbox.append((pod, "left", 0, None))
+
+    def restore(self) -> None:
+        """What the leader's training process does, and all others with it."""
+        copy = self.leader.memory.newest()
+        state = b"" if copy is None else self.leader.memory.read(copy, 0, copy.size)
+        state = max(state, self.saved, key=len)
+        assert state in self.known, "a state that nobody had"
+        assert state not in self.left_behind, "a state that was left behind"
+        held = [len(copied) for copied in self.copied.values()]
+        assert self.unsent or len(state) >= max(held, default=0), "a step that somebody holds is done again"
+        self.left_behind |= {one for one in self.known if not state.startswith(one)}
+        for pod in self.members:
+            pod.state = state
+        self.copied.clear()
+        self.stop_at, self.unsent = None, False
+
+    def train(self) -> None:
+        """A step of a member that is not ahead of another; a copy of it, or a part of one; a checkpoint."""
+        round_, members = self.rounds.round, self.members
+        candidates = [pod for pod in members if pod.runs and not pod.hangs]
+        if not candidates or len(members) < len(self.rounds.members) or any(pod.round != round_ for pod in members):
+            return
+        pod = self.chance.choice(candidates)
+        if self.stop_at is not None and len(pod.state) == self.stop_at:
+            self.stop(pod)
+            return
+        if any(len(other.state) < len(pod.state) for other in members):
+            return
+        following = next((other.state for other in members if len(other.state) > len(pod.state)), None)
+        if following is None and self.stop_at is None and any(other.drains for other in members):
+            self.stop_at = len(pod.state) + 1
+        pod.state = state = following or pod.state + bytes([round_])
+        self.known.add(state)
+        match self.chance.randrange(8):
+            case 0 if self.fails():
+                with contextlib.suppress(KilledError):
+                    pod.memory.write(len(state), self.torn(state))
+                self.end(pod, KILLED)
+            case 1 | 2 | 3 | 4 | 5:
+                pod.memory.write(len(state), [state])
+                self.copied[pod.name] = state
+            case 6 if pod is self.leader:
+                self.saved = state
+
+    def stop(self, pod: Pod) -> None:
+        """Of a drain: the leader saves once all have done the last step, and who knows of it ends, or is killed."""
+        if self.saved != pod.state:
+            if pod is self.leader and all(len(other.state) == self.stop_at for other in self.members):
+                self.saved = pod.state
+            return
+        fails = 1 if self.calm else self.chance.randrange(16)
+        if fails == 0:
+            pod.hangs = True
+        else:
+            self.end(pod, *((KILLED,) if fails == 2 else (STOPPED,)), saved=fails != 2)
+
+    def fails(self) -> bool:
+        return not self.calm and self.chance.random() < self.trouble
+
+    def torn(self, state: State) -> Iterator[bytes]:
+        yield state[: len(state) // 2] + b"\xff"
+        raise KilledError
+
+    def arrive(self) -> None:
+        """Something that was sent comes: whole, changed, or only when nobody waits for it any more."""
+        sending, content = self.sent.pop(0)
+        match self.chance.randrange(4):
+            case 0:
+                self.now += 2 * PATIENCE_SECONDS
+                self.tell_time()
+            case 1:
+                at = self.chance.randrange(content.index(b"\n") + 1, len(content))
+                content = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+        lines = io.BytesIO(content)
+        size = json.loads(lines.readline())["bytes"]
+        copy = transfer.receive(sending.step, size, lines, lambda: self.rounds.awaits(sending, self.now))
+        whole = copy is not None and self.rounds.awaits(sending, self.now)
+        if copy is not None:
+            if whole:
+                self.leader.memory.replace(copy)
+            else:
+                copy.close()
+        self.unsent |= not whole
+        self.tell(self.rounds.sent(sending, self.now, whole=whole))
+
+    def tell_time(self) -> None:
+        waiting = self.rounds._sending
+        self.tell(self.rounds.waited(self.now))
+        self.unsent |= waiting is not None and self.rounds._sending != waiting
+        late = self.asked_at is not None and self.now > self.asked_at + PATIENCE_SECONDS
+        assert self.over or not late, "a copy that never comes is waited for"
+
+    def hear(self) -> None:
+        """What a pod has said reaches the leader."""
+        pod, what, round_, end = self.outbox.pop(0)
+        if what == "joined":
+            self.available.add(pod.name)
+            self.tell(self.rounds.joined(pod.name))
+            if (last := self.rounds_told) is not None:
+                self.inbox.append((pod, last))
+            self.connected[pod.name] = pod
+        elif what == "left":
+            if self.connected.get(pod.name) is pod:
+                del self.connected[pod.name]
+                self.available.discard(pod.name)
+                self.tell(self.rounds.left(pod.name), why="" if pod.name in self.rounds.members else "left")
+        else:
+            assert end is not None
+            self.disturbed |= not end.saved
+            self.tell(self.rounds.ended(pod.name, round_, end, self.now), why="saved" if end.saved else "")
+
+    @property
+    def rounds_told(self) -> Command | None:
+        return self.leader.told.last
+
+    def reach(self) -> None:
+        """A command reaches a member; to each they come in their order."""
+        pod = self.chance.choice(sorted({pod for pod, _ in self.inbox}, key=lambda pod: pod.name))
+        at = next(i for i, (other, _) in enumerate(self.inbox) if other is pod)
+        _, command = self.inbox.pop(at)
+        if self.pods.get(pod.name) is not pod:
+            return
+        pod.told.take(command)
+        if isinstance(command, Send) and command.member == pod.name:
+            told = io.BytesIO()
+            told.sendall = told.write  # type: ignore[attr-defined]
+            transfer.send({}, command.step, pod.memory, told)  # type: ignore[arg-type]
+            self.sent.append((command, told.getvalue()))
+
+    def operate(self) -> None:
+        """What the operator does: asks, creates what is missing, deletes what the leader no longer has."""
+        rounds = self.rounds
+        wanted = set(NAMING.of(rounds.wanted))
+        if not self.calm and self.chance.randrange(6) == 0:
+            self.tell(rounds.resize(1 + self.chance.randrange(4)))
+            return
+        for name in sorted(wanted - set(self.pods) - set(rounds.members)):
+            self.pods[name] = pod = Pod(name, Told(name, NAMING, joins=True), -1, runs=False)
+            self.outbox.append((pod, "joined", 0, None))
+            return
+        for name in sorted(set(self.pods) - wanted - set(rounds.members)):
+            self.lose(self.pods[name])
+            return
+        waiting = [pod for pod in self.pods.values() if not pod.told.takes_part]
+        if waiting and not self.calm and self.chance.randrange(3) == 0:
+            self.lose(self.chance.choice(waiting))
+        elif self.chance.randrange(100) == 0 and self.fails() and len(self.members) > 1:
+            self.lose(self.chance.choice(self.members[1:]))
+
+    def step(self) -> None:
+        self.now += self.chance.random() / 2
+        match self.chance.randrange(10):
+            case 0 if self.running and self.fails():
+                pod = self.chance.choice(self.running)
+                self.end(pod, self.chance.choice([KILLED, PEER] * 12 + [RAISED]))
+            case 1 | 2:
+                self.obey(self.chance.choice(list(self.pods.values())))
+            case 3 | 4 if self.inbox:
+                self.reach()
+            case 5 if self.outbox:
+                self.hear()
+            case 6 if self.sent:
+                self.arrive()
+            case 7:
+                self.tell_time()
+            case 8 if self.rounds.naming is not None and not self.over:
+                self.operate()
+            case _:
+                self.train()
+
+    def settle(self) -> None:
+        """Once nothing fails any more, what was asked for last comes about."""
+        self.calm = True
+        if all(pod.runs for pod in self.members):
+            # What hangs while all run is the watchdog's.
+            for pod in self.members:
+                pod.hangs = False
+        for _ in range(5000):
+            at_work = [pod.name for pod in self.running if pod.round == self.rounds.round]
+            if self.over or sorted(at_work) == sorted(NAMING.of(self.rounds.wanted)):
+                return
+            self.step()
+        raise AssertionError("what was asked for never comes about")
