@@ -66,6 +66,18 @@ def test_in_place_the_trainer_tells_all_of_it() -> None:
     assert recovery(story)["how"] == "Pods", "the newer one counts"
 
 
+def test_in_place_a_later_report_completes_an_earlier_one_whose_clock_was_ahead() -> None:
+    story = Story()
+    story.starts()
+    story.works("useful", 100)
+    story.marks = {"failed": EPOCH + 90_007, "detected": EPOCH + 90_107, "started": EPOCH + 91_007}
+    story.told_by_chief(step=40)
+    story.marks = {"failed": EPOCH + 90_000, "detected": EPOCH + 90_100, "started": EPOCH + 91_000}
+    story.marks |= {"restored": EPOCH + 92_000, "stepped": EPOCH + 93_000}
+    story.told_by_chief(step=41)
+    assert recovery(story)["stepped"] == "2026-01-01T00:01:33.000Z"
+
+
 def test_a_process_that_has_ended_and_not_yet_its_pod_is_no_recovery_in_place() -> None:
     story = Story()
     story.starts()

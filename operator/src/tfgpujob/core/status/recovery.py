@@ -21,6 +21,9 @@ MOMENTS: Final = ("failed", "detected", "ended", "created", "started", "restored
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+_SAME: Final = timedelta(seconds=1)
+"""By how much one moment may differ between two reports: each is counted back from the wall clock of its report."""
+
 
 def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
     """The status that is about to be written, with what is known by now of the last recovery."""
@@ -32,7 +35,7 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
         known = _with_new_pod(known, pod, ledger)
     if ledger is not None and {"failed", "started"} <= ledger.marks.keys():
         told = _in_place(ledger)
-        if known is None or moment(known["failed"]) <= moment(told["failed"]):
+        if known is None or not _is_older(told, known):
             known = told
     return status if known is None else {**status, "lastRecovery": known}
 
@@ -64,6 +67,12 @@ def _with_new_pod(known: Mapping[str, Any], pod: Pod, ledger: TrainerLedger | No
 def _in_place(ledger: TrainerLedger) -> dict[str, Any]:
     """A pod whose process only failed may be about to end: it is the start of the next one that makes it a recovery."""
     return {"how": "InPlace", **{name: _text(ledger.marks[name]) for name in MOMENTS if name in ledger.marks}}
+
+
+def _is_older(told: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Whether the pod still tells of the restart before the failure that is known. Of the same one it may know more."""
+    tolerance = _SAME if known["how"] == "InPlace" else timedelta()
+    return moment(told["failed"]) < moment(known["failed"]) - tolerance
 
 
 def _text(milliseconds: int) -> str:
