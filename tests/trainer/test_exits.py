@@ -155,6 +155,15 @@ def test_the_termination_log_keeps_the_last_lines_that_fit():
     assert len(record["lastLines"]) > 1
 
 
+def test_a_message_that_is_too_long_is_cut_and_the_rest_is_kept():
+    outcome = Outcome(code=1, cause="Exception", message="层" * 1000, fix="形" * 400, ledger={"until": 1})
+    text = termination_log(outcome, ["a line"])
+    assert len(text.encode()) <= 4096
+    record = json.loads(text)
+    assert record["message"].startswith("层层层")
+    assert (record["code"], record["ledger"]) == (1, {"until": 1})
+
+
 def test_threads_that_wait_for_work_do_not_push_out_the_one_that_hangs():
     idle = ["Thread 0x1 (most recent call first):", '  File "/lib/threading.py", line 331 in wait', "  File more", ""]
     busy = ["Current thread 0x2 (most recent call first):", '  File "/code/train.py", line 3 in model', "last"]

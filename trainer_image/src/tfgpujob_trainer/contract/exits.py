@@ -285,12 +285,19 @@ def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
         record["ledger"] = dict(outcome.ledger)
     if outcome.summary:
         record["summary"] = dict(outcome.summary)
+    # What Kubernetes cuts off is no JSON any more, and then nothing of it is read.
+    while not _fits(record) and record["message"]:
+        record["message"] = record["message"][: len(record["message"]) // 2]
     kept: list[str] = []
     for line in reversed(without_idle_threads(last_lines)):
         candidate = {**record, "lastLines": [line[:400], *kept]}
-        if len(json.dumps(candidate, ensure_ascii=False).encode()) > TERMINATION_LOG_BYTES:
+        if not _fits(candidate):
             break
         kept.insert(0, line[:400])
     if kept:
         record["lastLines"] = kept
     return json.dumps(record, ensure_ascii=False)
+
+
+def _fits(record: Mapping[str, Any]) -> bool:
+    return len(json.dumps(record, ensure_ascii=False).encode()) <= TERMINATION_LOG_BYTES
