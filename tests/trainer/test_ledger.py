@@ -143,6 +143,9 @@ print(heartbeat.ledger.to_json(), flush=True)
 """
 
 
+CONFIG = config.parse({"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1})
+
+
 def supervised(how: str, account: Ledger) -> tuple[Outcome, dict[str, Any]]:
     """A process under a supervisor, and what it said last of its ledger."""
 
@@ -152,9 +155,7 @@ def supervised(how: str, account: Ledger) -> tuple[Outcome, dict[str, Any]]:
             [sys.executable, "-c", PROGRAM, how], env=passed, pass_fds=[streams.heartbeat], stdout=streams.stdout
         )
 
-    process = Supervisor(
-        config.parse({"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}), [], {}, spawn, ledger=account
-    )
+    process = Supervisor(CONFIG, [], {}, spawn, ledger=account)
     process.start()
     until = time.monotonic() + scaled(60)
     while (outcome := process.poll()) is None:
@@ -176,6 +177,15 @@ def test_the_supervisor_has_what_the_process_had_when_it_is_killed():
     marks = account.marks
     assert list(marks) == ["failed", "detected", "ended"]
     assert said["since"] == marks["failed"] <= marks["detected"] <= marks["ended"] == account.since
+
+
+def test_who_gives_a_sign_of_life_while_it_is_ended_has_failed_no_later_than_that_was_noticed():
+    account = Ledger(0)
+    process = Supervisor(CONFIG, [], {}, ledger=account)
+    process._told_to_end = 5
+    account.spent("useful", 7)
+    process._close_ledger(well=False)
+    assert account.marks["failed"] <= account.marks["detected"] <= account.marks["ended"]
 
 
 def test_the_next_process_goes_on_with_it_and_tells_of_the_restart():

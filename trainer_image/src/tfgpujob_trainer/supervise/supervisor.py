@@ -220,7 +220,8 @@ class Supervisor:
         now = time.monotonic_ns()
         if not well:
             self._ledger.failed()
-            self._ledger.mark(DETECTED, self._told_to_end or now)
+            # Between the decision to end it and its end, it may have given another sign of life.
+            self._ledger.mark(DETECTED, max(self._told_to_end or now, self._ledger.since))
             self._ledger.mark(ENDED, now)
         self._ledger.spent(OTHER if well else LOST, now)
 
