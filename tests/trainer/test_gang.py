@@ -75,7 +75,11 @@ def test_without_the_token_nobody_is_heard(leader):
     assert unheard.command(0) == GiveUp("the leader was not reached yet")
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b'{"bytes": 9}\n', b"x" * 5000])
+LINES = [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b'{"bytes": 9}\n', b"x" * 5000, b"[" * 4000]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:12])
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_stranger_who_says_anything_changes_nothing(leader, line):
     with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
         stranger.sendall(line)

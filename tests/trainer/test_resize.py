@@ -120,7 +120,18 @@ def test_only_who_shows_the_token_may_ask_for_workers(token):
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"4", b"{", b'{"workers": 0}', b'{"workers": 513}', b'{"workers": true}', b'{"workers": "4"}', b" " * 2000],
+    [
+        b"",
+        b"4",
+        b"{",
+        b'{"workers": 0}',
+        b'{"workers": 513}',
+        b'{"workers": true}',
+        b'{"workers": "4"}',
+        b" " * 2000,
+        b"[" * 1024,
+    ],
+    ids=lambda body: body[:12],
 )
 def test_what_is_no_number_of_workers_is_refused(body):
     ours, theirs = ResizeRequests.pair()

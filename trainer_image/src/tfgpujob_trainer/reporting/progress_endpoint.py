@@ -136,7 +136,7 @@ def _workers(body: bytes) -> int | None:
     """The number that is asked for; None if that is none."""
     try:
         asked = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     workers = asked.get("workers") if isinstance(asked, dict) else None
     return workers if type(workers) is int and 1 <= workers <= MAX_WORKERS else None

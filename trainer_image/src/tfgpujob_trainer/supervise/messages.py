@@ -29,7 +29,7 @@ def read(lines: IO[bytes]) -> dict[str, Any]:
     """The next line; empty at the end, and where it is none of ours."""
     try:
         found = json.loads(lines.readline(LINE_BYTES) or b"{}")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
