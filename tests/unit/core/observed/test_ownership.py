@@ -40,6 +40,8 @@ def test_a_pod(pod: dict[str, Any], ownership: str) -> None:
 def test_a_service(owner: str, deleting: bool, ownership: str) -> None:
     service = Dependent("train", "uid", "1", owner, "train" if owner else "", deleting)
     assert dependent_ownership(service, make.JOB_UID) is Ownership(ownership)
+    running = dependent_ownership(service, make.JOB_UID, created=True)
+    assert running is (Ownership.OURS if owner == make.JOB_UID else Ownership(ownership))
 
 
 @pytest.mark.parametrize(

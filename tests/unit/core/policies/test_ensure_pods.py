@@ -113,6 +113,35 @@ def test_a_service_that_is_refused_is_a_refusal_like_any_other() -> None:
     assert len(world.pods) == 2
 
 
+@pytest.mark.parametrize("kind", [Kind.SERVICE, Kind.NETWORK_POLICY])
+def test_what_a_finalizer_holds_while_its_job_runs_stops_nobody_and_comes_back(kind: Kind) -> None:
+    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1), ISOLATING)
+    world.settle()
+    world.ready()
+    world.objects[kind, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    world.settle()
+    assert (world.phase, world.condition("Created")) == ("Running", "True/AllCreated")
+    world.exits("train-worker-0", 137)
+    world.advance(seconds=15)
+    assert world.pod("train-worker-0")["metadata"]["labels"]["tfgpu.dev/replica-restart"] == "1", "beside it"
+    world.remove(kind, "train")
+    assert "deletionTimestamp" not in world.objects[kind, "train"]["metadata"]
+    assert world.condition("Created") == "True/AllCreated"
+
+
+def test_an_attempt_waits_for_a_service_that_is_about_to_go() -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready()
+    world.objects[Kind.SERVICE, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    world.exits("train-worker-0", 137)
+    world.advance(minutes=1)
+    assert (world.pods, world.condition("Created")) == ([], "False/WaitingForOldPods")
+    world.remove(Kind.SERVICE, "train")
+    world.advance(seconds=1)
+    assert (len(world.pods), world.attempts()) == (2, {"2"})
+
+
 def test_a_late_start_is_written_before_its_pods_are_created() -> None:
     """Else an operator that dies in between would find pods whose start deadline is over."""
     world = World(make.job(worker=2))

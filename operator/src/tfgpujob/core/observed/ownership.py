@@ -1,7 +1,8 @@
 """Who owns an object with a name that the job needs, by ownerReferences and labels. Names are deterministic.
 
 ours     of this job, this attempt and this restart of the replica, and not terminating: it counts
-old      of an earlier attempt or restart, terminating, or of a deleted job of the same name: wait until it is gone
+old      of an earlier attempt or restart, terminating (of dependents: before the attempt has its pods), or of a deleted
+         job of the same name: wait until it is gone
 foreign  not controlled by a TFGPUJob: the job can't have the name until the object is deleted
 """
 
@@ -32,15 +33,16 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
     return Ownership.OURS
 
 
-def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0) -> Ownership:
-    """`attempt`: that of the pod group that is to have the name; 0 for what outlives attempts.
+def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0, *, created: bool = False) -> Ownership:
+    """`attempt`: that of the pod group that is to have the name; 0 for what outlives attempts. `created`: the attempt
+    has its pods.
 
-    A pod group that somebody deletes while its attempt runs may stay as long as its pods, by a finalizer: nobody waits
-    for it. Once it is gone it is created anew.
+    What somebody deletes while an attempt uses it may stay as long as a finalizer holds it: nobody waits for it. Once
+    it is gone it is created anew.
     """
     if not dependent.owner_uid:
         return Ownership.FOREIGN
-    stale = dependent.attempt < attempt if attempt else dependent.deleting
+    stale = dependent.attempt < attempt if attempt else dependent.deleting and not created
     if dependent.owner_uid != job_uid or stale:
         return Ownership.OLD
     return Ownership.OURS

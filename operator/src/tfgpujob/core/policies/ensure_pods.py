@@ -134,7 +134,8 @@ def _dependents(ctx: ReconcileContext) -> list[tuple[Kind, Dependent | None, Own
 
 def _ownership(ctx: ReconcileContext, kind: Kind, held: Dependent) -> Ownership:
     attempt = ctx.builder.attempt if kind in POD_GROUPS else 0
-    return dependent_ownership(held, ctx.job["metadata"]["uid"], attempt)
+    created = ctx.builder.is_true(Condition.CREATED)
+    return dependent_ownership(held, ctx.job["metadata"]["uid"], attempt, created=created)
 
 
 def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
