@@ -68,6 +68,29 @@ def test_pod_groups_of_the_gang_schedulers_in_use_are_listed() -> None:
     run(main())
 
 
+def test_a_kind_that_is_not_served_for_a_moment_takes_no_admission_away() -> None:
+    async def main() -> None:
+        kind, labels = Kind.WORKLOAD_V1BETA1, {"tfgpu.dev/job-name": "train"}
+        cluster, store = ScriptedCluster(job()), Store()
+        held = {"metadata": {**job()["metadata"], "uid": "w", "resourceVersion": "1", "labels": labels}}
+        store.put(kind, held)
+        changed: list[Key] = []
+        syncing = Resync(cluster, store, changed.append, namespaces=(), random=lambda: 0.5, kueue=kind)
+
+        def not_served(call: str) -> None:
+            if "kueue" in call:
+                raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+        cluster.refuse = not_served
+        await syncing.once()
+        assert store.snapshot(KEY).workload is not None
+        cluster.refuse = lambda _: None
+        await syncing.once()
+        assert store.snapshot(KEY).workload is None, "served, and not there"
+
+    run(main())
+
+
 def test_what_vanished_unseen_is_found() -> None:
     async def main() -> None:
         cluster, store = ScriptedCluster(job()), Store()

@@ -30,6 +30,8 @@ SELECTORS: Final = {
     Kind.POD: names.LABEL_JOB_NAME,
     Kind.NODE: "",
 }
+OPTIONAL: Final = frozenset({*POD_GROUPS, *WORKLOADS, *CLUSTER_OBJECTS})
+"""Kinds that the cluster may stop serving while the operator runs."""
 
 
 class Resync:
@@ -152,7 +154,21 @@ class Resync:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def list(self, kind: Kind, namespace: str | None) -> None:
-        """Make the cache equal to a list of one kind in one namespace (None: all). Raises ApiError."""
+        """Make the cache equal to a list of one kind in one namespace (None: all). Raises ApiError.
+
+        An optional kind that is not served stops no other list, and what is known of it stays: its scheduler, or Kueue,
+        was upgraded to another version, or the API server has just started. A deletion would have come as an event.
+        """
+        try:
+            await self._list(kind, namespace)
+        except ApiError as error:
+            if error.code != 404 or kind not in OPTIONAL:
+                raise
+            hint = "if its controller was upgraded, restart the operator"
+            logger.warning("the cluster does not serve it now", extra={"kind": kind, "hint": hint})
+            self.versions[kind, namespace] = ""
+
+    async def _list(self, kind: Kind, namespace: str | None) -> None:
         before = {known.uid: known for known in self._store.known(kind, namespace)}
         nodes_before, elsewhere = self._store.nodes.known(), list[Object]()
 
@@ -160,7 +176,8 @@ class Resync:
 
         async def fetch(token: str) -> ListPage:
             nonlocal limit
-            page = await self._page(kind, namespace, limit, token)
+            selector = self.selectors[kind]
+            page = await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
             # Where objects are large, the next ones may be too: what is too long has been read in vain.
             limit = min(PAGE, 2 * (page.limit or PAGE))
             return page
@@ -189,16 +206,6 @@ class Resync:
             return store.jobs_on(store.nodes.sync(listed, nodes_before, store.nodes_named()))
         changed = kind in CLUSTER_OBJECTS and store.cluster_objects.sync(kind, listed)
         return store.jobs_in_queues() if changed else ()
-
-    async def _page(self, kind: Kind, namespace: str | None, limit: int, token: str) -> ListPage:
-        selector = self.selectors[kind]
-        try:
-            return await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
-        except ApiError as error:
-            if error.code != 404 or kind not in {*POD_GROUPS, *WORKLOADS, *CLUSTER_OBJECTS}:
-                raise
-            # Its gang scheduler, or Kueue, was uninstalled: all else is listed as before.
-            return ListPage((), "", "")
 
     def _sync_namespaces(self, listed: set[str]) -> None:
         for namespace in (self._store.namespaces.selected or set()) - listed:
