@@ -1,4 +1,4 @@
-"""The module of jobs that must be caught while they run: digits, ten steps a second on a quiet machine.
+"""The module of jobs that must be caught while they run: digits, a step every PACE seconds on a quiet machine.
 
 It reaches the pods by a ConfigMap. The worker with the index VICTIM has the mishap named by MISHAP:
 
@@ -6,8 +6,8 @@ It reaches the pods by a ConfigMap. The worker with the index VICTIM has the mis
     stall   it hangs there, in its first start
     slow    its steps take three times as long; once the file HANG exists, the next one does not end
 
-Steps of the model have this pace where PACED is `training`; where it is `predicting`, four batches of a first start
-take a second.
+Steps of the model have this pace where PACED is `training`, until the file ENOUGH exists; where it is `predicting`,
+four batches of a first start take a second.
 Under ParameterServer, workers have no program of their own: there the chief rests for three seconds after each epoch,
 until the file ENOUGH exists.
 """
@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 
 SLOWNESS = float(os.environ["SLOWNESS"])
 """Of the machine, which makes the tests slow to catch them."""
-SECONDS_A_STEP = 0.1 * SLOWNESS
+SECONDS_A_STEP = float(os.environ["PACE"]) * SLOWNESS
 SECONDS_A_PREDICTION = 0.25 * SLOWNESS
 SECONDS_OF_REST = 3 * SLOWNESS
 MISHAP_AT = 45
@@ -47,7 +47,8 @@ class Pace(keras.layers.Layer):
     def tick(self):
         if os.environ["TFGPU_REPLICA_RESTART"] != "0":
             return
-        time.sleep(SECONDS_A_STEP if os.environ["PACED"] == "training" else SECONDS_A_PREDICTION)
+        if not ENOUGH.exists():
+            time.sleep(SECONDS_A_STEP if os.environ["PACED"] == "training" else SECONDS_A_PREDICTION)
         Pace.steps += 1
         if os.environ["VICTIM"] == os.environ["TFGPU_REPLICA_INDEX"]:
             MISHAPS[os.environ["MISHAP"]]()

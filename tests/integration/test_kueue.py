@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.harness import kueue
 from tests.integration.installed import Installation
-from tests.integration.kube import Kube, Object, path_of
+from tests.integration.kube import Kube, Object, Refused, path_of
 from tests.integration.workspace import RUN_UNTIL_TOLD, Workspace
 
 KINDS = {
@@ -17,6 +17,7 @@ KINDS = {
     "resourceflavors": "ResourceFlavor",
     "workloadpriorityclasses": "WorkloadPriorityClass",
 }
+GROUP_VERSION = "/apis/kueue.x-k8s.io/v1beta1"
 LINUX = {"kubernetes.io/os": "linux"}
 
 
@@ -49,11 +50,11 @@ def queueing(operator: Installation, workspace: Workspace) -> Iterator[None]:
     names = [f"{plural}.kueue.x-k8s.io" for plural in KINDS]
     if kube.find(crd, "", names[0]) is not None:
         pytest.skip("Kueue itself is there: two would answer")
-    for plural, kind in KINDS.items():
-        kube.create(crd, "", definition(plural, kind))
-    workspace.eventually(lambda: all(is_served(kube, name) for name in names), "Kueue's kinds are served")
-    kube.create("ResourceFlavor", "", {"metadata": {"name": workspace.namespace}, "spec": {"nodeLabels": LINUX}})
     try:
+        for plural, kind in KINDS.items():
+            kube.create(crd, "", definition(plural, kind))
+        workspace.eventually(lambda: all(is_served(kube, plural) for plural in KINDS), "Kueue's kinds are served")
+        kube.create("ResourceFlavor", "", {"metadata": {"name": workspace.namespace}, "spec": {"nodeLabels": LINUX}})
         operator.upgrade(kueue={"enabled": True})
         yield
     finally:
@@ -62,9 +63,16 @@ def queueing(operator: Installation, workspace: Workspace) -> Iterator[None]:
             kube.delete(crd, "", name)
 
 
-def is_served(kube: Kube, name: str) -> bool:
-    conditions = (kube.get("CustomResourceDefinition", "", name).get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+def is_served(kube: Kube, plural: str) -> bool:
+    """The condition Established comes a moment before the API server answers, and discovery a moment after."""
+    try:
+        served = kube.call("GET", GROUP_VERSION)["resources"]
+        kube.call("GET", f"{GROUP_VERSION}/{plural}")
+    except Refused as refused:
+        if refused.code != 404:
+            raise
+        return False
+    return plural in {row["name"] for row in served}
 
 
 @pytest.mark.usefixtures("queueing")

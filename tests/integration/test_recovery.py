@@ -183,7 +183,8 @@ def test_a_killed_task_costs_one_restart_and_not_one_bit(disaster: Disaster, nam
     assert digests(workspace, name) == digests(workspace, "undisturbed")
     parts = account(workspace, name)
     assert ("suspended" in parts) is (name == "second")
-    assert {"importing", "tracing", "useful", "backoff"} <= parts.keys()
+    # The delay is the job's own time only as far as its chief has stopped: the other victim's takes a while to stop.
+    assert {"importing", "tracing", "useful", *(["backoff"] if victim == FIRST else [])} <= parts.keys()
     assert parts["useful"] > parts.get("recomputing", 0)
     assert status["goodput"]["reachedStep"] == STEPS
     assert status["lastRecovery"]["how"] == "Pods"
@@ -198,7 +199,7 @@ def test_in_place_a_killed_task_costs_no_pod_and_not_one_bit(disaster: Disaster)
         assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
     status = workspace.status("in-place")
     assert (status["attempt"], status["restarts"], status["inPlaceRestarts"]) == (1, 1, 1)
-    assert "RestartedInPlace" in {event["reason"] for event in workspace.events("in-place")}
+    workspace.eventually(lambda: told_of_restart(workspace, "in-place"), "it is told that it restarted in place")
     for pod in ("in-place-worker-0", "in-place-worker-1"):
         assert "started again in place, for the 1st time" in log(workspace, pod)
     assert digests(workspace, "in-place") == digests(workspace, "undisturbed")
@@ -245,7 +246,7 @@ def test_a_worker_whose_node_is_lost_takes_the_chief_of_the_parameter_servers_al
     new = replaced(disaster, "servers")
     assert new in ({"servers-chief-0", "servers-worker-0"}, {"servers-chief-0", "servers-worker-1"})
     assert re.search(r"resuming after step \d+", log(workspace, "servers-chief-0"))
-    enough(workspace, "servers")
+    enough(workspace, "servers-chief-0")
     assert workspace.finished("servers") == "Succeeded", workspace.describe()
     status = workspace.status("servers")
     assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (1, 0, 1)
@@ -262,6 +263,11 @@ def test_two_processes_in_a_pod_train_as_two_pods_do(disaster: Disaster) -> None
     assert list(workspace.pods("shared")) == ["shared-worker-0"]
     assert "2 processes share each GPU" in log(workspace, "shared-worker-0")
     assert digests(workspace, "shared") == digests(workspace, "undisturbed")
+
+
+def told_of_restart(workspace: Workspace, name: str) -> bool:
+    """By an event, which may come after the status."""
+    return "RestartedInPlace" in {event["reason"] for event in workspace.events(name)}
 
 
 def replaced(disaster: Disaster, name: str) -> set[str]:

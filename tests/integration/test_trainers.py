@@ -168,7 +168,7 @@ def test_parameter_servers_outlive_every_kill(trainers: Workspace, tell: Tell) -
     told = ", ".join(f"{victim} after {seconds:.1f} s" for victim, seconds in took.items())
     tell(f"killed under ParameterServer, and training again: {told}")
 
-    enough(trainers, "servers")
+    enough(trainers, "servers-chief-0")
     assert trainers.finished("servers") == "Succeeded", trainers.describe()
     status = trainers.status("servers")
     assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (1, 3, 0)

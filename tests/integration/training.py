@@ -58,9 +58,9 @@ def serve(workspace: Workspace, name: str, roles: Mapping[str, Mapping[str, Any]
     return workspace.submit(job)
 
 
-def enough(workspace: Workspace, name: str) -> None:
-    """Lets the chief of a ParameterServer job go on without its rests."""
-    workspace.run_in(f"{name}-chief-0", "touch /output/enough")
+def enough(workspace: Workspace, pod: str) -> None:
+    """Lets the job of this pod go on as fast as it can."""
+    workspace.run_in(pod, "touch /output/enough")
 
 
 def new_trainer(
@@ -72,17 +72,19 @@ def new_trainer(
     victim: str = NOBODY,
     mishap: str = "kill",
     paced: str = "training",
+    pace: float = 0.1,
 ) -> Object:
     """A job of slow_digits.py that may fail once, and the claim of its output, which is made.
 
-    `roles`: replicas and pod fields of each role.
+    `roles`: replicas and pod fields of each role. `pace`: seconds a step on a quiet machine, until it has `enough`.
     """
     kube, namespace = workspace.kube, workspace.namespace
     if kube.find("ConfigMap", namespace, "code") is None:
         kube.create("ConfigMap", namespace, {"metadata": {"name": "code"}, "data": {"train.py": MODULE.read_text()}})
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     kube.create("PersistentVolumeClaim", namespace, {"metadata": {"name": name}, "spec": claim})
-    told = {"VICTIM": victim, "MISHAP": mishap, "PACED": paced, "SLOWNESS": str(min(slowness(), SLOWEST))}
+    told = {"VICTIM": victim, "MISHAP": mishap, "PACED": paced, "PACE": str(pace)}
+    told["SLOWNESS"] = str(min(slowness(), SLOWEST))
     env = [{"name": key, "value": value} for key, value in told.items()]
     replica_specs = {}
     for role, fields in roles.items():
