@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import keras
 import numpy as np
@@ -150,7 +151,7 @@ def slow(tmp_path, said, variable):
     """A store, and a run that saves to it."""
     store = SlowStore(tmp_path, owner(), keep=2, say=said.append)
     store.take_ownership()
-    published: list[int] = []
+    published: list[tuple[int, float]] = []
     resume = CheckpointManager(
         store,
         {"model/0000/v": variable},
@@ -158,7 +159,7 @@ def slow(tmp_path, said, variable):
         config={},
         run_json="{}",
         say=said.append,
-        published=lambda path, step: published.append(step),
+        published=lambda path, step, seconds: published.append((step, seconds)),
     )
     return store, resume, published
 
@@ -168,14 +169,18 @@ ALONE = Peers(strategy_over(1), workers=1, is_chief=True)
 
 def test_training_goes_on_while_a_save_is_written_and_changes_nothing_of_it(slow, variable):
     store, resume, published = slow
+    began = time.monotonic()
     resume.save(ALONE, 1, {"step": 1}, [])
+    goes_on = time.monotonic()
     variable.assign([8.0, 9.0])
     assert (store.latest(), published) == (None, [])
+    waited = time.monotonic() - goes_on
     store.go_on.set()
     resume.save(ALONE, 2, {"step": 2}, [])
-    assert published[0] == 1
+    assert published[0][0] == 1
+    assert waited < published[0][1] < time.monotonic() - began, "the time of the save, and not of the copy alone"
     resume.wait()
-    assert published == [1, 2]
+    assert [step for step, _ in published] == [1, 2]
     (first,) = store.directory.glob("step-*1/variables.index")
     assert tf.train.load_checkpoint(str(first.with_suffix(""))).get_tensor("model/0000/v").tolist() == [1, 2]
 

@@ -85,6 +85,9 @@ def test_progress_while_a_run_goes_on(run, launch):
     assert progress["waitsForPeers"] is False
     when = progress["lastCheckpoint"].pop("time")
     assert timedelta() <= datetime.now(UTC) - datetime.fromisoformat(when) < timedelta(hours=1)
+    took = progress["lastCheckpoint"].pop("seconds")
+    assert type(took) is int
+    assert took >= 1, "whole seconds, rounded up"
     assert progress["lastCheckpoint"] == {"step": 15, "directory": str(directory)}
 
 

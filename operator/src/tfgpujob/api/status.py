@@ -286,6 +286,9 @@ class CheckpointStatus(StatusModel):
     """Where it is, as the pods see it."""
     time: Time | None = None
     """When it was complete."""
+    seconds: NotNegative | None = None
+    """How long the save took, from the end of the step. The pods that are created next have time for it when they are
+    stopped."""
 
 
 class FailureStatus(StatusModel):

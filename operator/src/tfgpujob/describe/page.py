@@ -66,7 +66,8 @@ def _summary(facts: Facts) -> Iterator[str]:
     yield from _labelled("Progress", [progress_line(status.get("progress") or {})])
     checkpoint = status.get("lastCheckpoint") or {}
     if checkpoint:
-        text = f"step {checkpoint.get('step', '?')} in {checkpoint.get('directory', '?')}"
+        took = f", saved in {checkpoint['seconds']} s" if "seconds" in checkpoint else ""
+        text = f"step {checkpoint.get('step', '?')} in {checkpoint.get('directory', '?')}{took}"
         yield from _labelled("Checkpoint", [text])
     retry = (status.get("retry") or {}).get("notBefore")
     yield from _labelled("Next try", [f"not before {retry}" if retry else ""])

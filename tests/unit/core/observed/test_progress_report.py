@@ -65,6 +65,8 @@ def test_what_is_not_known_yet() -> None:
         {"lastCheckpoint": {"step": 1, "directory": "\ud800"}},
         {"lastCheckpoint": {"step": 1, "directory": "/c", "time": "2026-02-31T00:00:00Z"}},
         {"lastCheckpoint": {"step": 1, "directory": "/c", "time": "yesterday"}},
+        {"lastCheckpoint": {"step": 1, "directory": "/c", "seconds": -1}},
+        {"lastCheckpoint": {"step": 1, "directory": "/c", "seconds": 2**31}},
     ],
     ids=str,
 )

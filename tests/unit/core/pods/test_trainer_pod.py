@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.core import make
 from tests.unit.core.pods.test_pod import built, main
+from tests.unit.core.simulator import World
 
 from tfgpujob import names
+from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.pods.trainer_pod import stop_seconds
+from tfgpujob.names import Role
 
 
 def trained(**trainer: Any) -> dict[str, Any]:
@@ -91,3 +95,25 @@ def test_there_is_time_to_save() -> None:
     assert trained()["spec"]["terminationGracePeriodSeconds"] == 120
     own = {"spec": {"terminationGracePeriodSeconds": 5}}
     assert built(make.job("OneDevice", worker={"template": own}))["spec"]["terminationGracePeriodSeconds"] == 5
+
+
+@pytest.mark.parametrize(
+    ("took", "seconds"), [(0, 120), (1, 120), (20, 120), (21, 123), (100, 360), (1180, 3600), (2**31 - 1, 3600)]
+)
+def test_a_save_that_takes_longer_gets_its_time(took: int, seconds: int) -> None:
+    assert stop_seconds(took) == seconds
+
+
+def test_the_next_pods_have_time_for_the_last_save_unless_the_template_says_how_long() -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready()
+    world.tells("train-worker-0", lastCheckpoint={"step": 4, "directory": "/output/c", "seconds": 100})
+    given = [world.pod(name)["spec"]["terminationGracePeriodSeconds"] for name in world.pods]
+    world.exits("train-worker-1", 137)
+    world.advance(minutes=1)
+    assert (given, world.attempts()) == ([120, 120], {"2"})
+    assert [world.pod(name)["spec"]["terminationGracePeriodSeconds"] for name in world.pods] == [360, 360]
+    own = make.job("OneDevice", worker={"template": {"spec": {"terminationGracePeriodSeconds": 5}}})
+    built_next = build_pod(own, make.parsed(own), make.plan(own), Replica(Role.WORKER, 0, 2, save_seconds=100))
+    assert built_next["spec"]["terminationGracePeriodSeconds"] == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,8 @@ class CheckpointManager:
     """Saves and restores the variables of a run in a Store, as tf.train.CheckpointManager does those of a Checkpoint.
 
     `identity` holds what must not change between two starts, by the names that an error message shows;
-    `config` what may, and is then said. `start` prepares a run that has no checkpoint yet.
+    `config` what may, and is then said. `start` prepares a run that has no checkpoint yet. `published` is told of each
+    checkpoint: its directory, its step, and how many seconds it took from the end of the step.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class CheckpointManager:
         config: Mapping[str, Any],
         run_json: str,
         say: Say,
-        published: Callable[[Path, int], None] = lambda *_: None,
+        published: Callable[[Path, int, float], None] = lambda *_: None,
         start: Callable[[Peers], None] = lambda _: None,
         in_memory: InMemoryCheckpoints | None = None,
     ) -> None:
@@ -57,9 +59,10 @@ class CheckpointManager:
         self.wait()
         if not peers.is_chief:
             return
+        began = time.monotonic()
         arrays = {name: local_value(v) for name, v in self._variables.items()}
         arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
-        self._writing = self._writer.submit(self._write, step, arrays, self._record(state))
+        self._writing = self._writer.submit(self._write, began, step, arrays, self._record(state))
 
     @property
     def in_memory_due(self) -> bool:
@@ -90,8 +93,9 @@ class CheckpointManager:
             writing, self._writing = self._writing, None
             writing.result(seconds)
 
-    def _write(self, step: int, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
-        self._published(self._store.save(step, arrays, record, self._run_json), step)
+    def _write(self, began: float, step: int, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
+        path = self._store.save(step, arrays, record, self._run_json)
+        self._published(path, step, time.monotonic() - began)
 
     def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
         """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.

@@ -36,7 +36,7 @@ class Checkpoint:
             config={},
             run_json=json.dumps({"job": env.job, "program": sys.argv, "trainer": __version__}),
             say=say,
-            published=lambda path, step: task.run_status.update(lastCheckpoint=published(path, step)),
+            published=lambda *saved: task.run_status.update(lastCheckpoint=published(*saved)),
         )
 
     def restore(self) -> int:

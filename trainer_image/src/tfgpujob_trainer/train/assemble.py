@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -78,7 +79,7 @@ def assemble(
     checkpoints = manager(
         store,
         start=lambda peers: start_from(settings, built.model, peers),
-        published=lambda path, step: heartbeat.run_status.update(lastCheckpoint=published(path, step)),
+        published=lambda *saved: heartbeat.run_status.update(lastCheckpoint=published(*saved)),
         in_memory=in_memory(variables, output, of_script=hooks is not None, is_chief=peers.is_chief),
     )
     log = TrainingLog(
@@ -126,9 +127,14 @@ def in_memory(
     return InMemoryCheckpoints(file, variables, of=str(output) if of_script else "", say=say)
 
 
-def published(path: Path, step: int) -> dict[str, Any]:
+def published(path: Path, step: int, seconds: float) -> dict[str, Any]:
     """What /progress says of a checkpoint that has just been committed."""
-    return {"step": step, "directory": str(path), "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {
+        "step": step,
+        "directory": str(path),
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "seconds": math.ceil(seconds),
+    }
 
 
 def run_json(settings: TrainerConfig, env: Environment, built: Built[Steps]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-from tfgpujob.api.base import NotNegative64
+from tfgpujob.api.base import NotNegative, NotNegative64
 
 MAX_BYTES: Final = 16 << 10
 """A longer answer is no report."""
@@ -37,6 +37,8 @@ class Checkpoint(_Schema):
     step: NotNegative64
     directory: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
     time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")] | None = None
+    seconds: NotNegative | None = None
+    """How long the save took; None: of an older trainer."""
 
     @field_validator("time")
     @classmethod

@@ -45,6 +45,8 @@ class Replica:
     """A gang that trains already, in a resize."""
     reached_step: int = 0
     """The highest step that the job is known to have done."""
+    save_seconds: int = 0
+    """What its last checkpoint took; 0 if that is not known."""
 
 
 def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Object:
@@ -74,7 +76,9 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     if spec.run_policy.voluntary_disruption is VoluntaryDisruption.AVOID:
         annotations = {**names.AVOID_VOLUNTARY_DISRUPTION, **annotations}
     if spec.trainer is not None:
-        annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(pod_spec, container, spec.trainer)
+        annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(
+            pod_spec, container, spec.trainer, save_seconds=replica.save_seconds
+        )
     # Who joins waits for those that train, and not for others that join: they may have no room.
     peers = peers_to_wait_for(spec.strategy, plan, address, replica.role)
     if peers:

@@ -10,13 +10,25 @@ from tfgpujob.api import CodeSource, TrainerSpec
 GROUP_ID = 65532
 """The trainer image's group: volumes that support it become writable for it."""
 _STOP_SECONDS = 120
-"""Time between SIGTERM and SIGKILL: a save of a large model must fit."""
+"""Time between SIGTERM and SIGKILL, at the least: a save of a large model must fit."""
+_LONGEST_STOP_SECONDS = 3600
+"""A report is untrusted, and a drain waits for its pods."""
+_STEP_SECONDS = 60
+"""Of that, what is left for the step that all workers stop after."""
 
 
-def add_trainer(pod_spec: dict[str, Any], container: dict[str, Any], trainer: TrainerSpec) -> str:
+def stop_seconds(save_seconds: int) -> int:
+    """Time between SIGTERM and SIGKILL, by what the last save took: one may be under way, that of the stop comes after
+    it, and storage is not equally fast at all times."""
+    return max(_STOP_SECONDS, min(_STEP_SECONDS + 3 * save_seconds, _LONGEST_STOP_SECONDS))
+
+
+def add_trainer(
+    pod_spec: dict[str, Any], container: dict[str, Any], trainer: TrainerSpec, *, save_seconds: int = 0
+) -> str:
     """Adds the trainer to the pod under construction; returns the content of its config file."""
     container["command"] = ["tfgpu-train", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
-    pod_spec.setdefault("terminationGracePeriodSeconds", _STOP_SECONDS)
+    pod_spec.setdefault("terminationGracePeriodSeconds", stop_seconds(save_seconds))
     mount(pod_spec, container, _config_volume(), names.CONFIG_DIR, read_only=True)
     output = trainer.output
     mount(pod_spec, container, _output_volume(trainer), output.directory, sub_path=output.sub_path)

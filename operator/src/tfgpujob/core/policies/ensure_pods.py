@@ -232,6 +232,7 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
         joins=replica in ctx.plan.joining(),
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
         reached_step=goodput_account.reached_step(ctx.builder.fields),
+        save_seconds=int((ctx.builder.fields.get("lastCheckpoint") or {}).get("seconds") or 0),
     )
 
 
