@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
-from tests.trainer.inprocess import train_here
+from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.checkpoints.store import Owner, Store
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -92,6 +92,25 @@ def test_callbacks_hear_of_an_evaluation_that_a_stop_left_out_once_training_begi
     assert second == ["train", *whole[4:]]
     assert [event[0] for event in second] == ["t", "test", "end", "begin", "end"]
     assert {"val_loss", "val_accuracy"} < set(second[2][2])
+
+
+def test_a_run_resumes_in_a_process_that_made_other_models_before_with_the_same_bits(tmp_path):
+    """Keras numbers layers and optimizers by how many it has made; a sum of rounded numbers depends on its order."""
+    metrics = ["sparse_categorical_crossentropy"]
+    undisturbed = trained(tmp_path / "whole", metrics, devices=2, epochs=2)
+    saved = trained(tmp_path / "halves", metrics, devices=2, epochs=None, steps=8)
+
+    def another():
+        make_model(metrics)
+        keras.optimizers.SGD()
+        return make_model(metrics)
+
+    more = {"devices": 2, "batch": BATCH, "seed": 1, "output": tmp_path / "halves", "epochs": 2}
+    resumed = train_here(another, (rows(6), labels()), **more)
+    assert resumed.built.model.optimizer.name != saved.built.model.optimizer.name
+    assert resumed.last_epoch == undisturbed.last_epoch
+    for found, wanted in zip(weights_of(resumed), weights_of(undisturbed), strict=True):
+        assert np.array_equal(found, wanted)
 
 
 def test_a_run_with_other_metrics_goes_on(tmp_path, capsys):

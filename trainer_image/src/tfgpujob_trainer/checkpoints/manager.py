@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.checkpoints.in_memory import InMemory, InMemoryCheckpoints, State
-from tfgpujob_trainer.checkpoints.store import Saved, Store
+from tfgpujob_trainer.checkpoints.store import Saved, Store, place
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value
@@ -45,6 +45,7 @@ class CheckpointManager:
         in_memory: InMemoryCheckpoints | None = None,
     ) -> None:
         self._store, self._variables, self._say = store, variables, say
+        self._names = {place(name): name for name in variables}
         self._published, self._start, self._in_memory = published, start, in_memory
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="save")
         self._writing: Future[None] | None = None
@@ -119,7 +120,7 @@ class CheckpointManager:
             if name.startswith("metrics/"):
                 metrics.append(value)
             elif not self._keeps_new_rate(name, state):
-                self._variables[name].assign(value)
+                self._variables[self._names[place(name)]].assign(value)
         return state, metrics
 
     def _newest(self) -> Saved | InMemory | None:
@@ -139,23 +140,25 @@ class CheckpointManager:
                     f"the checkpoint was made with {name} {state['identity'].get(name)}, this run has {value}",
                     _NEW_OUTPUT,
                 )
-        expected = {name: list(v.shape) for name, v in self._variables.items()}
-        found = {name: shape for name, (_, shape) in arrays.items() if not name.startswith("metrics/")}
-        for name in {**expected, **found}:
-            if expected.get(name) != found.get(name):
-                problem = f"has shape {found.get(name)} in the checkpoint and {expected.get(name)} in the model"
-                if name not in found or name not in expected:
-                    problem = f"is not in the {'model' if name in found else 'checkpoint'}"
-                raise ConfigError(f"variable {name} {problem}", _NEW_OUTPUT)
+        saved = {place(name): name for name in arrays if not name.startswith("metrics/")}
+        expected = {key: list(self._variables[name].shape) for key, name in self._names.items()}
+        found = {key: arrays[name][1] for key, name in saved.items()}
+        for key in {**expected, **found}:
+            if expected.get(key) != found.get(key):
+                problem = f"has shape {found.get(key)} in the checkpoint and {expected.get(key)} in the model"
+                if key not in found or key not in expected:
+                    problem = f"is not in the {'model' if key in found else 'checkpoint'}"
+                raise ConfigError(f"variable {self._names.get(key) or saved[key]} {problem}", _NEW_OUTPUT)
         for name, value in self._config.items():
             if state["config"].get(name) != value:
                 self._say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")
 
     def _keeps_new_rate(self, name: str, state: Mapping[str, Any]) -> bool:
         """A learning rate that the code or the params set anew wins over the saved one."""
-        if name not in self._rates or state["learningRates"].get(name) == self._rates[name]:
+        rate = self._rates.get(self._names[place(name)])
+        if rate is None or state["learningRates"].get(name) == rate:
             return False
-        self._say(f"{name} was {state['learningRates'].get(name)}, goes on with {self._rates[name]}")
+        self._say(f"{name} was {state['learningRates'].get(name)}, goes on with {rate}")
         return True
 
 

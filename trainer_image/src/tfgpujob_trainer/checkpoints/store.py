@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ Say = Callable[[str], None]
 COMMIT = "COMMIT"
 _STATE = "state.json"
 _PREFIX = "variables"
+_NUMBER_OF_KERAS = re.compile(r"_\d+(?=[/_]|$)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,6 +227,16 @@ def variables_to_save(model: keras.Model) -> dict[str, Any]:
         if isinstance(value, keras.optimizers.Optimizer) and value is not model.optimizer:
             named |= _named(attribute, value.variables)
     return named
+
+
+def place(name: str) -> str:
+    """The name of a saved variable in any process.
+
+    Keras numbers layers and optimizers that have no name of their own by how many this process has made before, and a
+    script that resumes makes others than one that begins. `optimizer/0000/adam_3/iteration` is
+    `optimizer/0000/adam/iteration`; the position, which comes first, keeps variables apart.
+    """
+    return _NUMBER_OF_KERAS.sub("", name)
 
 
 def _owner(record: Mapping[str, Any]) -> Owner | None:

@@ -39,10 +39,15 @@ def results(model: keras.Model, states: list[Any], *, with_loss: bool = False) -
 
 
 class MetricStates:
-    """Sets the state of the model's metrics, in which every replica counts its own rows."""
+    """The state of the model's metrics: between two steps, on every replica what all of them have counted.
+
+    A step counts from zero, and the sum over the replicas is added to what was there. So the rounding of a sum depends
+    on the steps alone, and not on where it was saved and restored.
+    """
 
     def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
         self._strategy, self._variables = strategy, metric_variables(model)
+        self._several = strategy.num_replicas_in_sync > 1
         # A function: each epoch begins with it, and outside one a replica of Mirrored is a thread to start.
         self._assign = tf.function(self._assign_replicas, autograph=False)
 
@@ -51,15 +56,35 @@ class MetricStates:
         self.restore([np.zeros(v.shape) for v in self._variables])
 
     def restore(self, states: list[Any]) -> None:
-        """Give summed state to the first replica of all and zero to the others, so that their sum is the same."""
+        """Give every replica the state of all."""
         if self._variables:
             self._assign([tf.cast(state, v.dtype) for state, v in zip(states, self._variables, strict=True)])
 
     def _assign_replicas(self, states: list[Any]) -> None:
         def replica() -> None:
-            context = tf.distribute.get_replica_context()
-            first = int(tf.get_static_value(context.replica_id_in_sync_group)) == 0
             for variable, state in zip(self._variables, states, strict=True):
-                variable.assign(state if first else tf.zeros_like(state))
+                variable.assign(state)
 
         self._strategy.run(replica)
+
+    def begin_step(self) -> list[Any]:
+        """In a replica: what was counted before this step, which begins at zero."""
+        if not self._several:
+            return []
+        before = self.of_step()
+        for variable, state in zip(self._variables, before, strict=True):
+            variable.assign(tf.zeros_like(state))
+        return before
+
+    def of_step(self) -> list[Any]:
+        """In a replica: what it has counted in this step; a single one, all that it ever has."""
+        return [tf.identity(tf.convert_to_tensor(v.value)) for v in self._variables]
+
+    def end_step(self, before: list[Any], sums: list[Any]) -> list[Any]:
+        """In a replica: what all have counted so far, from the sums of this step over them."""
+        if not self._several:
+            return sums
+        states = [state + of_step for state, of_step in zip(before, sums, strict=True)]
+        for variable, state in zip(self._variables, states, strict=True):
+            variable.assign(state)
+        return states

@@ -141,6 +141,7 @@ class OwnSteps:
         batch = batches[replica]
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
         self._rows[replica] = rows
+        before = self.metric_states.begin_step()
         logs = getattr(self._model, step)(self._as_given(batch)) or {}
         self._names[step] = tuple(logs)
         count = tf.cast(rows, keras.config.floatx())
@@ -149,7 +150,7 @@ class OwnSteps:
         message = {
             "flags": flags(self._strategy, tf.reduce_all(finite), stop, own_seconds, count.dtype),
             "groups": groups,
-            "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
+            "metrics": self.metric_states.of_step(),
             "statistics": [tf.convert_to_tensor(v.value) for v in self._statistics],
         }
         message, times = self._all_reduce(message)
@@ -157,7 +158,8 @@ class OwnSteps:
         if step == "train_step":
             for variable, value in zip(self._statistics, message["statistics"], strict=True):
                 variable.assign(value / tf.cast(replicas, value.dtype))
-        return tf.constant(True), message["flags"], message["groups"], message["metrics"], times
+        states = self.metric_states.end_step(before, message["metrics"])
+        return tf.constant(True), message["flags"], message["groups"], states, times
 
     def _as_given(self, batch: Any) -> Any:
         """What Keras gives to a step: x alone, or as many as there are."""

@@ -22,7 +22,7 @@ from tfgpujob_trainer.model.batch import Batch, batch_spec, number, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
-from tfgpujob_trainer.model.metrics import MetricStates, metric_variables, results
+from tfgpujob_trainer.model.metrics import MetricStates, results
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
@@ -127,7 +127,7 @@ class SynchronousSteps:
         replicas = len(strategy.extended.worker_devices)
         self._all_reduce = AllReduce(strategy, half=half)
         self._loss = LossParts(model)
-        self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
+        self.metric_states = MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
         name = name_in_support(strategy)
         self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
@@ -196,7 +196,7 @@ class SynchronousSteps:
 
     def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
-        batch = batches[replica]
+        batch, before = batches[replica], self.metric_states.begin_step()
         if self._takeover.accumulate == 1:
             groups, gradients = sums(batch)
         else:
@@ -209,7 +209,8 @@ class SynchronousSteps:
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
             variable.assign(value / tf.cast(replicas, value.dtype))
-        return applied, message["flags"], message["groups"], message["metrics"], times
+        states = self.metric_states.end_step(before, message["metrics"])
+        return applied, message["flags"], message["groups"], states, times
 
     def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
@@ -274,12 +275,13 @@ class SynchronousSteps:
         return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
 
     def _evaluate_replica(self, batches: Any, _edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
-        batch = unpack(batches[local_replica(self._strategy)])
+        batch, before = unpack(batches[local_replica(self._strategy)]), self.metric_states.begin_step()
         y_pred = self._model(batch[0], training=False)
         groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         message, times = self._all_reduce(self._message(groups, stop, own_seconds))
-        return tf.constant(True), message["flags"], message["groups"], message["metrics"], times
+        states = self.metric_states.end_step(before, message["metrics"])
+        return tf.constant(True), message["flags"], message["groups"], states, times
 
     def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
         """What is all-reduced beside the gradients; `Compiled` reads the flags."""
@@ -287,7 +289,7 @@ class SynchronousSteps:
         return {
             "flags": flags(self._strategy, finite, stop, own_seconds, groups[0][0].dtype),
             "groups": groups,
-            "metrics": [tf.convert_to_tensor(v.value) for v in self._metrics],
+            "metrics": self.metric_states.of_step(),
         }
 
     def _combine(self, message: dict[str, Any]) -> list[Any]:

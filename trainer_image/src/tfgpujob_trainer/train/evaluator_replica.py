@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.object_store import object_store
-from tfgpujob_trainer.checkpoints.store import Owner, Saved, store_at, variables_to_save
+from tfgpujob_trainer.checkpoints.store import Owner, Saved, place, store_at, variables_to_save
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
@@ -67,8 +67,8 @@ def follow(
 
 
 def _load(built: Built[Steps], saved: Saved) -> int:
-    arrays = saved.arrays()
+    arrays = {place(name): array for name, array in saved.arrays().items()}
     for name, variable in variables_to_save(built.model).items():
         if name.startswith("model/"):
-            variable.assign(arrays[name])
+            variable.assign(arrays[place(name)])
     return int(saved.state["position"]["step"])
