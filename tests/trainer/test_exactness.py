@@ -19,8 +19,10 @@ from tests.trainer.cases import (
     PLAIN,
     ROWS,
     SETTINGS,
+    Embeddings,
     adamw,
     dense,
+    embedding,
     labels,
     rng,
     rows,
@@ -64,6 +66,47 @@ def test_mirrored_equals_plain_keras(case, devices):
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
     assert not any("couples the rows" in note for note in run.built.steps.notes)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    ("length", "more", "make_optimizer"),
+    [
+        (None, {"devices": 2, **MICRO}, lambda: keras.optimizers.Adam(0.05, epsilon=1e-3)),
+        (5, {"devices": 2, "jit": "replica"}, adamw),
+        (5, {"devices": 2}, lambda: keras.optimizers.SGD(0.3, momentum=0.9)),
+        (5, {"devices": 1, **MICRO}, adamw),
+    ],
+    ids=["rows of any length", "jit", "momentum", "micro-batches of one device"],
+)
+def test_each_lookup_of_an_embedding_counts_as_on_one_device(length, more, make_optimizer):
+    data = (rng(6).integers(0, 7, size=(ROWS, 5)), labels())
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(embedding(make_optimizer(), length), *data, epochs=1, batch=16, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(lambda: embedding(make_optimizer(), length), data, epochs=1, batch=16, seed=1, **more)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_table_of_two_losses_with_their_own_divisors_counts_once():
+    def make_model():
+        inputs = keras.Input((5,), dtype="int64")
+        hidden = keras.layers.GlobalAveragePooling1D()(Embeddings()(inputs))
+        net = keras.Model(inputs, {name: keras.layers.Dense(3, name=name)(hidden) for name in "ab"})
+        weighted = CE(from_logits=True, reduction="mean_with_sample_weight")
+        net.compile(adamw(epsilon=1e-3), {"a": CE(from_logits=True), "b": weighted})
+        return net
+
+    weights = {name: rng(5).uniform(size=ROWS) for name in "ab"}
+    data = (rng(6).integers(0, 7, size=(ROWS, 5)), {"a": labels(), "b": labels()}, weights)
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make_model(), *data, epochs=1, batch=16, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, data, devices=2, epochs=1, batch=16, seed=1)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
 
 
 @pytest.mark.usefixtures("float64")

@@ -66,8 +66,10 @@ def test_shapes_that_change_from_call_to_call(launch):
     def reduce(values, indices):
         slices = tf.IndexedSlices(values, indices, dense_shape=tf.constant([10, 2], tf.int64))
         found = launcher.all_reduce_indexed_slices(slices)
-        return found.values, found.indices
+        return found.values, found.indices, launcher.all_reduce(values)
 
     for rows in (3, 1, 7, 3, 7, 1, 3):
-        values, indices = reduce(tf.random.normal([rows, 2]), tf.range(rows, dtype=tf.int64))
-        assert values.shape[0] == indices.shape[0] == rows
+        values, indices, dense = reduce(tf.random.normal([rows, 2]), tf.range(rows, dtype=tf.int64))
+        assert values.shape[0] == indices.shape[0] == dense.shape[0] == rows
+    gathered, summed = ((kind, True, "float32", 2) for kind in ("gather", "reduce"))
+    assert {gathered, summed} <= set(launcher._keys._cycles)

@@ -61,6 +61,25 @@ class Distilled(keras.Model):
         return {"distance": self.tracker.result()}
 
 
+class Places(keras.layers.Layer):
+    """Adds what a table has at places that are the same for each row."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(4, 1)
+
+    def call(self, x):
+        return x + keras.ops.reshape(self.table(keras.ops.arange(2)), (2,))
+
+
+class Placed(Distilled):
+    """Whose gradient is sparse, with a slice for each place."""
+
+    def __init__(self):
+        super().__init__()
+        self.student.add(Places())
+
+
 class Summed(Distilled):
     """Whose loss is a sum over the rows."""
 
@@ -132,6 +151,7 @@ def notes(run):
     [
         (distilled, "Distilled's own train_step: its gradients are means over the rows"),
         (lambda: distilled(Summed), "Summed's own train_step: its gradients are sums over the rows"),
+        (lambda: distilled(Placed), "Placed's own train_step: its gradients are means over the rows"),
         (adversarial, "Adversarial's own train_step: its gradients are means over the rows"),
     ],
 )

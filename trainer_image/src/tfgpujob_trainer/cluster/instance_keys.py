@@ -71,20 +71,21 @@ class ReusingLauncher(cross_device_utils.CollectiveReplicaLauncher):
         # A strategy may have two launchers for one device of one group: that of the host's values, on a CPU.
         self._keys = _POOLS.setdefault(collective_keys, {}).setdefault((group_key, device), InstanceKeys())
         self._input: Any = None
-        self._by_rows = False
+        self._kind, self._by_rows = "", False
 
     def all_reduce(self, input_tensor: Any, control_input: Any = None, options: Any = None) -> Any:
         """All-reduce a dense tensor, whose shape is the same on all replicas."""
-        self._input = input_tensor if input_tensor.shape.is_fully_defined() else None
+        self._input = input_tensor if input_tensor.shape[1:].is_fully_defined() else None
+        self._kind, self._by_rows = "reduce", not input_tensor.shape.is_fully_defined()
         try:
             return super().all_reduce(input_tensor, control_input, options)
         finally:
-            self._input = None
+            self._input, self._by_rows = None, False
 
     def _all_gather(self, input_tensor: Any, options: Any) -> Any:
         # One worker may know the number of rows when it traces, and another not.
         self._input = input_tensor if input_tensor.shape[1:].is_fully_defined() else None
-        self._by_rows = True
+        self._kind, self._by_rows = "gather", True
         try:
             return super()._all_gather(input_tensor, options)
         finally:
@@ -95,7 +96,7 @@ class ReusingLauncher(cross_device_utils.CollectiveReplicaLauncher):
         if tensor is None:
             return super()._next_instance_key()
         shape = tensor.shape[1:] if by_rows else tensor.shape
-        key = self._key((by_rows, tensor.dtype.name, *shape.as_list()), by_rows=by_rows)
+        key = self._key((self._kind, by_rows, tensor.dtype.name, *shape.as_list()), by_rows=by_rows)
         if not by_rows:
             return key
         with tf.device("CPU:0"):

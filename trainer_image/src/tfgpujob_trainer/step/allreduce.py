@@ -36,6 +36,7 @@ class AllReduce:
     def __call__(self, message: Any) -> tuple[Any, Any]:
         """Sum a structure of tensors over all replicas in one collective for each dtype.
 
+        Sparse tensors, and those of which only the run tells the shape, have one of their own.
         Returns the sums, and the times at which this replica's tensors and the sums over all replicas were there.
         """
         if self._replicas == 1:
@@ -46,17 +47,18 @@ class AllReduce:
         with tf.device(self._strategy.extended.worker_devices[local_replica(self._strategy)]):
             places = places_by_dtype(flat)
             packed = [tf.concat([tf.reshape(flat[i], [-1]) for i in same], axis=0) for same in places]
-            slices = [i for i, tensor in enumerate(flat) if isinstance(tensor, tf.IndexedSlices)]
-            ready = time_after([*packed, *(flat[i].values for i in slices)])
+            together = {i for same in places for i in same}
+            alone = [i for i, tensor in enumerate(flat) if tensor is not None and i not in together]
+            ready = time_after([*packed, *(_dense(flat[i]) for i in alone)])
             self._now_reducing(+1, ready)
             sums = [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in packed]
             for same, total in zip(places, sums, strict=True):
                 parts = tf.split(total, [flat[i].shape.num_elements() for i in same])
                 for i, part in zip(same, parts, strict=True):
                     reduced[i] = tf.reshape(part, flat[i].shape)
-            for i in slices:
+            for i in alone:
                 reduced[i] = context.all_reduce(tf.distribute.ReduceOp.SUM, flat[i])
-            done = time_after([*sums, *(reduced[i].values for i in slices)])
+            done = time_after([*sums, *(_dense(reduced[i]) for i in alone)])
             self._now_reducing(-1, done)
         return tf.nest.pack_sequence_as(message, reduced), tf.stack([ready, done])
 
@@ -72,8 +74,9 @@ def local_replica(strategy: tf.distribute.Strategy) -> int:
 
 
 def places_by_dtype(flat: Sequence[Any]) -> list[list[int]]:
-    """Where the dense tensors of each dtype stand; the same order on every worker."""
-    dense = [(t.dtype.name, i) for i, t in enumerate(flat) if isinstance(t, tf.Tensor)]
+    """Where the dense tensors of each dtype stand, if their shape is known; the same order on every worker."""
+    known = [(i, t) for i, t in enumerate(flat) if isinstance(t, tf.Tensor) and t.shape.is_fully_defined()]
+    dense = [(t.dtype.name, i) for i, t in known]
     return [[i for name, i in dense if name == dtype] for dtype in sorted({name for name, _ in dense})]
 
 
@@ -88,6 +91,10 @@ def time_after(tensors: Sequence[Any]) -> Any:
         if not is_op_determinism_enabled():
             return tf.timestamp()
         return tf.ensure_shape(tf.numpy_function(time.time, [], tf.float64), [])
+
+
+def _dense(tensor: Any) -> Any:
+    return tensor.values if isinstance(tensor, tf.IndexedSlices) else tensor
 
 
 def _context() -> Any:

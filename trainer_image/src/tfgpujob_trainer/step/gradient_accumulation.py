@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfgpujob_trainer.step.gradients import SharedSlices
+
 
 def accumulate(batch: Any, edges: Any, compute: Callable[[Any], Any], *, unrolled: bool = False) -> Any:
     """The sum of `compute` over parts of the batch's rows: part i has the rows from `edges[i]` up to `edges[i + 1]`.
@@ -14,7 +16,7 @@ def accumulate(batch: Any, edges: Any, compute: Callable[[Any], Any], *, unrolle
     `compute` returns a structure of tensors, IndexedSlices and None. The first part gives the structure, a
     `tf.while_loop` with one iteration at a time does the rest. A loop can hold no collective: `unrolled` puts the
     parts one after the other into the graph, which needs the static number of edges. IndexedSlices are joined,
-    never made dense.
+    never made dense; the values of SharedSlices are added.
     """
     first = compute(_part(batch, edges, 0))
     leaves = tf.nest.flatten(first)
@@ -23,7 +25,7 @@ def accumulate(batch: Any, edges: Any, compute: Callable[[Any], Any], *, unrolle
 
     def body(index: Any, state: Any) -> Any:
         more = tf.nest.flatten(compute(_part(batch, edges, index)))
-        return index + 1, [_add(old, _to_state(more[i])) for old, i in zip(state, places, strict=True)]
+        return index + 1, [_add(leaves[i], old, _to_state(more[i])) for old, i in zip(state, places, strict=True)]
 
     if unrolled:
         for index in range(1, edges.shape[0] - 1):
@@ -49,16 +51,18 @@ def _part(batch: Any, edges: Any, index: Any) -> Any:
 
 
 def _to_state(leaf: Any) -> Any:
-    return (leaf.values, leaf.indices) if isinstance(leaf, tf.IndexedSlices) else (leaf,)
+    return (leaf.values, leaf.indices) if isinstance(leaf, tf.IndexedSlices | SharedSlices) else (leaf,)
 
 
 def _from_state(state: Any, like: Any) -> Any:
-    if isinstance(like, tf.IndexedSlices):
-        return tf.IndexedSlices(*state, like.dense_shape)
+    if isinstance(like, tf.IndexedSlices | SharedSlices):
+        return type(like)(*state, like.dense_shape)
     return state[0]
 
 
-def _add(old: Any, new: Any) -> Any:
+def _add(like: Any, old: Any, new: Any) -> Any:
+    if isinstance(like, SharedSlices):
+        return old[0] + new[0], old[1]
     if len(old) == 1:
         return (old[0] + new[0],)
     return tuple(tf.concat(pair, axis=0) for pair in zip(old, new, strict=True))
@@ -67,4 +71,6 @@ def _add(old: Any, new: Any) -> Any:
 def _invariant(leaf: Any) -> Any:
     if isinstance(leaf, tf.IndexedSlices):
         return (tf.TensorShape([None, *leaf.values.shape[1:]]), tf.TensorShape([None]))
+    if isinstance(leaf, SharedSlices):
+        return (leaf.values.shape, leaf.indices.shape)
     return (leaf.shape,)

@@ -1,4 +1,4 @@
-"""Arithmetic on gradients: dense, sparse (IndexedSlices), or None where a variable has no part in the loss."""
+"""Arithmetic on gradients: dense, sparse (by lookup, or whole), or None where a variable has no part in the loss."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+
+class SharedSlices(tf.experimental.ExtensionType):
+    """As `tf.IndexedSlices`, of indices that are the same for any rows: `values` are summed over replicas."""
+
+    values: tf.Tensor
+    indices: tf.Tensor
+    dense_shape: tf.Tensor
 
 
 def shaped(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -44,6 +52,8 @@ def add(left: Any, right: Any) -> Any:
 def _map(gradient: Any, function: Callable[[Any], Any]) -> Any:
     if gradient is None:
         return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(function(gradient.values), gradient.indices, gradient.dense_shape)
+    if isinstance(gradient, list):
+        return [_map(part, function) for part in gradient]
+    if isinstance(gradient, tf.IndexedSlices | SharedSlices):
+        return type(gradient)(function(gradient.values), gradient.indices, gradient.dense_shape)
     return function(gradient)

@@ -25,8 +25,9 @@ from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.own_steps import optimizers
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
+from tfgpujob_trainer.step.compiled import Compiled, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
-from tfgpujob_trainer.step.synchronous import Compiled, StepResult, flags
+from tfgpujob_trainer.step.lookups import Lookups, apart, slices, together
 
 ROWS = 8
 """How many rows are tried: two halves of four."""
@@ -56,6 +57,8 @@ class OwnSteps:
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
         self._rows: dict[int, Any] = {}
+        self._uses: dict[int, int] = {}
+        self._lookups = Lookups()
         self._tried: dict[int, Gradients] | None = None
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
         self._sums = False
@@ -140,7 +143,7 @@ class OwnSteps:
         replica = local_replica(self._strategy)
         batch = batches[replica]
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
-        self._rows[replica] = rows
+        self._rows[replica], self._uses[replica] = rows, 0
         before = self.metric_states.begin_step()
         logs = getattr(self._model, step)(self._as_given(batch)) or {}
         self._names[step] = tuple(logs)
@@ -180,20 +183,24 @@ class OwnSteps:
         grads = shaped(list(grads), variables)
         if self._tried is not None:
             self._variables[id(optimizer)] = optimizer, variables
-            self._tried.setdefault(replica, []).append([g for g in grads if g is not None])
+            self._tried.setdefault(replica, []).append(grads)
             return
         if self._strategy.num_replicas_in_sync > 1:
             dense = next((g for g in grads if g is not None), None)
             rows = tf.cast(self._rows[replica], keras.config.floatx() if dense is None else dense.dtype)
-            own = grads if self._sums else [multiplied(g, rows) for g in grads]
-            message, _ = self._all_reduce({"gradients": own, "rows": rows})
-            grads = message["gradients"]
+            own = [self._lookups.by_part((self._uses[replica], i), g) for i, g in enumerate(grads)]
+            own = own if self._sums else [multiplied(g, rows) for g in own]
+            rest, shared = apart([own])
+            message, _ = self._all_reduce({"gradients": rest, "shared": shared, "rows": rows})
+            (grads,) = together(message["gradients"], [own], message["shared"])
+            self._uses[replica] += 1
             grads = grads if self._sums else [divided(g, message["rows"]) for g in grads]
         original(optimizer, grads, variables)
 
     def _gradients(self, rows: Any) -> tuple[Gradients, Gradients, Gradients]:
         """Of all rows and of both halves, as every replica computes them; nothing is applied, or remembered."""
         count = len(tf.nest.flatten(rows)[0])
+        lookups: list[Any] = []
         parts = slice(0, count), slice(0, count // 2), slice(count // 2, count)
         states = self._model.variables
 
@@ -206,7 +213,9 @@ class OwnSteps:
                 of_part = tf.nest.map_structure(lambda array, part=part: tf.constant(array[part]), rows)
                 self._model.train_step(self._as_given(of_part))
                 mine = self._tried.get(local_replica(self._strategy), [])
-                found.append([[tf.convert_to_tensor(g) for g in of_use] for of_use in mine])
+                keys, sizes = slices(mine, tf.nest.flatten(of_part))
+                lookups.append(keys)
+                found.append(([[tf.convert_to_tensor(g) for g in use if g is not None] for use in mine], sizes))
                 for variable, value in zip(states, before, strict=True):
                     variable.assign(value)
             return found
@@ -214,7 +223,8 @@ class OwnSteps:
         with self._trying():
             result = tf.function(lambda: self._strategy.run(replica), autograph=False)()
         first = tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0].numpy(), result)
-        return first[0], first[1], first[2]
+        self._lookups.note(lookups[0], *(sizes for _, sizes in first[:2]))
+        return first[0][0], first[1][0], first[2][0]
 
     @contextmanager
     def _trying(self) -> Iterator[None]:

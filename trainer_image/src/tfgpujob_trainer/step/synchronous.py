@@ -8,99 +8,27 @@ Only after it are the sums divided, clipped and applied, with the optimizer's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.support import require
-from tfgpujob_trainer.model.batch import Batch, batch_spec, number, unpack
+from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
-from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
+from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, mean_loss
 from tfgpujob_trainer.model.metrics import MetricStates, results
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
+from tfgpujob_trainer.step.compiled import Compiled, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import Sums, compiling, jitted, jitted_notes
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What a step, or an evaluation batch, gives every worker alike.
-
-    `loss` is (numerator, normaliser) of each part of the loss, summed over the global batch; a plain sum has no
-    normaliser. `not_finite` has one number for each replica: 1 where the loss was NaN or infinite. `applied` is False
-    when the gradients overflowed and the step was skipped. `own_seconds` is what each replica's worker passed as its
-    own. `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until the all-reduce was
-    done, so the time for which it waited for slower workers is in it.
-    `metrics`, still on the device, is the state of the model's metrics since they were last reset, summed over all
-    replicas.
-    """
-
-    stop: bool
-    applied: bool
-    all_reduce_seconds: float
-    not_finite: list[float]
-    own_seconds: list[float]
-    loss: LossSums
-    metrics: list[Any]
-
-
-class Compiled:
-    """A function of each replica, in one graph.
-
-    That function returns whether the gradients were applied, the `flags`, (numerator,
-    normaliser) of each part of the loss, the state of the metrics, and the times of the all-reduce. `inputs` is the
-    signature of the batches; without one it is traced for each size of batch and each number of micro-batches.
-    """
-
-    def __init__(self, strategy: tf.distribute.Strategy, replica: Callable[..., Any], inputs: Any) -> None:
-        self._strategy, self._replica = strategy, replica
-        self._has_normaliser: list[bool] = []
-        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
-        self.function = tf.function(
-            self._run, autograph=False, input_signature=None if inputs is None else [inputs, *numbers]
-        )
-
-    def __call__(self, batches: Any, edges: Any, *, stop: bool = False, own_seconds: float = 0.0) -> StepResult:
-        """One step, or one batch of an evaluation."""
-        vector, metrics = self.function(batches, edges, tf.constant(stop), number(own_seconds, np.float32))
-        replicas = self._strategy.num_replicas_in_sync
-        all_reduce_seconds, applied, stopped, *more = vector.numpy().tolist()
-        return StepResult(
-            stop=bool(stopped),
-            applied=bool(applied),
-            all_reduce_seconds=all_reduce_seconds,
-            not_finite=more[:replicas],
-            own_seconds=more[replicas : 2 * replicas],
-            loss=loss_of(iter(more[2 * replicas :]), self._has_normaliser),
-            metrics=metrics,
-        )
-
-    def _run(self, *arguments: Any) -> Any:
-        *result, times = self._strategy.run(self._replica, args=arguments)
-        local = self._strategy.experimental_local_results
-        applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
-        self._has_normaliser = [normaliser is not None for _, normaliser in groups]
-        ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
-        numbers = [reduced - ready, applied, flags, *numbers_of(groups)]
-        # One vector: the host waits for each number that it reads.
-        return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
-
-
-def flags(strategy: tf.distribute.Strategy, finite: Any, stop: Any, own_seconds: Any, dtype: Any) -> Any:
-    """What a replica tells all others: whether it stops, whether its numbers are finite, and its seconds."""
-    context = tf.distribute.get_replica_context()
-    mine = tf.one_hot(context.replica_id_in_sync_group, strategy.num_replicas_in_sync, dtype=dtype)
-    not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)
-    return tf.concat([[tf.cast(stop, dtype)], mine * not_finite, mine * own], axis=0)
+from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
 
 
 class SynchronousSteps:
@@ -126,7 +54,7 @@ class SynchronousSteps:
         self._weigh = weigher(class_weights or {})
         replicas = len(strategy.extended.worker_devices)
         self._all_reduce = AllReduce(strategy, half=half)
-        self._loss = LossParts(model)
+        self._loss, self._lookups = LossParts(model), Lookups()
         self.metric_states = MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
         name = name_in_support(strategy)
@@ -149,6 +77,18 @@ class SynchronousSteps:
     def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
         """The same of an evaluation."""
         return self.values(loss, states)
+
+    def look_at_lookups(self, rows: Any) -> None:
+        """Find the lookups whose gradients are summed over replicas and micro-batches; to be called before `train`."""
+        several = self._strategy.num_replicas_in_sync > 1 or self._takeover.accumulate > 1
+        if not several or not may_look_up(self._model):
+            return
+
+        def gradients(packed: Any) -> list[list[Any]]:
+            return self._differentiate(self._weigh(unpack(packed)), None, training=False)[1]
+
+        with self._loss.unmeasured():
+            self._lookups.learn(self._strategy, gradients, rows)
 
     def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
         """What to say of a loss that couples rows; raises ConfigError if it is to be accumulated and not allowed."""
@@ -202,9 +142,10 @@ class SynchronousSteps:
         else:
             groups, gradients = accumulate(batch, edges[replica], sums, unrolled=self._unrolled)
         message = self._message(groups, stop, own_seconds)
-        message["gradients"] = gradients
+        message["gradients"], message["shared"] = apart(gradients)
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
         message, times = self._all_reduce.gradients(message)
+        message["gradients"] = together(message["gradients"], gradients, message["shared"])
         applied = self._apply(self._combine(message))
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
@@ -215,15 +156,23 @@ class SynchronousSteps:
     def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
         batch = self._weigh(unpack(packed))
-        variables = self._model.trainable_variables
         scale, unscale = self._scaling(batch)
-        with tf.GradientTape(persistent=True) as tape:
-            y_pred = self._model(batch[0], training=True)
-            groups = list(grouped(self._loss(batch, y_pred, training=True)).values())
-            targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
-        gradients = [shaped(tape.gradient(target, variables), variables) for target in targets]
+        groups, gradients, y_pred = self._differentiate(batch, scale, training=True)
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
-        return groups, [[multiplied(g, unscale) for g in group] for group in gradients]
+        self._lookups.compare(gradients)
+        return groups, [
+            [multiplied(self._lookups.by_part((i, j), g), unscale) for j, g in enumerate(group)]
+            for i, group in enumerate(gradients)
+        ]
+
+    def _differentiate(self, batch: Batch, scale: Any, *, training: bool) -> tuple[list[Any], list[list[Any]], Any]:
+        """As `_sums`, with gradients that are still scaled, and what the model made of the rows."""
+        variables = self._model.trainable_variables
+        with tf.GradientTape(persistent=True) as tape:
+            y_pred = self._model(batch[0], training=training)
+            groups = list(grouped(self._loss(batch, y_pred, training=training)).values())
+            targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
+        return groups, [shaped(tape.gradient(target, variables), variables) for target in targets], y_pred
 
     def _scaling(self, batch: Batch) -> tuple[Any, Any]:
         """What a numerator is multiplied by before the backward pass, and its gradients after it.
@@ -297,5 +246,5 @@ class SynchronousSteps:
         total: list[Any] = [None] * len(message["gradients"][0])
         for gradients, (_, normaliser) in zip(message["gradients"], message["groups"], strict=True):
             for i, gradient in enumerate(gradients):
-                total[i] = add(total[i], divided(gradient, normaliser))
+                total[i] = self._lookups.sum(i, total[i], divided(gradient, normaliser))
         return total

@@ -14,7 +14,7 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.model.metrics import MetricStates
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
-from tfgpujob_trainer.step.synchronous import StepResult
+from tfgpujob_trainer.step.compiled import StepResult
 
 
 class Steps(Protocol):

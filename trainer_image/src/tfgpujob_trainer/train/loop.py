@@ -76,7 +76,9 @@ class SynchronousTrainer:
             class_weights=self._settings.class_weights,
         )
         self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-        steps.notes += steps.check_coupled_loss(data.head(ROWS), allowed=bool(self._settings.allow_coupled_loss))
+        rows = data.head(ROWS)
+        steps.look_at_lookups(rows)
+        steps.notes += steps.check_coupled_loss(rows, allowed=bool(self._settings.allow_coupled_loss))
         return steps
 
     def _own_steps(self, model: keras.Model, data: Source, schedule: Schedule) -> OwnSteps:

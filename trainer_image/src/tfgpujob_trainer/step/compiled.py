@@ -1,0 +1,85 @@
+"""A step or an evaluation batch of all replicas as one graph, and what comes out of it for each worker alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.model.batch import number
+from tfgpujob_trainer.model.loss import LossSums, loss_of, numbers_of
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step, or an evaluation batch, gives every worker alike.
+
+    `loss` is (numerator, normaliser) of each part of the loss, summed over the global batch; a plain sum has no
+    normaliser. `not_finite` has one number for each replica: 1 where the loss was NaN or infinite. `applied` is False
+    when the gradients overflowed and the step was skipped. `own_seconds` is what each replica's worker passed as its
+    own. `all_reduce_seconds` is this worker's: from when all of its replicas had their sums until the all-reduce was
+    done, so the time for which it waited for slower workers is in it.
+    `metrics`, still on the device, is the state of the model's metrics since they were last reset, summed over all
+    replicas.
+    """
+
+    stop: bool
+    applied: bool
+    all_reduce_seconds: float
+    not_finite: list[float]
+    own_seconds: list[float]
+    loss: LossSums
+    metrics: list[Any]
+
+
+class Compiled:
+    """A function of each replica, in one graph.
+
+    That function returns whether the gradients were applied, the `flags`, (numerator,
+    normaliser) of each part of the loss, the state of the metrics, and the times of the all-reduce. `inputs` is the
+    signature of the batches; without one it is traced for each size of batch and each number of micro-batches.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, replica: Callable[..., Any], inputs: Any) -> None:
+        self._strategy, self._replica = strategy, replica
+        self._has_normaliser: list[bool] = []
+        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
+        self.function = tf.function(
+            self._run, autograph=False, input_signature=None if inputs is None else [inputs, *numbers]
+        )
+
+    def __call__(self, batches: Any, edges: Any, *, stop: bool = False, own_seconds: float = 0.0) -> StepResult:
+        """One step, or one batch of an evaluation."""
+        vector, metrics = self.function(batches, edges, tf.constant(stop), number(own_seconds, np.float32))
+        replicas = self._strategy.num_replicas_in_sync
+        all_reduce_seconds, applied, stopped, *more = vector.numpy().tolist()
+        return StepResult(
+            stop=bool(stopped),
+            applied=bool(applied),
+            all_reduce_seconds=all_reduce_seconds,
+            not_finite=more[:replicas],
+            own_seconds=more[replicas : 2 * replicas],
+            loss=loss_of(iter(more[2 * replicas :]), self._has_normaliser),
+            metrics=metrics,
+        )
+
+    def _run(self, *arguments: Any) -> Any:
+        *result, times = self._strategy.run(self._replica, args=arguments)
+        local = self._strategy.experimental_local_results
+        applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
+        self._has_normaliser = [normaliser is not None for _, normaliser in groups]
+        ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
+        numbers = [reduced - ready, applied, flags, *numbers_of(groups)]
+        # One vector: the host waits for each number that it reads.
+        return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
+
+
+def flags(strategy: tf.distribute.Strategy, finite: Any, stop: Any, own_seconds: Any, dtype: Any) -> Any:
+    """What a replica tells all others: whether it stops, whether its numbers are finite, and its seconds."""
+    context = tf.distribute.get_replica_context()
+    mine = tf.one_hot(context.replica_id_in_sync_group, strategy.num_replicas_in_sync, dtype=dtype)
+    not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)
+    return tf.concat([[tf.cast(stop, dtype)], mine * not_finite, mine * own], axis=0)
