@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import io
 import socket
 import threading
 import time
@@ -111,14 +112,14 @@ class Leader:
             threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as lines:
+        with connection:
             try:
-                connection.settimeout(_HELLO_SECONDS)
-                member = self._welcome(messages.read(lines))
+                member = self._welcome(_hello(connection))
             finally:
                 self._guests.release()
             if member is not None:
-                self._speak(member, connection, lines)
+                with connection.makefile("rb") as lines:
+                    self._speak(member, connection, lines)
 
     def _welcome(self, hello: dict[str, Any]) -> str | None:
         """The name of a member that shows the token; None for everybody else."""
@@ -167,3 +168,16 @@ class Leader:
     def _awaits(self, sending: Send) -> bool:
         with self._lock:
             return self._memory is not None and self._rounds.awaits(sending, time.monotonic())
+
+
+def _hello(connection: socket.socket) -> dict[str, Any]:
+    """The first line, in _HELLO_SECONDS in all, however slowly it comes; a member says no more before its welcome."""
+    until, said = time.monotonic() + _HELLO_SECONDS, b""
+    with contextlib.suppress(OSError):
+        while not said.endswith(b"\n") and len(said) < messages.LINE_BYTES and (left := until - time.monotonic()) > 0:
+            connection.settimeout(left)
+            piece = connection.recv(messages.LINE_BYTES)
+            if not piece:
+                break
+            said += piece
+    return messages.read(io.BytesIO(said))
