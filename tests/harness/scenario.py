@@ -211,6 +211,19 @@ def resized(job_name: str, workers: int) -> When:
     return when
 
 
+def trains(job_name: str, workers: int) -> When:
+    """The status says that so many workers train together, and no more is under way."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        status = (obj or {}).get("status") or {}
+        plan = status.get("plan") or {}
+        done = "resize" not in plan and plan.get("counts", {}).get("worker") == workers
+        return done and status.get("phase") == "Running"
+
+    return when
+
+
 def counts(job_name: str, field: str, number: int) -> When:
     """The status counts that many workers so, sooner or later."""
 
@@ -278,6 +291,16 @@ def evict(name: str) -> Do:
 def vanish(name: str) -> Do:
     """The pod object goes without a trace, as when its node is deleted."""
     return delete("Pod", name, grace=0)
+
+
+def room(gpus: int) -> Do:
+    """So many GPUs are there, those that are in use included."""
+
+    def do(world: World) -> None:
+        world.scheduler.gpus = gpus
+        world.scheduler.schedule()
+
+    return do
 
 
 def lose_node(name: str) -> Do:

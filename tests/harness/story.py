@@ -42,6 +42,13 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "broken": {"worker": 2, "ps": 1},
     "impatient": {"worker": 2, "run_policy": {"schedulingPolicy": {"scheduleTimeoutSeconds": 20}}},
     "watched": {"strategy": "ParameterServer", "chief": 1, "worker": 2, "ps": 1, "evaluator": 1},
+    "elastic": {
+        "run_policy": {"recovery": "InPlace", "elasticPolicy": {"shrinkAfterSeconds": 10, "growAfterSeconds": 20}},
+        "spec": {
+            "replicaSpecs": {"worker": {"replicas": 4, "minReplicas": 1, "maxReplicas": 6}},
+            "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1},
+        },
+    },
     "predicting": {"strategy": "Custom", "worker": 3, "spec": {"trainer": _PREDICT}},
 }
 SPEC_EDITS: Mapping[str, Mapping[str, Any]] = {
@@ -115,8 +122,7 @@ class Story:
 
     async def _room(self, gpus: int) -> None:
         """So many GPUs are there for pods that have no node yet. Those that have one keep theirs."""
-        self.world.scheduler.gpus = gpus
-        self.world.scheduler.schedule()
+        scenario.room(gpus)(self.world)
 
     async def _image(self, missing: bool) -> None:
         self.world.kubelet.missing_images = set(IMAGES) if missing else set()

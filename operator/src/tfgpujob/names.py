@@ -154,6 +154,7 @@ class Reason(StrEnum):
     STOPPED = "Stopped"
     REPLICA_RESTARTING = "ReplicaRestarting"
     RESIZING = "Resizing"
+    SHRUNK = "Shrunk"
     # Restarting
     DISRUPTED = "Disrupted"
     RETRYABLE_FAILURE = "RetryableFailure"

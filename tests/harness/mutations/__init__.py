@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.harness.mutations import account, needs, pods, resizes, writes
+from tests.harness.mutations import account, needs, pods, resizes, room, writes
 from tests.harness.mutations.mutation import Mutation, caught
 
 MUTATIONS: Sequence[Mutation] = (
@@ -17,6 +17,7 @@ MUTATIONS: Sequence[Mutation] = (
     *needs.MUTATIONS,
     *account.MUTATIONS,
     *resizes.MUTATIONS,
+    *room.MUTATIONS,
 )
 
 __all__ = ["MUTATIONS", "Mutation", "caught"]

@@ -57,7 +57,7 @@ MUTATIONS = (
     ),
     Mutation(
         "delete workers before the status has fewer",
-        (resize_in_place, "_with_plan"),
+        (resize_in_place, "with_plan"),
         _deed_before_word,
         ("resized_in_place_down",),
     ),

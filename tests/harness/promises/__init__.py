@@ -20,7 +20,7 @@ from tfgpujob import names
 KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim", "Workload")
 """Of what belongs to a job."""
 Promise = Callable[[Change, Truth], Iterator[str]]
-OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
+OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree, pods.rounds_do_not_mix)
 OF_STATUS: tuple[Promise, ...] = (
     status.terminal_is_final,
     status.generation_is_observed,

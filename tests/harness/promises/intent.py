@@ -102,7 +102,8 @@ def _planned(job: Object, role: str) -> int:
     """Pods of this role that the status plans."""
     plan = (job.get("status") or {}).get("plan") or {}
     count: int = (plan.get("counts") or {}).get(role, 0)
-    return max(count, (plan.get("resize") or {}).get("workers", 0)) if role == "worker" else count
+    wanted = (plan.get("resize") or {}).get("workers", 0), (plan.get("limit") or {}).get("probe", 0)
+    return max(count, *wanted) if role == "worker" else count
 
 
 def _is_surplus(job: Object, role: str, index: int) -> bool:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from tests.harness.canonical import tf_config
 from tests.harness.history import Change
+from tests.harness.leaders import environment
 from tests.harness.promises.truth import Truth, attempt_of, replica
 from tests.harness.resources import Object
+
+from tfgpujob import names
 
 
 def one_object_per_replica(change: Change, truth: Truth) -> Iterator[str]:
@@ -31,6 +34,32 @@ def addresses_agree(change: Change, truth: Truth) -> Iterator[str]:
         theirs = _addresses(other)
         if any(mine[task] != theirs[task] for task in mine.keys() & theirs.keys()):
             yield f"{change.object['metadata']['name']} and {other['metadata']['name']}"
+
+
+def rounds_do_not_mix(change: Change, truth: Truth) -> Iterator[str]:
+    """Whoever begins with a gang knows as many workers as the status says, and so do all others that began with it.
+    Whoever joins later knows itself among them."""
+    job = truth.job_of(change.object) if change.type == "ADDED" else None
+    known = _workers(change.object)
+    if job is None or known is None:
+        return
+    name, mine = change.object["metadata"]["name"], attempt_of(change.object)
+    if environment(change.object, names.RECOVERY_JOINS):
+        if int(replica(change.object)[2]) >= known:
+            yield f"{name} knows {known} workers"
+        return
+    status = job.get("status") or {}
+    planned = status["plan"]["counts"]["worker"]
+    if str(status["attempt"]) == mine[1] and known != planned:
+        yield f"{name} knows {known} workers of {planned}"
+    for other in truth.server.select("Pod", change.object["metadata"]["namespace"]):
+        if attempt_of(other) == mine and not environment(other, names.RECOVERY_JOINS) and _workers(other) != known:
+            yield f"{name} and {other['metadata']['name']} know {known} and {_workers(other)} workers"
+
+
+def _workers(pod: Object) -> int | None:
+    """How many a pod of a gang that may be resized knows; None for all others."""
+    return len(tf_config(pod)["cluster"]["worker"]) if environment(pod, names.RECOVERY_RESIZE) else None
 
 
 def _addresses(pod: Object) -> dict[tuple[str, str], str]:

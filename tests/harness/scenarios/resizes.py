@@ -1,21 +1,41 @@
-"""Gangs that are resized in place, and one whose leader can't."""
+"""Gangs that are resized in place, one whose leader can't, and some that take what room there is."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.harness.resources import Object
-from tests.harness.scenario import Do, Scenario, Step, at_once, created, edit, finish, job, resized, then
+from tests.harness.scenario import (
+    Do,
+    Scenario,
+    Step,
+    at_once,
+    created,
+    edit,
+    evict,
+    finish,
+    job,
+    resized,
+    room,
+    then,
+    trains,
+)
 from tests.harness.scenarios.common import FOREVER, SECOND_TIME, SUCCEEDED, once_it_runs, submit
 from tests.harness.world import World
 
 _BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
 
 
-def elastic(workers: int) -> Object:
+def elastic(workers: int, **run_policy: Any) -> Object:
     spec = {
         "replicaSpecs": {"worker": {"replicas": workers, **_BOUNDS}},
         "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1},
     }
-    return job("train", spec=spec, run_policy={"recovery": "InPlace"})
+    return job("train", spec=spec, run_policy={"recovery": "InPlace", **run_policy})
+
+
+def takes_what_there_is(workers: int, **policy: int) -> Object:
+    return elastic(workers, elasticPolicy={"shrinkAfterSeconds": 10, **policy})
 
 
 def scale(workers: int) -> Do:
@@ -59,6 +79,36 @@ RESIZES = (
         name="resized_not_in_place",
         script=(Step(at_once, _refuse), submit(elastic(2)), *once_it_runs(scale(3))),
         ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="starts_with_what_fits",
+        script=(submit(takes_what_there_is(4)), Step(trains("train", 2), ends(2))),
+        ends=FOREVER,
+        schedulable_gpus=2,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="shrinks_after_a_loss",
+        script=(
+            submit(takes_what_there_is(3)),
+            *once_it_runs(then(room(2), evict("train-worker-2"))),
+            Step(trains("train", 2), ends(2)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=3,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="grows_into_the_room_that_appears",
+        script=(
+            submit(takes_what_there_is(4, growAfterSeconds=20)),
+            Step(trains("train", 2), room(3)),
+            Step(trains("train", 3), room(4)),
+            Step(resized("train", 4), ends(4)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=2,
         phases=SUCCEEDED,
     ),
 )

@@ -92,6 +92,12 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
     assert "spec.trainer.epoch: is not a field; did you mean epochs?" in capsys.readouterr().err
 
 
+TAKES_WHAT_THERE_IS = {
+    "replicaSpecs": {"worker": {"replicas": 4, "minReplicas": 2}},
+    "runPolicy": {"recovery": "InPlace", "elasticPolicy": {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}},
+}
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -110,6 +116,8 @@ def test_a_job_that_the_operator_refuses_is_refused(tmp_path: Path, capsys: pyte
             {"gpu": {"claim": DEVICES}, "replicaSpecs": {"worker": {}, "evaluator": {"gpus": 0}}},
             "The evaluator gets no claim and runs on the CPU.",
         ),
+        (TAKES_WHAT_THERE_IS, "If not all 4 workers have a node after 30s, it begins with 2 or more that do."),
+        (TAKES_WHAT_THERE_IS, "when there is room for them, every 1m00s at most (growAfterSeconds)."),
         ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
         ({}, "when worker 0 has exited with 0"),
         ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),

@@ -100,6 +100,13 @@ def test_a_resize_in_place_says_what_it_waits_for() -> None:
     assert "exceeded quota: q." in shown.split("Next")[0]
 
 
+def test_a_job_with_fewer_workers_than_it_asks_for_says_why() -> None:
+    text = "3 of the 8 workers that replicas asks for train; digits-worker-3: Unschedulable: no room."
+    shown = told({"phase": "Running", "conditions": [condition("Running", "True", "Shrunk", text)]})
+    assert shown.splitlines()[0].startswith("default/digits: Running, with fewer workers")
+    assert text in shown
+
+
 def test_a_stall_is_told_before_that_it_runs() -> None:
     conditions = [
         condition("Running", "True", "AllReady", "All replicas are ready."),

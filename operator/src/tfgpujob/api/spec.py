@@ -251,6 +251,18 @@ class SchedulingPolicy(Model):
     waits, and the start is released after its deadline."""
 
 
+class ElasticPolicy(Model):
+    """spec.runPolicy.elasticPolicy."""
+
+    shrink_after_seconds: Positive
+    """Seconds that a worker waits for a node, when the job starts or starts again, or grows. After that it goes on with
+    those that have one, if they are minReplicas or more."""
+    grow_after_seconds: Positive | None = None
+    """Seconds after which a job that trains with fewer workers than replicas asks for looks for room for more, by a
+    worker pod that waits for a node. So it is resized no more often than that. Only with recovery InPlace. Absent: all
+    are tried again only when the job is started again."""
+
+
 class RunPolicy(Model):
     """spec.runPolicy. Same names as in TFJob where they mean the same."""
 
@@ -295,6 +307,10 @@ class RunPolicy(Model):
     processes are started again in their pods, all of a gang together, within seconds; backoffLimit counts it, and a
     second failure without a step in between ends the pods. Pods: the pods are deleted and created anew. ParameterServer
     and restartPolicy Never are always dealt with as Pods. Counts from the next pod that is created."""
+    elastic_policy: ElasticPolicy | None = None
+    """When a job with minReplicas or maxReplicas trains with fewer workers than replicas asks for, because there is no
+    room for more. Not under Kueue nor with a pod group, which place all pods or none. Absent: it waits until all have a
+    node."""
     suspend: bool = False
     """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
     managed_by: (

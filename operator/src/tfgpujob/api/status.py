@@ -90,6 +90,19 @@ class ResizeStatus(StatusModel):
     """When it began."""
 
 
+class LimitStatus(StatusModel):
+    """What runPolicy.elasticPolicy makes of a lack of room."""
+
+    asked: NotNegative
+    """What replicas was when this was decided: another number is tried as a whole."""
+    workers: NotNegative
+    """Workers that the job is to train with."""
+    start_time: Time
+    """Since when it does."""
+    probe: NotNegative | None = None
+    """Workers up to which pods are created, to find out whether there is room for them. Absent: none are."""
+
+
 class TolerationStatus(StatusModel):
     """A toleration, as in a pod."""
 
@@ -137,6 +150,8 @@ class PlanStatus(StatusModel):
     """schedulerName of pods whose template names none. Absent: the cluster's default."""
     resize: ResizeStatus | None = None
     """The change of the number of workers that is under way without a new attempt. Absent: none."""
+    limit: LimitStatus | None = None
+    """Why it has fewer workers than replicas asks for. Absent: nothing but what replicas says counts."""
     queue: str | None = None
     """The queue of Kueue that admitted it. Absent: it began without Kueue."""
     placement: dict[str, PlacementStatus] | None = None

@@ -44,6 +44,7 @@ _CLEAN_UP = {
 def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     """(topic, sentence), in the order of a job's life."""
     yield from _start(spec, plan)
+    yield from _room(spec, plan)
     if spec.trainer is not None:
         yield from _training(spec, spec.trainer, plan)
     else:
@@ -125,6 +126,20 @@ def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
         )
     elif memory.growth is False:
         yield "GPU memory", "gpu.memory.growth: false leaves it to your program, as without the field."
+
+
+def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    """What an elastic job makes of a lack of room."""
+    policy, worker = spec.run_policy.elastic_policy, spec.replica_specs.worker
+    if policy is None or worker is None or not worker.elastic:
+        return
+    least, wanted = worker.min_replicas or 1, plan.counts[Role.WORKER]
+    if least < wanted:
+        after = duration(policy.shrink_after_seconds)
+        yield "start", f"If not all {wanted} workers have a node after {after}, it begins with {least} or more that do."
+    if policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
+        every = duration(policy.grow_after_seconds)
+        yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
 
 
 def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:

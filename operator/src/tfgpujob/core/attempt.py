@@ -14,6 +14,7 @@ from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import (
     edited,
+    elastic_policy,
     ensure_pods,
     finished,
     resize,
@@ -34,6 +35,7 @@ _CHAIN: tuple[Policy, ...] = (
     triggers.lost_or_failed,
     triggers.stalled,
     replica.restart_optional,
+    elastic_policy.fit_to_room,
     start_timeout.started_too_late,
     edited.edited,
     resize_in_place.resized_in_place,

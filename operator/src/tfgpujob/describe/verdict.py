@@ -178,11 +178,12 @@ def _held_up(facts: Facts) -> Verdict | None:
 
 def _resizing(facts: Facts) -> Verdict | None:
     running, created = facts.condition(Condition.RUNNING), facts.condition(Condition.CREATED)
-    if not facts.is_true(Condition.RUNNING) or running["reason"] != Reason.RESIZING:
+    state = {Reason.RESIZING: "being resized", Reason.SHRUNK: "with fewer workers"}.get(running.get("reason"))
+    if not facts.is_true(Condition.RUNNING) or state is None:
         return None
     refused = [created["message"]] if created.get("reason") in _OBSTACLES else []
     why = "\n".join([running["message"], *refused])
-    return Verdict(f"{_phase(facts)}, being resized", why, (_logs(facts, "-f"),))
+    return Verdict(f"{_phase(facts)}, {state}", why, (_logs(facts, "-f"),))
 
 
 def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:

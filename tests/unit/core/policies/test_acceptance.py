@@ -24,6 +24,7 @@ CLAIMS = {
         "containers": [{"name": "tensorflow", "resources": {"claims": [{"name": "gpus"}]}}],
     }
 }
+ELASTIC = {"replicas": 4, "minReplicas": 2}
 SAVED = {**make.TRAINER, "output": {"claim": "results"}}
 
 
@@ -52,6 +53,22 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
         (
             make.job("OneDevice", worker={"gpus": 0, "template": CLAIMS}),
             "spec.replicaSpecs.worker: its container gets devices by resource claims, and gpus is 0",
+        ),
+        (
+            make.job(trainer=SAVED, run={"elasticPolicy": {"shrinkAfterSeconds": 30}}),
+            "spec.runPolicy.elasticPolicy has no effect: set minReplicas or maxReplicas of the workers.",
+        ),
+        (
+            make.job(trainer=SAVED, worker=ELASTIC, run={"elasticPolicy": {"shrinkAfterSeconds": 1800}}),
+            "shrinkAfterSeconds (1800 s) has no effect on a start: startDeadlineSeconds (1800 s) is over before.",
+        ),
+        (
+            make.job(
+                trainer=SAVED,
+                worker=ELASTIC,
+                run={"elasticPolicy": {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}},
+            ),
+            "elasticPolicy.growAfterSeconds has no effect without spec.runPolicy.recovery: InPlace.",
         ),
         (
             make.job(trainer=SAVED, run={"schedulingPolicy": {"queue": "q"}}),

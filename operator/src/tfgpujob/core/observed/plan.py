@@ -49,6 +49,28 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """The persisted intent to train with fewer workers than the spec asks for (core/policies/elastic_policy.py)."""
+
+    asked: int
+    """What the spec asked for when this was decided. It says nothing of another number."""
+    workers: int
+    """How many the gang is to have instead."""
+    since: str
+    """When the gang began with its number of workers."""
+    probe: int = 0
+    """Workers up to which pods are created to find out whether there is room; 0: none are."""
+
+    def to_status(self) -> dict[str, Any]:
+        probe = {"probe": self.probe} if self.probe else {}
+        return {"asked": self.asked, "workers": self.workers, "startTime": self.since, **probe}
+
+    @staticmethod
+    def from_status(limit: Mapping[str, Any]) -> Limit:
+        return Limit(limit["asked"], limit["workers"], limit["startTime"], limit.get("probe", 0))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     spec_hash: str
     counts: Mapping[Role, int]
@@ -65,6 +87,8 @@ class Plan:
     """schedulerName of pods whose template has none; empty: the cluster's default."""
     resize: Resize | None = None
     """None: none is under way."""
+    limit: Limit | None = None
+    """None: the spec alone says how many workers there are to be."""
     queue: str = ""
     """The queue of Kueue that admitted it; empty: it began without Kueue."""
     placement: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
@@ -83,9 +107,10 @@ class Plan:
         return tuple((role, index) for role, count in self.counts.items() for index in range(count))
 
     def joining(self) -> tuple[ReplicaId, ...]:
-        """Workers that are to join the gang."""
+        """Workers that are to join the gang, or would if there was room."""
         wanted = self.resize.workers if self.resize is not None else 0
-        return tuple((Role.WORKER, index) for index in range(self.counts.get(Role.WORKER, 0), wanted))
+        probe = self.limit.probe if self.limit is not None else 0
+        return tuple((Role.WORKER, index) for index in range(self.counts.get(Role.WORKER, 0), max(wanted, probe)))
 
     def doubtful(self) -> tuple[ReplicaId, ...]:
         """Workers of which nobody knows whether they still train: a missing one is neither lost nor created anew."""
@@ -93,8 +118,9 @@ class Plan:
         return tuple((Role.WORKER, index) for index in range(least, self.counts.get(Role.WORKER, 0)))
 
     def resized(self, workers: int) -> Plan:
-        """With so many workers, and no resize under way."""
-        return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None)
+        """With so many workers, and none that are to join."""
+        limit = replace(self.limit, probe=0) if self.limit is not None else None
+        return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit)
 
     def chief(self) -> ReplicaId:
         """As TensorFlow has it: the replica of that role, or else worker 0."""
@@ -116,6 +142,7 @@ class Plan:
             **({"gang": self.gang} if self.gang else {}),
             **({"schedulerName": self.scheduler} if self.scheduler else {}),
             **({"resize": self.resize.to_status()} if self.resize is not None else {}),
+            **({"limit": self.limit.to_status()} if self.limit is not None else {}),
             **({"queue": self.queue} if self.queue else {}),
             **({"placement": {str(r): dict(added) for r, added in self.placement.items()}} if self.placement else {}),
         }
@@ -134,6 +161,7 @@ class Plan:
             gang=plan.get("gang", ""),
             scheduler=plan.get("schedulerName", ""),
             resize=Resize.from_status(plan["resize"]) if "resize" in plan else None,
+            limit=Limit.from_status(plan["limit"]) if "limit" in plan else None,
             queue=plan.get("queue", ""),
             placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
         )
@@ -145,6 +173,13 @@ def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
     if spec.traits.adds_chief and Role.CHIEF not in specs:
         specs = {Role.CHIEF: ReplicaSpec(), **specs}
     return specs
+
+
+def workers_wanted(spec: JobSpec, plan: Plan) -> int:
+    """How many workers the gang is to have by now: what the spec asks for, unless there was no room for so many."""
+    asked, limit = spec.replica_specs.count(Role.WORKER), plan.limit
+    limited = limit is not None and limit.asked == asked and spec.run_policy.elastic_policy is not None
+    return limit.workers if limit is not None and limited else asked
 
 
 def resolve(spec: JobSpec, config: Config, admission: Admission | None = None) -> Plan:

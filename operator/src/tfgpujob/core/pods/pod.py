@@ -137,7 +137,7 @@ def _environment(
     job_metadata = job["metadata"]
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
-    cluster = plan.resized(plan.resize.workers) if replica.joins and plan.resize is not None else plan
+    cluster = plan.resized(max(index for _, index in plan.joining()) + 1) if replica.joins else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
         "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tfgpujob.api import JobSpec, RestartScope, StallPolicy, gpus
+from tfgpujob.api import JobSpec, Recovery, RestartScope, StallPolicy, gpus
 from tfgpujob.api.rules.gpu import takes_claims
 from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.gang import without_effect
@@ -55,12 +55,31 @@ def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
                 "sees none of them. If they are GPUs, set gpus to their number."
             )
     yield from _slices(spec)
+    yield from _elastic(spec, gang)
     timeout, deadline = schedule_timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
     if timeout is not None and timeout >= deadline:
         yield (
             f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "
             f"startDeadlineSeconds ({deadline} s) is over before."
         )
+
+
+def _elastic(spec: JobSpec, gang: str) -> Iterator[str]:
+    policy, deadline = spec.run_policy.elastic_policy, spec.run_policy.start_deadline_seconds
+    field = "spec.runPolicy.elasticPolicy"
+    if policy is None:
+        return
+    if not spec.elastic:
+        yield f"{field} has no effect: set minReplicas or maxReplicas of the workers."
+    elif gang:
+        yield f"{field} has no effect: the pod group of {gang} places all pods or none."
+    elif policy.shrink_after_seconds >= deadline:
+        yield (
+            f"{field}.shrinkAfterSeconds ({policy.shrink_after_seconds} s) has no effect on a start: "
+            f"startDeadlineSeconds ({deadline} s) is over before."
+        )
+    if policy.grow_after_seconds is not None and spec.run_policy.recovery is not Recovery.IN_PLACE:
+        yield f"{field}.growAfterSeconds has no effect without spec.runPolicy.recovery: InPlace."
 
 
 def _slices(spec: JobSpec) -> Iterator[str]:

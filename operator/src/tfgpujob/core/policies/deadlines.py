@@ -6,9 +6,9 @@ restarted by itself, or one that had to wait for a stale pod to be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob.api import RunPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods
@@ -16,6 +16,9 @@ from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import Condition
+
+SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
+"""For how long a pod that is to find out whether there is room waits for the scheduler's word."""
 
 
 def active_deadline(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
@@ -40,6 +43,9 @@ def attempt_deadlines(builder: StatusBuilder, policy: RunPolicy, observed: Obser
         active_deadline(policy, builder.fields),
         start_deadline(builder, policy),
         schedule_deadline(builder, policy, observed),
+        shrink_deadline(builder, policy, observed),
+        grow_time(policy, observed),
+        *(finds_no_node_by(pod) for pod in _joining_without_node(observed)),
     )
 
 
@@ -68,18 +74,58 @@ def schedule_timeout(policy: RunPolicy) -> int | None:
 
 def schedule_deadline(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> datetime | None:
     """When the first of the unscheduled pods must have a node; None if none is unscheduled, or without a timeout."""
-    seconds, started = schedule_timeout(policy), builder.fields.get("attemptStartTime")
-    waiting = waiting_for_a_node(observed)
-    if seconds is None or not started or not waiting or builder.is_true(Condition.RUNNING):
+    seconds, waiting = schedule_timeout(policy), [pod for _, pod in waiting_for_a_node(observed)]
+    if seconds is None or builder.is_true(Condition.RUNNING):
         return None
-    since = min(_waiting_since(pod, moment(started), builder.now) for _, pod in waiting)
-    return since + timedelta(seconds=seconds)
+    return _after_waiting(seconds, builder, waiting)
+
+
+def shrink_deadline(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> datetime | None:
+    """elasticPolicy.shrinkAfterSeconds: when the job goes on without the workers that have no node by then. None if
+    all have one, or without that policy."""
+    if policy.elastic_policy is None:
+        return None
+    if not builder.is_true(Condition.RUNNING):
+        waiting = [pod for _, pod in waiting_for_a_node(observed)]
+    else:
+        waiting = _joining_without_node(observed) if observed.plan.resize is not None else []
+    return _after_waiting(policy.elastic_policy.shrink_after_seconds, builder, waiting)
+
+
+def grow_time(policy: RunPolicy, observed: ObservedPods) -> datetime | None:
+    """elasticPolicy.growAfterSeconds: when a job with fewer workers than it asks for may look for room; None: never."""
+    limit, elastic = observed.plan.limit, policy.elastic_policy
+    if limit is None or elastic is None or elastic.grow_after_seconds is None:
+        return None
+    return moment(limit.since) + _seconds(elastic.grow_after_seconds)
+
+
+def finds_no_node_by(pod: Pod) -> datetime | None:
+    """When a pod that no scheduler says anything about counts as one that finds no node."""
+    return moment(pod.created_at) + SCHEDULER_PATIENCE if pod.created_at else None
+
+
+def _joining_without_node(observed: ObservedPods) -> list[Pod]:
+    pods = (observed.pods.get(replica) for replica in observed.plan.joining())
+    return [pod for pod in pods if pod is not None and _waits_for_a_node(pod)]
+
+
+def _after_waiting(seconds: int, builder: StatusBuilder, waiting: Sequence[Pod]) -> datetime | None:
+    """So long after the first of these pods began to wait."""
+    started = builder.fields.get("attemptStartTime")
+    if not started or not waiting:
+        return None
+    return min(_waiting_since(pod, moment(started), builder.now) for pod in waiting) + _seconds(seconds)
 
 
 def waiting_for_a_node(observed: ObservedPods) -> list[tuple[ReplicaId, Pod]]:
     """Required replicas whose pod is not scheduled. One without a pod waits for something else."""
     pods = ((replica, observed.pods.get(replica)) for replica in observed.plan.required())
-    return [(r, pod) for r, pod in pods if pod is not None and pod.phase == "Pending" and not pod.node]
+    return [(r, pod) for r, pod in pods if pod is not None and _waits_for_a_node(pod)]
+
+
+def _waits_for_a_node(pod: Pod) -> bool:
+    return pod.phase == "Pending" and not pod.node
 
 
 def _waiting_since(pod: Pod, started: datetime, now: datetime) -> datetime:

@@ -7,9 +7,9 @@ is exact for any number of them (docs/adr/0025-elastic-by-checkpoint.md). It cou
 
 from __future__ import annotations
 
-from tfgpujob.core.observed.plan import resolve
+from tfgpujob.core.observed.plan import workers_wanted
 from tfgpujob.core.observed.snapshot import Event, Outcome
-from tfgpujob.core.policies import resize_in_place, start
+from tfgpujob.core.policies import elastic_policy, resize_in_place, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
@@ -18,9 +18,9 @@ from tfgpujob.units import counted
 
 
 def resized(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: the next attempt with the number of workers that the spec asks for by now."""
+    """Policy: the next attempt with the number of workers that it is to have by now."""
     builder = ctx.builder
-    before, wanted = ctx.plan.counts.get(Role.WORKER, 0), ctx.spec.replica_specs.count(Role.WORKER)
+    before, wanted = ctx.plan.counts.get(Role.WORKER, 0), workers_wanted(ctx.spec, ctx.plan)
     if not ctx.spec.elastic or ctx.edited or (before == wanted and ctx.plan.resize is None):
         return None
     if ctx.plan.queue and ctx.config.kueue is not None:
@@ -33,7 +33,7 @@ def resized(ctx: ReconcileContext) -> Outcome | None:
     refused = resize_in_place.why_not(ctx)
     why = f" Not in place: {refused}." if refused else ""
     text = f"From {counted(before, 'worker')} to {wanted}: all save a checkpoint, and go on from it.{why}"
-    start.next_attempt(builder, resolve(ctx.spec, ctx.config))
+    start.next_attempt(builder, elastic_policy.next_plan(ctx, keeps_limit=True))
     builder.put("resizes", builder.fields.get("resizes", 0) + 1)
     accept(builder, ctx.spec)
     start.report_restarting(builder, Reason.RESIZED, text)

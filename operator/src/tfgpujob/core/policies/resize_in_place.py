@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfgpujob.core.observed.observed_pods import observe_pods
-from tfgpujob.core.observed.plan import Plan, Resize
+from tfgpujob.core.observed.plan import Plan, Resize, workers_wanted
 from tfgpujob.core.observed.snapshot import Event, LeaderAnswer, Outcome
 from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.policies import start
@@ -31,9 +31,9 @@ RESIZED_IN_PLACE = "ResizedInPlace"
 
 
 def resized_in_place(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: the leader of a running gang is asked for the number of workers that the spec asks for."""
+    """Policy: the leader of a running gang is asked for the number of workers that it is to have."""
     before, resize = ctx.plan.counts.get(Role.WORKER, 0), ctx.plan.resize
-    wanted = ctx.spec.replica_specs.count(Role.WORKER)
+    wanted = workers_wanted(ctx.spec, ctx.plan)
     if ctx.edited or not ctx.spec.elastic:
         return None
     if resize is None and before == wanted:
@@ -93,21 +93,24 @@ def _begin(ctx: ReconcileContext, wanted: int) -> Outcome:
         generation=ctx.builder.generation,
         since=resize.since if resize is not None else timestamp(ctx.now),
     )
-    return _with_plan(ctx, replace(ctx.plan, resize=begun))
+    return with_plan(ctx, replace(ctx.plan, resize=begun))
 
 
 def _end(ctx: ReconcileContext, resize: Resize, workers: int) -> Outcome:
     """The Outcome whose intent is that the gang has so many workers, and which deletes the pods of the others."""
-    before = ctx.plan.counts[Role.WORKER]
-    outcome = _with_plan(ctx, ctx.plan.resized(workers), resizes=int(workers != before))
+    before, limit = ctx.plan.counts[Role.WORKER], ctx.plan.limit
+    still = replace(limit, since=timestamp(ctx.now)) if limit is not None and workers < limit.asked else None
+    outcome = with_plan(ctx, replace(ctx.plan, limit=still).resized(workers), resizes=int(workers != before))
     if workers == before:
         return outcome
     seconds = max(0, int((ctx.now - moment(resize.since)).total_seconds()))
     text = f"From {counted(before, 'worker')} to {workers} in {seconds} s: the pods that stay were not touched."
+    text += f" There was no room for all {still.asked} that replicas asks for." if still is not None else ""
     return replace(outcome, events=(Event("Normal", RESIZED_IN_PLACE, text),))
 
 
-def _with_plan(ctx: ReconcileContext, plan: Plan, resizes: int = 0) -> Outcome:
+def with_plan(ctx: ReconcileContext, plan: Plan, resizes: int = 0) -> Outcome:
+    """The Outcome whose intent is this plan of the running attempt."""
     builder = ctx.builder
     builder.put("plan", plan.to_status())
     if resizes:

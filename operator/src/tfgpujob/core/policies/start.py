@@ -14,7 +14,7 @@ from typing import Any
 
 from tfgpujob.api import RunPolicy, StartPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.plan import Plan, ReplicaId
+from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId
 from tfgpujob.core.policies import backoff
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.status import progress
@@ -33,7 +33,7 @@ def next_attempt(
     """Records the next attempt. The conditions are up to the caller."""
     builder.put("attempt", builder.attempt + 1)
     # A resize that was under way is over: the pods are made for the new number.
-    plan = plan if plan.resize is None else plan.resized(plan.counts[Role.WORKER])
+    plan = plan.resized(plan.counts[Role.WORKER]) if plan.joining() or plan.resize is not None else plan
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
@@ -147,7 +147,9 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
     required = observed.plan.required()
     if all(observed.ready(r) for r in required):
-        if observed.plan.resize is None:
+        if observed.plan.resize is None and observed.plan.limit is not None:
+            builder.set(Condition.RUNNING, True, Reason.SHRUNK, _shrunk(observed, observed.plan.limit))
+        elif observed.plan.resize is None:
             builder.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
         else:
             builder.set(Condition.RUNNING, True, Reason.RESIZING, _resizing(observed))
@@ -185,6 +187,13 @@ def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
     detail = f": {pod.waiting_message}" if pod.waiting_message else ""
     what_to_do = f" {advice(pod.waiting_reason, pod.waiting_message)}".rstrip()
     return f"{observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
+
+
+def _shrunk(observed: ObservedPods, limit: Limit) -> str:
+    """With how many workers it trains, and why with no more, in one line."""
+    waiting = [replica for replica in observed.plan.joining() if not observed.ready(replica)]
+    why = _blocked(observed, waiting) or "there was no room for more."
+    return f"{observed.plan.counts[Role.WORKER]} of the {limit.asked} workers that replicas asks for train; {why}"
 
 
 def _resizing(observed: ObservedPods) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.snapshot import Event, Outcome
-from tfgpujob.core.policies import finished, start
+from tfgpujob.core.policies import elastic_policy, finished, start
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import Cause, Failure
@@ -22,7 +21,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure) -> Outcome | None:
     reason = Reason.DISRUPTED if failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
     builder.put("lastFailure", last_failure)
     # A new attempt takes the defaults of this release, unless the spec was edited: then its pods stay as they were.
-    plan = ctx.plan if ctx.edited else resolve(ctx.spec, ctx.config, ctx.plan.admission)
+    plan = ctx.plan if ctx.edited else elastic_policy.next_plan(ctx, keeps_limit=elastic_policy.grows(ctx))
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
     start.report_restarting(builder, reason, message)

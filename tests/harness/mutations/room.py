@@ -1,0 +1,83 @@
+"""runPolicy.elasticPolicy: what is done about workers for which there is no room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.harness.mutations.mutation import Mutation
+
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.snapshot import Create, Kind, Outcome
+from tfgpujob.core.pods import pod
+from tfgpujob.core.policies import elastic_policy, ensure_pods, start
+from tfgpujob.names import Role
+
+
+def _deed_before_word(real: Any) -> Any:
+    def broken(ctx: Any) -> Outcome | None:
+        outcome: Outcome | None = real(ctx)
+        return replace(outcome, intent=None) if outcome is not None else None
+
+    return broken
+
+
+def _in_the_same_attempt(real: Any) -> Any:
+    def broken(builder: Any, plan: Plan, **more: Any) -> None:
+        attempt = builder.attempt
+        real(builder, plan, **more)
+        builder.put("attempt", attempt if plan.limit is not None else builder.attempt)
+
+    return broken
+
+
+def _probes_before_word(real: Any) -> Any:
+    def broken(ctx: Any, limit: Any, workers: int) -> Outcome:
+        outcome: Outcome = real(ctx, limit, workers)
+        new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
+        one = ensure_pods._replica(new, (Role.WORKER, workers - 1))
+        probe = Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one))
+        return replace(outcome, intent=None, creates=(probe,))
+
+    return broken
+
+
+def _never_joins(real: Any) -> Any:
+    def broken(ctx: Any, replica: Any) -> Any:
+        return replace(real(ctx, replica), joins=False)
+
+    return broken
+
+
+MUTATIONS = (
+    Mutation(
+        "stop pods that wait for room before the status has fewer",
+        (elastic_policy, "_start_with_those_that_fit"),
+        _deed_before_word,
+        ("starts_with_what_fits",),
+    ),
+    Mutation(
+        "begin with fewer workers in pods that know of more",
+        (start, "next_attempt"),
+        _in_the_same_attempt,
+        ("shrinks_after_a_loss",),
+    ),
+    Mutation(
+        "look for room before the status says so",
+        (elastic_policy, "_probe"),
+        _probes_before_word,
+        ("grows_into_the_room_that_appears",),
+    ),
+    Mutation(
+        "take who looks for room for a member of the gang",
+        (ensure_pods, "_replica"),
+        _never_joins,
+        ("grows_into_the_room_that_appears",),
+    ),
+    Mutation(
+        "wait for workers that have no node",
+        (elastic_policy, "_has_node"),
+        lambda _: lambda ctx, replica: replica in ctx.observed.pods,
+        ("grows_into_the_room_that_appears",),
+    ),
+)
