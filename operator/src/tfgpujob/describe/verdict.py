@@ -178,7 +178,8 @@ def _held_up(facts: Facts) -> Verdict | None:
 
 def _resizing(facts: Facts) -> Verdict | None:
     running, created = facts.condition(Condition.RUNNING), facts.condition(Condition.CREATED)
-    state = {Reason.RESIZING: "being resized", Reason.SHRUNK: "with fewer workers"}.get(running.get("reason"))
+    states: dict[str, str] = {Reason.RESIZING: "being resized", Reason.SHRUNK: "with fewer workers"}
+    state = states.get(running.get("reason", ""))
     if not facts.is_true(Condition.RUNNING) or state is None:
         return None
     refused = [created["message"]] if created.get("reason") in _OBSTACLES else []
