@@ -27,8 +27,8 @@ SCRIPTS = tuple(sorted(path.stem for path in (ROOT / "examples/scripts").glob("*
 DRAWS = {"gan": "draws its own numbers", "vae": "draws its own numbers"}
 """What no number of workers can do alike, and why. The log says of these that rows are taken by themselves."""
 NOTE = "takes each replica's rows by themselves"
-RESUMED = ("distillation", "gan", "generator", "segmentation")
-"""A second fit(), optimizers and batches of a script's own, metrics that round: each resumes after those before it."""
+RESUMED = ("distillation", "gan", "generator")
+"""A second fit(), own optimizers and batches, metrics that round: each resumes after those before it."""
 GALLERY = Path(__file__).parent / "gallery.py"
 BEGIN, END = "<!-- tests/trainer/test_guides.py -->\n", "<!-- end -->\n"
 SECONDS = 300
