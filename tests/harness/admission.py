@@ -27,10 +27,10 @@ POD_SPEC_FIELDS = frozenset(
     activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy
     enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostname
     imagePullSecrets initContainers nodeName nodeSelector overhead preemptionPolicy priority
-    priorityClassName readinessGates restartPolicy runtimeClassName schedulerName securityContext
+    priorityClassName readinessGates resourceClaims restartPolicy runtimeClassName schedulerName securityContext
     serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain
     terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes
-    """.split()  # noqa: SIM905 - a list of 35 names reads better as words
+    """.split()  # noqa: SIM905 - a list of 36 names reads better as words
 )
 CONTAINER_FIELDS = frozenset(
     """

@@ -58,7 +58,10 @@ MUTATIONS = (
     Mutation("create the pod group beside the pods", (Outcome, "stages"), _all_at_once, ("gang",)),
     Mutation("keep a finished job's pod group", (finished, "delete_pod_groups"), lambda _: lambda *of: (), ("gang",)),
     Mutation(
-        "create a pod without its claims", (apply.ObjectWriter, "_ensure"), lambda _: _ensures_nothing, ("claims",)
+        "create a pod without its claims",
+        (apply.ObjectWriter, "_ensure"),
+        lambda _: _ensures_nothing,
+        ("claims", "device-claim"),
     ),
     Mutation("give each attempt other claims", (ensure_pods, "_build_pod"), _claims_by_attempt, ("claims",)),
     Mutation(

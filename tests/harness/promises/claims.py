@@ -1,4 +1,7 @@
-"""The claims of a replica: there before its pod, the same in every attempt, and kept unless the job says otherwise."""
+"""The claims of a replica: there before its pod, the same in every attempt, and kept unless the job says otherwise.
+
+And the template of the devices that it claims.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from tfgpujob import names
 
 
 def claims_come_before_pods(change: Change, truth: Truth) -> Iterator[str]:
-    """No pod is made before the claims of its own."""
+    """No pod is made before the claims of its own, and the template of its devices."""
     if change.verb != "create" or change.kind != "Pod":
         return
-    for name in _claims(change.object):
-        if ("PersistentVolumeClaim", change.object["metadata"]["namespace"], name) not in truth.server.objects:
-            yield f"{title(change)} before its claim {name}"
+    devices = change.object["spec"].get("resourceClaims") or ()
+    templates = {claim["resourceClaimTemplateName"] for claim in devices if "resourceClaimTemplateName" in claim}
+    needed = [("PersistentVolumeClaim", name) for name in _claims(change.object)]
+    for kind, name in [*needed, *(("ResourceClaimTemplate", name) for name in templates)]:
+        if (kind, change.object["metadata"]["namespace"], name) not in truth.server.objects:
+            yield f"{title(change)} before its {kind} {name}"
 
 
 def claims_stay_the_replicas(change: Change, truth: Truth) -> Iterator[str]:

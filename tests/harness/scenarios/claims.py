@@ -1,4 +1,5 @@
-"""Jobs whose replicas have volumes of their own: the claims come before the pods, and stay those of the replica."""
+"""Jobs whose replicas have volumes of their own, or claim devices: the claims come before the pods, and stay those of
+the replica."""
 
 from __future__ import annotations
 
@@ -63,6 +64,15 @@ CLAIMS = (
             *once_it_runs(delete("TFGPUJob", "train")),
         ),
         ends=FOREVER,
+    ),
+    Scenario(
+        name="device-claim",
+        script=(
+            submit(job("train", worker=2, spec={"gpu": {"claim": {"deviceClassName": "gpu.example.com"}}})),
+            *once_it_runs(evict("train-worker-1")),
+        ),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
     ),
     Scenario(
         name="claim-refused",
