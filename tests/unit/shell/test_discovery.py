@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.unit.shell.test_poison import make_good, operating, runs, until
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.discovery import with_devices, with_gangs, with_kueue
-from tfgpujob.shell.settings import from_environment
+from tfgpujob.shell.settings import Settings, from_environment
 
 IMAGES = {"OPERATOR_IMAGE": "operator:1", "TRAINER_IMAGE": "trainer:1"}
 
@@ -83,6 +84,17 @@ def test_devices_are_claimed_by_the_newest_version_that_is_served(served: set[Ki
         return asked in served
 
     assert run(with_devices(from_environment(IMAGES), ask)).config.device_template is kind
+
+
+def test_who_may_not_ask_what_is_served_does_without_devices() -> None:
+    async def ask(asked: Kind) -> bool:
+        raise ApiError(403, "Forbidden", "no system:discovery")
+
+    async def soon() -> Settings:
+        async with asyncio.timeout(60):
+            return await with_devices(from_environment(IMAGES), ask)
+
+    assert run(soon()).config.device_template is None
 
 
 async def test_what_is_found_schedules_the_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

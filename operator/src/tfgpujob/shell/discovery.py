@@ -37,8 +37,21 @@ async def with_gangs(settings: Settings, serves: Serves) -> Settings:
 
 async def with_devices(settings: Settings, serves: Serves) -> Settings:
     """The settings with the newest kind of ResourceClaimTemplate that is served: a pod that claims devices must not be
-    made for a server that takes the claim out of it."""
-    kind = await _newest(tuple(DEVICE_TEMPLATES), serves)
+    made for a server that takes the claim out of it.
+
+    Asked for at every start, so an operator that may not ask does without."""
+
+    async def may_serve(kind: Kind) -> bool:
+        try:
+            return await serves(kind)
+        except ApiError as error:
+            if error.code != 403:
+                raise
+            hint = "jobs can't have spec.gpu.claim: bind its ServiceAccount to the ClusterRole system:discovery"
+            logger.warning("may not ask what is served", extra={"kind": kind, "hint": hint})
+            return False
+
+    kind = await _newest(tuple(DEVICE_TEMPLATES), may_serve)
     if kind is not None:
         logger.info("dynamic resource allocation found", extra={"kind": kind})
     return replace(settings, config=replace(settings.config, device_template=kind))
