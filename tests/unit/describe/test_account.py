@@ -43,6 +43,8 @@ def test_a_recovery_is_told_moment_by_moment() -> None:
     assert account.recovery_table({}) == ""
     pods = {"how": "Pods", "failed": "2026-01-01T00:00:01Z", "created": "2026-01-01T00:00:13Z"}
     assert account.recovery_table(pods).splitlines()[-1] == "  00:00:13       +12 s  the next pod is created"
+    by_another_clock = {**pods, "started": "2026-01-01T00:00:00Z"}
+    assert account.recovery_table(by_another_clock).splitlines()[-1] == "  00:00:00        -1 s  its program starts"
 
 
 def test_all_have_words() -> None:

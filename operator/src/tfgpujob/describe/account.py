@@ -64,7 +64,7 @@ def recovery_table(told: Mapping[str, Any]) -> str:
     for name in recovery.MOMENTS:
         at = moment(told.get(name))
         if at is not None:
-            after = "" if name == "failed" else f"+{(at - failed).total_seconds():.{_digits(told)}f} s"
+            after = "" if name == "failed" else f"{(at - failed).total_seconds():+.{_digits(told)}f} s"
             lines.append(f"  {at.strftime('%H:%M:%S'):<10}{after:>10}  {_MOMENTS[name]}")
     return "\n".join(lines)
 
