@@ -9,7 +9,6 @@ import pytest
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object, Refused
 from tests.integration.workspace import EXIT, RUN_UNTIL_TOLD, Workspace
-from tests.machine import PATIENCE
 
 HOLDS = "import time; time.sleep({seconds})"
 HOLD_SECONDS = 8
@@ -81,7 +80,7 @@ def test_twenty_gangs_on_room_for_a_few_hold_nothing_in_part(workspace: Workspac
         job["spec"]["gpu"] = {"perReplica": 1}
         names.append(workspace.submit(job))
     for name in names:
-        assert workspace.finished(name, seconds=600 * PATIENCE) == "Succeeded", workspace.describe()
+        assert workspace.finished(name, seconds=600) == "Succeeded", workspace.describe()
         assert workspace.status(name)["attempt"] == 1
         times = [_scheduled(pod) for pod in workspace.pods(name).values()]
         assert len(times) == WORKERS
