@@ -120,10 +120,10 @@ strangers: venv ## the operator started among 1,000 poisoned objects of 50 kinds
 	@$(PY) -m tests.harness.strangers
 
 KILLS ?= 100
-PAIRS ?= 0
+TURNS ?= 0
 .PHONY: recovery
-recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 PAIRS=0)
-	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --pairs $(PAIRS)
+recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 TURNS=0)
+	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --turns $(TURNS)
 
 MINUTES ?= 60
 .PHONY: endurance

@@ -4,7 +4,7 @@ Two workers under MultiWorkerMirrored, and one device. `fresh` is what a pod wou
 processes of the job are started again as soon as one has ended. A cluster adds its pods, their peer gate and the
 back-off to that. In place, the state comes from in-memory checkpoints, else from the last one in storage.
 
-`copies` has what those cost: pairs of undisturbed runs in place, with them and without, and the ratios of their speeds.
+`turns` has what those and the ledger cost an undisturbed run (turns.py).
 Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
 """
 
@@ -16,7 +16,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import sys
 import tempfile
@@ -27,13 +26,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from tests.recovery import turns
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, until
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
 _POLL_SECONDS = 0.01
 _SAVE_EVERY = 100
 """Steps between two checkpoints in storage."""
-_ANY_FILE = 1 << 50
 _STEPS_BETWEEN = (5, 60)
 """Steps that are done from one kill to the next."""
 
@@ -63,10 +62,8 @@ class Found:
 class Job:
     """Its supervisors, which are started again, all at once, when one has ended in vain."""
 
-    def __init__(
-        self, launch: Launcher, output: Path, *, workers: int, steps: int, in_place: bool, copies: bool = True
-    ) -> None:
-        self._launch, self._workers, self._in_place, self._copies = launch, workers, in_place, copies
+    def __init__(self, launch: Launcher, output: Path, *, workers: int, steps: int, in_place: bool) -> None:
+        self._launch, self._workers, self._in_place = launch, workers, in_place
         self.port, leader = free_ports(2)
         self._config = {
             "entrypoint": "small",
@@ -99,10 +96,6 @@ class Job:
             self.tasks = self._launch.start_workers(self._config, count=self._workers, env=env)
         else:
             self.tasks = [self._launch.start(self._config, env=env[0])]
-        if not self._copies:
-            for task in self.tasks:
-                # With any limit on files there are none; this one is out of reach.
-                resource.prlimit(task.process.pid, resource.RLIMIT_FSIZE, (_ANY_FILE, _ANY_FILE))
 
     @property
     def steps(self) -> int:
@@ -173,13 +166,15 @@ def disturbed(job: Job, *, kills: int, chance: random.Random, in_place: bool) ->
     return found
 
 
-def measure(workers: int, *, kills: int, beside: int, pairs: int, steps: int, seed: int) -> Mapping[str, Any]:
+def measure(workers: int, *, kills: int, beside: int, in_turns: int, steps: int, seed: int) -> Mapping[str, Any]:
     """The figures of a job with so many workers."""
     with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+        cost = turns.measure(launch, Path(scratch) / "turns", workers=workers, turns=in_turns) if in_turns else None
+        if not kills:
+            return {"turns": cost}
 
-        def job(name: str, *, in_place: bool, copies: bool = True) -> Job:
-            output = Path(scratch) / name
-            return Job(launch, output, workers=workers, steps=steps, in_place=in_place, copies=copies)
+        def job(name: str, *, in_place: bool) -> Job:
+            return Job(launch, Path(scratch) / name, workers=workers, steps=steps, in_place=in_place)
 
         undisturbed = job("undisturbed", in_place=False).wait()
         ways = {
@@ -187,31 +182,20 @@ def measure(workers: int, *, kills: int, beside: int, pairs: int, steps: int, se
             for name, count, in_place in (("in-place", kills, True), ("fresh", beside, False))
         }
         found, fresh = ways.values()
-        cost = [
-            rate(job(f"with-{i}", in_place=True)) / rate(job(f"without-{i}", in_place=True, copies=False))
-            for i in range(pairs)
-        ]
         return {
             **found.figures(),
             "fresh": fresh.figures(),
-            "copies": {"pairs": pairs, "speed": [round(ratio, 3) for ratio in sorted(cost)]},
+            "turns": cost,
             "bit_equal": found.weights == fresh.weights == undisturbed,
         }
-
-
-def rate(job: Job) -> float:
-    """Examples a second of an undisturbed run, by its own account."""
-    job.wait()
-    found: float = job.tasks[0].ended["summary"]["examplesPerSecond"]
-    return found
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="recovery", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="of each job, in place")
+    parser.add_argument("--kills", type=int, default=100, help="of each job, in place; 0: only --turns")
     parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
-    parser.add_argument("--pairs", type=int, default=0, help="of undisturbed runs of each job, with and without copies")
+    parser.add_argument("--turns", type=int, default=0, help="of windows with and without copies and ledger, each job")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     found = {
@@ -219,13 +203,13 @@ def main(arguments: Sequence[str]) -> int:
             workers,
             kills=options.kills,
             beside=options.beside,
-            pairs=options.pairs,
+            in_turns=options.turns,
             steps=max(options.kills, options.beside) * (_STEPS_BETWEEN[1] + 200),
             seed=options.seed,
         )
         for name, workers in {"two_workers": 2, "one_device": 1}.items()
     }
-    ok = all(each["bit_equal"] for each in found.values())
+    ok = all(each.get("bit_equal", True) for each in found.values())
     print(json.dumps({"name": "recovery", "ok": ok, **found}))
     return 0 if ok else 1
 

@@ -45,8 +45,8 @@ def break_off_last_fits():
 
     after_step = loop.after_step
 
-    def broken_off(run, batch, position, *, stop):
-        done = after_step(run, batch, position, stop=stop)
+    def broken_off(run, batch, position, **more):
+        done = after_step(run, batch, position, **more)
         if (position.epoch, position.index) == (1, 2) and model.fits == FITS.get(name, 1):
             raise BrokenOffError
         return done

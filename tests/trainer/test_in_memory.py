@@ -75,13 +75,40 @@ def test_one_is_whole_whenever_the_writer_is_killed(memory):
 def test_a_copy_costs_a_hundredth_of_the_time(cost, step, copies):
     pace, now, made = Pace(), 0.0, 0
     for _ in range(500):
+        due = pace.begin_step(now)
         now += step
-        if pace.due(now):
+        if due:
             # Once the machine is busy elsewhere; that does not rule out the next ones.
             pace.copied(now, now + (cost if made != 5 else 100 * cost))
             now, made = now + cost, made + 1
     assert made in range(copies - 2, copies + 3)
     assert made * cost <= SHARE * now + 2 * cost
+
+
+def test_copies_of_steps_that_are_shorter_than_expected_are_made_up_for():
+    pace, now, spent, made = Pace(), 0.0, 0.0, 0
+    for number in range(3000):
+        due = pace.begin_step(now)
+        now += 0.2 if number % 3 < 2 else 0.001
+        if due:
+            pace.copied(now, now + 0.002)
+            now, spent, made = now + 0.002, spent + 0.002, made + 1
+    assert made > 1900
+    assert spent <= SHARE * now + 0.004
+
+
+def test_workers_in_step_copy_together_and_so_the_gang_too_waits_a_hundredth_of_the_time():
+    costs = (0.001, 0.003, 0.002)
+    workers, now, waited, made = [Pace() for _ in costs], 0.0, 0.0, 0
+    for _ in range(3000):
+        due = [worker.begin_step(now) for worker in workers]
+        now += 0.01
+        if all(due):
+            for worker, cost in zip(workers, costs, strict=True):
+                worker.copied(now, now + cost)
+            now, waited, made = now + max(costs), waited + max(costs), made + 1
+    assert made > 90
+    assert waited <= SHARE * now + 2 * max(costs)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +184,7 @@ def train(output, *, crashes: keras.callbacks.Callback | None = None):
 @pytest.fixture
 def each_step(monkeypatch, memory):
     """A copy at the end of each step, whatever it costs."""
-    monkeypatch.setattr(Pace, "due", lambda *_: True)
+    monkeypatch.setattr(Pace, "begin_step", lambda *_: True)
     monkeypatch.setenv(FD_VARIABLE, str(memory.descriptor))
 
 
@@ -173,7 +200,12 @@ def test_what_is_kept_in_memory_goes_on_to_the_bit_and_what_finds_no_room_is_don
     for hook, number in (("on_test_end", 2), ("on_epoch_end", 1)):
         with pytest.raises(CrashError):
             train(tmp_path / "disturbed", crashes=Crashes(hook, number))
-    run = train(tmp_path / "disturbed")
+    with monkeypatch.context() as busy:
+        busy.setattr(Pace, "begin_step", lambda *_: False)
+        run = train(tmp_path / "disturbed")
+    copy = memory.newest()
+    assert copy is not None
+    assert copy.step == 11, "none is made that would cost too much"
     printed = capsys.readouterr().out
     assert re.findall(r"resuming after step (\d+)", printed) == ["10", "11"]
     assert printed.count("validation after step 10") == 2

@@ -54,32 +54,25 @@ class InMemoryCheckpoints:
 
     def __init__(self, file: MemoryFile, variables: Mapping[str, Any], *, of: str, say: Say) -> None:
         self._file, self._of, self._say = file, of, say
-        self._names, self._pace, self._on = list(variables), Pace(), True
-        components = [local_component(v) for v in variables.values()]
-
-        def read() -> list[Any]:
-            values = [component.read_value() for component in components]
-            with tf.device("/cpu:0"):  # from a GPU all at once
-                return [tf.identity(value) for value in values]
-
-        self._read = tf.function(read, autograph=False)
+        self._names, self._pace, self.on = list(variables), Pace(), True
+        """`on`: whether any are made."""
+        self._read = reader([local_component(v) for v in variables.values()])
+        self._described: tuple[Any, str] = (None, "")
         self._checked = False
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time for the next one."""
-        return self._on and self._pace.due(time.monotonic())
+    def may_follow_step(self) -> bool:
+        """Whether this process can afford one at the end of the step that begins now. To be asked before each step."""
+        return not self.on or self._pace.begin_step(time.monotonic())
 
     def save(self, step: int, state: Callable[[], State]) -> None:
         """Copy everything; training goes on when that is done. Without room for it this is said, and never done."""
         began = time.monotonic()
         record, metrics = state()
         values = [_numpy(value) for value in self._read()] + [np.ascontiguousarray(value) for value in metrics]
-        names = [*self._names, *(f"metrics/{i:04d}" for i in range(len(metrics)))]
         if not self._checked and not self._fits(sum(value.nbytes for value in values)):
             return
         try:
-            self._file.write(step, self._parts(record, names, values))
+            self._file.write(step, self._parts(record, values))
         except OSError as error:
             self._leave_out(str(error.strerror))
         self._pace.copied(began, time.monotonic())
@@ -95,14 +88,23 @@ class InMemoryCheckpoints:
             return None
         return InMemory(copy.step, record["state"], self._file, copy, _LENGTH.size + length, record["arrays"])
 
-    def _parts(self, state: Mapping[str, Any], names: Sequence[str], values: Sequence[np.ndarray]) -> Iterator[Any]:
-        kinds = [(n, tf.as_dtype(v.dtype).name, list(v.shape)) for n, v in zip(names, values, strict=True)]
-        record = json.dumps({"of": self._of, "state": state, "arrays": kinds}).encode()
+    def _parts(self, state: Mapping[str, Any], values: Sequence[np.ndarray]) -> Iterator[Any]:
+        said = json.dumps({"of": self._of, "state": state})
+        record = f'{said[:-1]}, "arrays": {self._arrays(values)}}}'.encode()
         yield _LENGTH.pack(len(record))
         yield record
         for value in values:
             if value.size:
                 yield value.reshape(-1).view(np.uint8)
+
+    def _arrays(self, values: Sequence[np.ndarray]) -> str:
+        """Name, type and shape of each, as JSON; mostly as they were."""
+        kinds = [(value.dtype, value.shape) for value in values]
+        if self._described[0] != kinds:
+            names = [*self._names, *(f"metrics/{i:04d}" for i in range(len(values) - len(self._names)))]
+            listed = [(n, tf.as_dtype(dtype).name, shape) for n, (dtype, shape) in zip(names, kinds, strict=True)]
+            self._described = kinds, json.dumps(listed)
+        return self._described[1]
 
     def _fits(self, size: int) -> bool:
         self._checked = True
@@ -114,11 +116,30 @@ class InMemoryCheckpoints:
                 f"two copies of the state need {needed >> 20} MiB, and {room >> 20} MiB are free, of which half is "
                 "left for training; raise the container's memory limit"
             )
-        return self._on
+        return self.on
 
     def _leave_out(self, reason: str) -> None:
-        self._on = False
+        self.on = False
         self._say(f"no in-memory checkpoints, so recovery in place goes back to those in storage: {reason}")
+
+
+def reader(components: Sequence[Any]) -> Callable[[], list[Any]]:
+    """Reads all of these variables, to the host.
+
+    On the host each by itself, in the thread that asks: a tf.function hands them to threads that may have to wait for a
+    core, and takes several times as long. From a GPU all at once.
+    """
+    read_variable = tf.raw_ops.ReadVariableOp
+    if all("GPU" not in component.device for component in components):
+        places = [(component.handle, component.dtype) for component in components]
+        return lambda: [read_variable(resource=handle, dtype=dtype) for handle, dtype in places]
+
+    def read() -> list[Any]:
+        values = [component.read_value() for component in components]
+        with tf.device("/cpu:0"):
+            return [tf.identity(value) for value in values]
+
+    return tf.function(read, autograph=False)
 
 
 def _numpy(tensor: Any) -> np.ndarray:

@@ -66,9 +66,16 @@ class CheckpointManager:
         self._writing = self._writer.submit(self._write, began, step, arrays, self._record(state))
 
     @property
-    def in_memory_due(self) -> bool:
-        """Whether `save_in_memory` is called for after this step."""
-        return self._in_memory is not None and self._in_memory.due
+    def in_memory(self) -> bool:
+        """Whether `save_in_memory` can be called."""
+        return self._in_memory is not None and self._in_memory.on
+
+    def in_memory_may_follow_step(self) -> bool:
+        """Whether `save_in_memory` costs this process little enough when the step that begins now is done.
+
+        To be asked before each step.
+        """
+        return self._in_memory is None or self._in_memory.may_follow_step()
 
     def save_in_memory(self, step: int, state: Callable[[], State]) -> None:
         """Copy everything into the memory of this pod, where it outlives this process."""

@@ -17,6 +17,7 @@ from tfgpujob_trainer.model.loss import LossSums, loss_of, numbers_of
 class StepResult:
     """What a step, or an evaluation batch, gives every worker alike.
 
+    `held`: some worker can't afford an in-memory checkpoint after it.
     `loss` is (numerator, normaliser) of each part of the loss, summed over the global batch; a plain sum has no
     normaliser. `not_finite` has one number for each replica: 1 where the loss was NaN or infinite. `applied` is False
     when the gradients overflowed and the step was skipped. `own_seconds` is what each replica's worker passed as its
@@ -27,6 +28,7 @@ class StepResult:
     """
 
     stop: bool
+    held: bool
     applied: bool
     all_reduce_seconds: float
     not_finite: list[float]
@@ -46,18 +48,21 @@ class Compiled:
     def __init__(self, strategy: tf.distribute.Strategy, replica: Callable[..., Any], inputs: Any) -> None:
         self._strategy, self._replica = strategy, replica
         self._has_normaliser: list[bool] = []
-        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.bool), tf.TensorSpec([], tf.float32))
+        numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.bool), tf.TensorSpec([], tf.float32))
         self.function = tf.function(
             self._run, autograph=False, input_signature=None if inputs is None else [inputs, *numbers]
         )
 
-    def __call__(self, batches: Any, edges: Any, *, stop: bool = False, own_seconds: float = 0.0) -> StepResult:
+    def __call__(
+        self, batches: Any, edges: Any, *, stop: bool = False, hold: bool = False, own_seconds: float = 0.0
+    ) -> StepResult:
         """One step, or one batch of an evaluation."""
-        vector, metrics = self.function(batches, edges, tf.constant(stop), number(own_seconds, np.float32))
+        vector, metrics = self.function(batches, edges, tf.constant((stop, hold)), number(own_seconds, np.float32))
         replicas = self._strategy.num_replicas_in_sync
-        all_reduce_seconds, applied, stopped, *more = vector.numpy().tolist()
+        all_reduce_seconds, applied, stopped, held, *more = vector.numpy().tolist()
         return StepResult(
             stop=bool(stopped),
+            held=bool(held),
             applied=bool(applied),
             all_reduce_seconds=all_reduce_seconds,
             not_finite=more[:replicas],
@@ -77,9 +82,9 @@ class Compiled:
         return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
 
 
-def flags(strategy: tf.distribute.Strategy, finite: Any, stop: Any, own_seconds: Any, dtype: Any) -> Any:
-    """What a replica tells all others: whether it stops, whether its numbers are finite, and its seconds."""
+def flags(strategy: tf.distribute.Strategy, finite: Any, votes: Any, own_seconds: Any, dtype: Any) -> Any:
+    """What a replica tells all others: its votes, to stop and to hold, whether its numbers are finite, its seconds."""
     context = tf.distribute.get_replica_context()
     mine = tf.one_hot(context.replica_id_in_sync_group, strategy.num_replicas_in_sync, dtype=dtype)
     not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)
-    return tf.concat([[tf.cast(stop, dtype)], mine * not_finite, mine * own], axis=0)
+    return tf.concat([tf.cast(votes, dtype), mine * not_finite, mine * own], axis=0)

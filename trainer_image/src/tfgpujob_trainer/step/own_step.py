@@ -77,11 +77,12 @@ class OwnSteps:
         *,
         edges: Any,
         stop: bool,
+        hold: bool = False,
         own_seconds: float = 0.0,
         whole: bool = True,  # noqa: ARG002 (XLA compiles no step of another author)
     ) -> StepResult:
         """One train_step() of each replica."""
-        return self._train(batches, edges, stop=stop, own_seconds=own_seconds)
+        return self._train(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
 
     def evaluate(self, batches: Any) -> StepResult:
         """One test_step() of each replica."""
@@ -139,7 +140,7 @@ class OwnSteps:
         else:
             self.notes += require("own train_step", self._name, who)
 
-    def _replica(self, step: str, batches: Any, _edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _replica(self, step: str, batches: Any, _edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
         batch = batches[replica]
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
@@ -151,7 +152,7 @@ class OwnSteps:
         groups = [(tf.cast(value, count.dtype) * count, count) for value in logs.values()]
         finite = [tf.math.is_finite(tf.cast(value, count.dtype)) for value in logs.values()]
         message = {
-            "flags": flags(self._strategy, tf.reduce_all(finite), stop, own_seconds, count.dtype),
+            "flags": flags(self._strategy, tf.reduce_all(finite), votes, own_seconds, count.dtype),
             "groups": groups,
             "metrics": self.metric_states.of_step(),
             "statistics": [tf.convert_to_tensor(v.value) for v in self._statistics],

@@ -105,16 +105,24 @@ class SynchronousSteps:
         )
 
     def train(
-        self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True
+        self,
+        batches: Any,
+        *,
+        edges: Any,
+        stop: bool,
+        hold: bool = False,
+        own_seconds: float = 0.0,
+        whole: bool = True,
     ) -> StepResult:
         """One optimizer step on this worker's part of a global batch; `whole` unless the batch is a short one.
 
         `edges`, of shape (replicas, micro-batches + 1): where each replica's micro-batches begin and end in its rows.
+        `stop` and `hold`: what every worker's result says if one worker says so.
         `own_seconds` is how long this worker needs for a step without the all-reduce; every worker gets it.
         """
         function = self._train_jitted if whole and self._train_jitted is not None else self._train
         with compiling(function is self._train_jitted):
-            return function(batches, edges, stop=stop, own_seconds=own_seconds)
+            return function(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
@@ -134,14 +142,14 @@ class SynchronousSteps:
     def _compile(self, replica: Callable[..., Any], inputs: Any) -> Compiled:
         return Compiled(self._strategy, replica, None if self._unrolled else inputs)
 
-    def _train_replica(self, sums: Sums, batches: Any, edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _train_replica(self, sums: Sums, batches: Any, edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
         batch, before = batches[replica], self.metric_states.begin_step()
         if self._takeover.accumulate == 1:
             groups, gradients = sums(batch)
         else:
             groups, gradients = accumulate(batch, edges[replica], sums, unrolled=self._unrolled)
-        message = self._message(groups, stop, own_seconds)
+        message = self._message(groups, votes, own_seconds)
         message["gradients"], message["shared"] = apart(gradients)
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
         message, times = self._all_reduce.gradients(message)
@@ -223,20 +231,20 @@ class SynchronousSteps:
         finite = run(all_finite, gradients)
         return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
 
-    def _evaluate_replica(self, batches: Any, _edges: Any, stop: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _evaluate_replica(self, batches: Any, _edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch, before = unpack(batches[local_replica(self._strategy)]), self.metric_states.begin_step()
         y_pred = self._model(batch[0], training=False)
         groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
-        message, times = self._all_reduce(self._message(groups, stop, own_seconds))
+        message, times = self._all_reduce(self._message(groups, votes, own_seconds))
         states = self.metric_states.end_step(before, message["metrics"])
         return tf.constant(True), message["flags"], message["groups"], states, times
 
-    def _message(self, groups: list[Any], stop: Any, own_seconds: Any) -> dict[str, Any]:
+    def _message(self, groups: list[Any], votes: Any, own_seconds: Any) -> dict[str, Any]:
         """What is all-reduced beside the gradients; `Compiled` reads the flags."""
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
         return {
-            "flags": flags(self._strategy, finite, stop, own_seconds, groups[0][0].dtype),
+            "flags": flags(self._strategy, finite, votes, own_seconds, groups[0][0].dtype),
             "groups": groups,
             "metrics": self.metric_states.of_step(),
         }

@@ -33,7 +33,14 @@ class SynchronizedSteps(Steps, Protocol):
     metric_states: MetricStates
 
     def train(
-        self, batches: Any, *, edges: Any, stop: bool, own_seconds: float = 0.0, whole: bool = True
+        self,
+        batches: Any,
+        *,
+        edges: Any,
+        stop: bool,
+        hold: bool = False,
+        own_seconds: float = 0.0,
+        whole: bool = True,
     ) -> StepResult:
         """One optimizer step on this worker's part of a global batch."""
 

@@ -156,6 +156,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
         stop=run.stop.set,
         edges=batch.edges,
         own_seconds=own_seconds,
+        hold=not run.checkpoints.in_memory_may_follow_step(),
         whole=batch.rows == run.config.global_batch_size,
     )
     spent = StepTime(time.monotonic() - began, feed.waited - waited, result.all_reduce_seconds)
@@ -174,7 +175,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     run.metric_states = result.metrics
     if run.callbacks.per_batch:
         run.callbacks.batch_end(batch.index, values_so_far(run, position))
-    evaluated = after_step(run, batch, position, stop=result.stop)
+    evaluated = after_step(run, batch, position, stop=result.stop, copy=not result.held)
     if position.index == 0:
         steps.metric_states.reset()
         return next_epoch(run, position)

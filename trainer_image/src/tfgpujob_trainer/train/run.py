@@ -103,8 +103,8 @@ def next_epoch(run: Run[Steps], position: Position) -> Position:
     return replace(position, loss=())
 
 
-def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool) -> bool:
-    """Report, evaluate and save, whatever is due after a step; whether it evaluated.
+def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool, copy: bool = False) -> bool:
+    """Report, evaluate and save, whatever is due after a step; whether it evaluated. `copy`: to memory.
 
     Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start, and what the
     callbacks are told of the epoch waits for it.
@@ -113,7 +113,7 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
     due = evaluation_due(run, position)
     if epoch_ended or run.log.due or run.done(position):
         report(run, batch, position)
-    if due and not stop:
+    if copy and due and not stop:
         save_in_memory(run, position, evaluation_pending=True)
     found = _evaluate(run, position) if due and not stop else {}
     if epoch_ended:
@@ -124,7 +124,7 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
         save(run, position, evaluation_pending=due)
         wait_for_save(run, position)
         raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
-    if not due:
+    if copy and not due:
         save_in_memory(run, position)
     if _save_due(run, position, epoch_ended=epoch_ended):
         save(run, position)
@@ -239,11 +239,11 @@ def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = Fals
 
 
 def save_in_memory(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
-    """Copy everything to memory, if it is time for that.
+    """Copy everything to memory, if this process keeps anything there.
 
     Before an evaluation rather than after it: a process that is lost in it has done this step.
     """
-    if run.checkpoints.in_memory_due:
+    if run.checkpoints.in_memory:
         whole = partial(_whole_state, run, position, evaluation_pending=evaluation_pending)
         began = time.monotonic()
         run.checkpoints.save_in_memory(position.step, whole)
