@@ -11,7 +11,6 @@ Ends with one line of JSON; exit code 0 when the weights of all runs are those o
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
@@ -27,7 +26,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from tests.recovery import turns
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
 _POLL_SECONDS = 0.01
@@ -129,16 +128,6 @@ class Job:
         assert not any(task.process.poll() for task in self.tasks), self.tasks[0].log
         digest: str = self.tasks[0].ended["summary"]["weightsSha256"]
         return digest
-
-
-def training_process(supervisor: int) -> int:
-    """The process below it that trains: the youngest, since a warm one is older than its forks."""
-    below = [supervisor]
-    for pid in below:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # a thread that has just ended
-                below += [int(child) for child in (task / "children").read_text().split()]
-    return max(below[1:], key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
 
 
 def disturbed(job: Job, *, kills: int, chance: random.Random, in_place: bool) -> Found:

@@ -4,11 +4,13 @@ starts again whom the operator would start again."""
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.trainer.harness import Launcher, Task, free_ports
+from tests.trainer.harness import Launcher, Task, free_ports, training_process
 
 
 @dataclass
@@ -20,6 +22,8 @@ class ServerJob:
     workers: int
     servers: int = 1
     absent: Sequence[str] = ()
+    in_place: bool = False
+    """runPolicy.recovery: InPlace."""
     tasks: dict[str, Task] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
 
@@ -55,6 +59,7 @@ class ServerJob:
             "TFGPU_REPLICA_RESTART": str(self.restarts[name]),
             "TFGPU_JOB_UID": "u1",
             "TFGPU_PROGRESS_PORT": "0",
+            **({"TFGPU_RECOVERY": "InPlace"} if self.in_place else {}),
         }
         self.tasks[name] = self.launch.start(self.config, env=environment)
         return self.tasks[name]
@@ -70,6 +75,10 @@ class ServerJob:
         """`kill -9` of the replica's container."""
         self.tasks[name].process.kill()
         self.tasks[name].process.wait()
+
+    def kill_process(self, name: str) -> None:
+        """`kill -9` of the replica's training process, of which its container does not end."""
+        os.kill(training_process(self.tasks[name].process.pid), signal.SIGKILL)
 
     def logs(self) -> str:
         """The logs of all tasks that run now."""

@@ -120,9 +120,12 @@ def seconds_until(condition: Callable[[], bool], job: ServerJob) -> float:
 
 
 def test_whoever_dies_comes_back(launch):
-    """kill -9 of each role in turn; the operator's restart_scope.py says who starts again."""
+    """kill -9 of each role in turn; the chief's process comes back in its pod, but not before the servers it has lost.
+
+    Whose pod starts again, the operator's restart_scope.py says.
+    """
     output = launch.directory / "killed"
-    job = ServerJob(launch, wide_and_deep(output, epochs=100_000), workers=2, servers=2)
+    job = ServerJob(launch, wide_and_deep(output, epochs=100_000), workers=2, servers=2, in_place=True)
     seconds_until(lambda: step_of(job.chief) > 400, job)
 
     job.kill("worker-1")
@@ -131,15 +134,18 @@ def test_whoever_dies_comes_back(launch):
     back = job.start("worker-1")
     rejoined = without + seconds_until(lambda: "asks for a first batch" in back.log, job)
 
-    job.kill("chief-0")
-    job.start("chief-0")
-    restored = seconds_until(lambda: step_of(job.chief) > 0, job)
-    assert "resuming after step" in job.chief.log
-    seconds_until(lambda: step_of(job.chief) > at + 400, job)
+    chief = job.chief
+    job.kill_process("chief-0")
+    restored = seconds_until(lambda: "resuming after step" in chief.log, job)
+    assert "started again in place, for the 1st time, after: the training process was ended by SIGKILL" in chief.log
+    resumed = len(chief.progress())
+    seconds_until(lambda: len(chief.progress()) > resumed and step_of(chief) > at + 400, job)
 
     job.kill("ps-0")
     assert job.chief.wait() == 160, job.logs()
     assert job.chief.ended["message"] == "a parameter server was lost, and its variables with it"
+    assert job.chief.ended["inPlaceRestarts"] == 1
+    assert "not started again in place: chief-0 lost what is no part of the gang" in chief.log
     job.start("ps-0")
     job.start("chief-0")
     replaced = seconds_until(lambda: step_of(job.chief) > 0, job)

@@ -100,7 +100,7 @@ def test_throughput_and_latency_are_reported(undisturbed, launch):
 
 
 def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undisturbed, trained, launch):
-    """Worker 0 is stopped once and worker 1 killed once; each is started again alone, as the operator does."""
+    """Worker 0 is stopped once and worker 1 killed twice; each starts again alone, by the operator or in place."""
     output = launch.directory / "disturbed"
     settings = config(output, trained)
     hook = {"TEST_PREDICTING": "1"}
@@ -114,8 +114,12 @@ def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undistu
     assert not (output / "predictions" / "COMMIT").exists()
 
     (port,) = free_ports(1)
-    again = start_worker(launch, settings, 1, 2, TFGPU_REPLICA_RESTART="1")
+    in_place = {"TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_BUDGET": "1"}
+    dies = {**hook, "TEST_AT": "2", "TEST_DO": "die once"}
+    again = start_worker(launch, settings, 1, 2, TFGPU_REPLICA_RESTART="1", **in_place, **dies)
     assert again.wait() == 0, again.log
+    assert again.log.count("started again in place, for the 1st time") == 1
+    assert again.ended["inPlaceRestarts"] == 1
     assert "parts of other workers are to come" in again.log
     hung = start_worker(launch, settings, 0, 2, **hook, TEST_AT="3", TEST_DO="stall", TFGPU_PROGRESS_PORT=str(port))
     hung.wait_for('"phase": "predicting"')

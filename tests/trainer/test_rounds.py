@@ -50,6 +50,13 @@ def test_a_second_failure_without_a_step_in_between_is_the_pods():
     assert command == GiveUp("a second failure without a step in between")
 
 
+def test_what_lost_others_than_the_members_is_not_its_to_recover():
+    alone = Rounds(("chief-0",), 6, outside=True)
+    alone.joined("chief-0")
+    assert ended(alone, "chief-0", KILLED) == Start(1)
+    assert ended(alone, "chief-0", PEER, round_=1) == GiveUp("chief-0 lost what is no part of the gang")
+
+
 def test_the_budget_is_the_jobs():
     rounds = gang("worker-0", budget=1)
     assert ended(rounds, "worker-0", KILLED) == Start(1)

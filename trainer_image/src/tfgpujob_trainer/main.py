@@ -81,8 +81,8 @@ def _run(
     """Run the training processes, and start them again in place where that is on."""
     env = environment.read(environments[0])
     ledger.reached = env.reached_step
-    trains = settings.mode != "predict" and not env.is_evaluator
-    memory = MemoryFile.create() if env.recovery is not None and trains else None
+    in_memory = settings.mode != "predict" and not env.is_evaluator and not env.is_asynchronous
+    memory = MemoryFile.create() if env.recovery is not None and in_memory else None
     warm = WarmProcess(environments[0], say) if env.joins else None
     # Nobody has to stop for a pod that could not go on at once.
     ready = (lambda: None) if warm is None else warm.wait_until_ready

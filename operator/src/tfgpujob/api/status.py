@@ -61,7 +61,7 @@ class ReplicaStatuses(StatusModel):
 
 
 class RestartRecord(StatusModel):
-    """A replica that was restarted on its own."""
+    """A replica that was restarted on its own, or has started its process again in its pod."""
 
     role: Annotated[Role, Field(strict=False)]
     """Role of the replica."""
@@ -75,6 +75,11 @@ class RestartRecord(StatusModel):
     """How often in a row it ended within 10 minutes. The delay before its next start doubles with each."""
     backoff_until: Time | None = None
     """It is not started again before this moment. Absent once it was."""
+    in_place_restarts: NotNegative | None = None
+    """How often its process was started again in the pod below, as far as it has been counted. Only of workers that
+    predict: each recovers by itself."""
+    in_place_pod_uid: Annotated[str | None, Field(alias="inPlacePodUID")] = None
+    """uid of that pod."""
 
 
 class ResizeStatus(StatusModel):

@@ -193,7 +193,10 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     for policy in dict.fromkeys(policies.values()):
         who = " or ".join(str(role) for role, its in policies.items() if its is policy)
         yield "failure", f"When a {who} fails, {_POLICIES[policy]}."
-    if any(in_place.recovers_in_place(spec, its) for its in replica_specs(spec).values()):
+    recover = [role for role, its in replica_specs(spec).items() if in_place.recovers_in_place(spec, role, its)]
+    if recover == [Role.CHIEF]:
+        yield "failure", "First the chief's process is started again in its pod, at once (runPolicy.recovery)."
+    elif recover:
         yield "failure", "First its processes are started again in their pods, at once (runPolicy.recovery)."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")

@@ -103,6 +103,17 @@ def test_a_worker_that_still_predicts_speaks_for_those_that_are_through() -> Non
     assert (world.phase, world.status["progress"]["step"]) == ("Succeeded", 9)
 
 
+@pytest.mark.parametrize("recovery", ["Pods", "InPlace"])
+def test_workers_that_each_recover_in_place_are_all_asked_in_turns(recovery: str) -> None:
+    trainer = {"entrypoint": "digits", "mode": "predict", "globalBatchSize": 8}
+    trainer |= {"predict": {"model": "/models/m.keras"}, "output": {"claim": "out"}}
+    many = MAX_PEERS + 2
+    world = running(many, strategy="Custom", trainer=trainer, run={"recovery": recovery})
+    world.tells("train-worker-0", step=7)
+    others = {name for turn in range(2) for name in asked(world, turn)[1:]}
+    assert others == ({f"train-worker-{i}" for i in range(1, many)} if recovery == "InPlace" else set())
+
+
 def test_a_restart_forgets_the_progress_and_keeps_the_checkpoint() -> None:
     world = running()
     world.tells("train-worker-0", lastCheckpoint=CHECKPOINT)

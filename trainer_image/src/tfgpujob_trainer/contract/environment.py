@@ -175,7 +175,7 @@ def read(env: Mapping[str, str]) -> Environment:
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
         progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
-        recovery=None if asynchronous else _recovery(env, peers=len(peers)),
+        recovery=None if asynchronous and role != "chief" else _recovery(env, peers=len(peers)),
         joins=env.get("TFGPU_RECOVERY_JOINS") == "1",
         round=_integer(env, ROUND, 0, 0) or 0,
         in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,

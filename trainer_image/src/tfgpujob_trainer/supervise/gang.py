@@ -72,7 +72,7 @@ def member(
     if recovery is None:
         return Alone()
     if recovery.leader is None or (len(env.peers) <= processes and not recovery.resizable):
-        return Leader([env.name], budget=recovery.budget, memory=memory)
+        return Leader([env.name], budget=recovery.budget, memory=memory, outside=env.is_asynchronous)
     members, (_, port) = env.worker_names[::processes], recovery.leader
     naming = Naming(env.worker_names[: env.chiefs : processes], processes) if recovery.resizable else None
     if env.name != members[0]:

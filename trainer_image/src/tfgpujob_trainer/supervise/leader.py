@@ -41,13 +41,15 @@ class Leader:
         host: str = "",
         memory: MemoryFile | None = None,
         naming: Naming | None = None,
+        outside: bool = False,
     ) -> None:
         """`members` begins with its own name; with `naming` there may be other numbers of workers.
 
         Raises OSError if the port can't be had.
         """
         workers = 0 if naming is None else len(members) - len(naming.chiefs)
-        self._rounds, self._own, self._token = Rounds(members, budget, naming, workers), members[0], token
+        self._rounds = Rounds(members, budget, naming, workers, outside=outside)
+        self._own, self._token = members[0], token
         self._memory, self._naming = memory, naming
         self._lock = threading.Lock()
         self._told = Told(self._own, naming)

@@ -42,6 +42,9 @@ class Rounds:
     budget: int
     naming: Naming | None = None
     workers: int = 0
+    outside: bool = False
+    """Its processes depend on others than the members, as a chief does on parameter servers: it can't begin again
+    before those have, and the operator sees to that."""
     wanted: int = field(init=False)
     round: int = 0
     resizes: int = 0
@@ -175,6 +178,7 @@ class Rounds:
         looped = self._stopping_since is None and self._failed_before and self.round not in self._progressed
         reasons = {
             f"{member} ended with code {end.code}": not (drained or end.worth_a_retry),
+            f"{member} lost what is no part of the gang": self.outside and end.code == ExitCode.PEER_FAILURE,
             f"{member} failed after {', '.join(sorted(done))} had finished": done,
             f"{', '.join(sorted(missing))} had not come yet": missing,
             f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves": (

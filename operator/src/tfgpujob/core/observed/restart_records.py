@@ -1,7 +1,8 @@
 """status.restartRecords: the persisted intents to restart replicas of the current attempt by themselves.
 
 A record is the intent to have a pod with the label replica-restart = `restarts`; pods of the replica with a lower
-number are stale. While `backoffUntil` is set, that pod has not been observed yet; later, a missing pod is a lost one.
+number are stale; workers that predict may have one of 0 restarts, which keeps what was counted of their restarts in
+place. While `backoffUntil` is set, that pod has not been observed yet; later, a missing pod is a lost one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ class RestartRecord:
     """uid of the pod whose failure was counted last."""
     in_a_row: int = 0
     backoff_until: str = ""
+    in_place: int = 0
+    """How often the process of a pod that recovers by itself was started again in it, as far as it has been counted."""
+    in_place_pod: str = ""
+    """uid of that pod."""
 
 
 def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
@@ -30,6 +35,8 @@ def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
             last_counted=record.get("lastCountedPodUID", ""),
             in_a_row=record.get("consecutiveFailures", 0),
             backoff_until=record.get("backoffUntil", ""),
+            in_place=record.get("inPlaceRestarts", 0),
+            in_place_pod=record.get("inPlacePodUID", ""),
         )
         for record in status.get("restartRecords") or ()
     }
@@ -51,5 +58,7 @@ def _to_status(replica: ReplicaId, record: RestartRecord) -> dict[str, Any]:
         "lastCountedPodUID": record.last_counted or None,
         "consecutiveFailures": record.in_a_row or None,
         "backoffUntil": record.backoff_until or None,
+        "inPlaceRestarts": record.in_place or None,
+        "inPlacePodUID": record.in_place_pod or None,
     }
     return {key: value for key, value in fields.items() if value is not None}

@@ -11,21 +11,40 @@ from tfgpujob.core.pods.tf_config import Address
 from tfgpujob.names import Role
 
 
-def recovers_in_place(spec: JobSpec, replica_spec: ReplicaSpec) -> bool:
-    """Whether the trainer of these pods starts its processes again; parameter servers have their own way."""
+def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> bool:
+    """Whether the trainer of these pods starts its processes again.
+
+    Under ParameterServer only the chief's: what workers and servers do by themselves, nobody could count.
+    """
+    able = {
+        Work.SYNCHRONOUS: True,
+        Work.PARAMETER_SERVERS: role is Role.CHIEF,
+        Work.OWN_PROGRAM: spec.predicts,
+    }
     return (
         spec.run_policy.recovery is Recovery.IN_PLACE
         and spec.trainer is not None
-        and spec.traits.work is Work.SYNCHRONOUS
+        and able[spec.traits.work]
         and replica_spec.restart_policy is not RestartPolicy.NEVER
     )
+
+
+def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
+    """How many of the restarts that runPolicy.backoffLimit leaves the pod may spend by itself.
+
+    A gang spends them together. Workers that predict don't know of each other: each gets a part of its own.
+    """
+    if not spec.predicts:
+        return left
+    each, more = divmod(left, plan.counts[Role.WORKER])
+    return each + (index < more)
 
 
 def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     """Whether the leader of these pods takes another number of workers. A pod group has a number of its own, and so
     has what Kueue has admitted."""
-    members = (spec.replica_specs.chief, spec.replica_specs.worker)
-    able = all(member is None or recovers_in_place(spec, member) for member in members)
+    members = ((Role.CHIEF, spec.replica_specs.chief), (Role.WORKER, spec.replica_specs.worker))
+    able = all(member is None or recovers_in_place(spec, role, member) for role, member in members)
     return spec.elastic and spec.traits.resizable and able and not plan.gang and not plan.queue
 
 
@@ -34,12 +53,12 @@ def environment(
 ) -> dict[str, str | None]:
     """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees.
     `joins`: a gang that trains already."""
-    alone = spec.predicts or spec.traits.cluster is Cluster.NONE
+    gang = spec.traits.work is Work.SYNCHRONOUS and spec.traits.cluster is not Cluster.NONE
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
-        "TFGPU_RECOVERY_LEADER": None if alone else f"{address.host(*plan.chief())}:{names.RECOVERY_PORT}",
-        names.RECOVERY_TOKEN: None if alone else token or None,
+        "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.chief())}:{names.RECOVERY_PORT}" if gang else None,
+        names.RECOVERY_TOKEN: (token or None) if gang else None,
         names.RECOVERY_RESIZE: "1" if role is not Role.EVALUATOR and resizes_in_place(spec, plan) else None,
         names.RECOVERY_JOINS: "1" if joins else None,
     }

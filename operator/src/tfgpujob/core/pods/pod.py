@@ -158,13 +158,13 @@ def _environment(
         names.REACHED_STEP: str(replica.reached_step) if spec.trainer is not None and replica.reached_step else None,
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
-    if in_place.recovers_in_place(spec, replica_spec):
+    if in_place.recovers_in_place(spec, replica.role, replica_spec):
         values |= in_place.environment(
             spec,
             plan,
             address,
             replica.role,
-            budget=replica.restarts_left,
+            budget=in_place.share_of_budget(spec, plan, replica.index, replica.restarts_left),
             token=replica.recovery_token,
             joins=replica.joins,
         )

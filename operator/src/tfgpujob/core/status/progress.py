@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpujob.api import Recovery
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
@@ -54,12 +55,16 @@ def progress_target(snapshot: Snapshot) -> Pod | None:
 
 
 def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
-    """Other pods to poll, MAX_PEERS in a turn, while the job is idle or Degraded: their reports tell the cause."""
+    """Other pods to poll, MAX_PEERS in a turn, while the job is idle or Degraded: their reports tell the cause.
+
+    And always where each starts its process again by itself, since only it knows how often.
+    """
     observed = _running(snapshot)
     reported = report_of(observed, snapshot.reports, reporter(observed)) if observed is not None else None
     if observed is None or reported is None or snapshot.job is None:
         return ()
-    if reported.idle_seconds < IDLE_SECONDS and not is_true(snapshot.job, Condition.DEGRADED):
+    idle = reported.idle_seconds >= IDLE_SECONDS or is_true(snapshot.job, Condition.DEGRADED)
+    if not idle and not _each_recovers(snapshot.job["spec"]):
         return ()
     others = [observed.pods[replica] for replica in _trainers(observed) if replica != reporter(observed)]
     count = min(MAX_PEERS, len(others))
@@ -103,6 +108,12 @@ def _running(snapshot: Snapshot) -> ObservedPods | None:
 def _reports(spec: Mapping[str, Any]) -> bool:
     """Whether the pods answer GET /progress: the bundled trainer's, and those of which stallSeconds expects it."""
     return bool(spec.get("trainer") or (spec.get("runPolicy") or {}).get("stallSeconds"))
+
+
+def _each_recovers(spec: Mapping[str, Any]) -> bool:
+    """Whether each of several workers starts its process again in its pod: they predict."""
+    predicts = (spec.get("trainer") or {}).get("mode") == "predict"
+    return predicts and (spec.get("runPolicy") or {}).get("recovery") == Recovery.IN_PLACE
 
 
 def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str, Report]) -> None:

@@ -48,6 +48,16 @@ def test_a_pod_on_its_own_needs_nobody() -> None:
     assert environment(running("Mirrored"), "train-worker-0") == {"": "InPlace", "_BUDGET": "6"}
 
 
+def test_under_parameter_server_the_chief_alone_recovers_in_place() -> None:
+    trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
+    world = running("ParameterServer", worker=1, ps=1, trainer=trainer, image=None)
+    assert environment(world, "train-chief-0") == {"": "InPlace", "_BUDGET": "6"}
+    assert environment(world, "train-worker-0") == environment(world, "train-ps-0") == {}
+    world.tells("train-chief-0", step=5, inPlaceRestarts=2)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2)
+    assert environment(world, "train-chief-0") == {"": "InPlace", "_BUDGET": "6"}
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -99,6 +109,61 @@ def test_the_next_attempt_begins_anew_with_what_is_left() -> None:
     world.ready()
     world.tells("train-worker-0", step=6, inPlaceRestarts=1)
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (5, 4)
+
+
+PREDICT = {
+    "trainer": {
+        "entrypoint": "digits",
+        "mode": "predict",
+        "globalBatchSize": 8,
+        "predict": {"model": "/models/m.keras"},
+        "output": {"claim": "out"},
+    }
+}
+
+
+def predicting(workers: int = 4, **parts: Any) -> World:
+    return running("Custom", worker=workers, **PREDICT, image=None, **parts)
+
+
+def test_workers_that_predict_recover_each_by_itself_and_share_the_budget() -> None:
+    world = predicting()
+    told = [environment(world, f"train-worker-{i}") for i in range(4)]
+    assert told == [{"": "InPlace", "_BUDGET": budget} for budget in ("2", "2", "1", "1")], "6 in all"
+    assert environment(predicting(run={}), "train-worker-0") == {}
+
+
+def test_of_workers_that_predict_each_is_counted_whoever_reports_and_whatever_becomes_of_it() -> None:
+    world = predicting()
+    world.tells("train-worker-0", inPlaceRestarts=1)
+    world.tells("train-worker-2", inPlaceRestarts=1)
+    world.tells("train-worker-2", inPlaceRestarts=1)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2)
+    messages = [event.message for event in world.events if event.reason == "RestartedInPlace"]
+    assert messages == [f"The process of train-worker-{i} was started again in its pod, 1 time so far." for i in (0, 2)]
+    # In one look: one has restarted again, another fails with one that nobody has polled.
+    world.exits("train-worker-1", 137, message=json.dumps({"code": 137, "inPlaceRestarts": 1}))
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (4, 3), "three in place, and the pod"
+    world.advance(minutes=1)
+    assert environment(world, "train-worker-1")["_BUDGET"] == "1", "2 are left for 4 workers"
+    world.ready()
+    world.tells("train-worker-1", inPlaceRestarts=1)
+    world.exits("train-worker-0", 0, message=json.dumps({"code": 0, "inPlaceRestarts": 1}))
+    world.tells("train-worker-2", inPlaceRestarts=1)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (5, 4)
+    assert world.attempts() == {"1"}
+
+
+def test_what_was_counted_survives_the_restart_of_another_in_the_same_look() -> None:
+    world = predicting()
+    world.stop()
+    for pod, code in (("train-worker-0", 137), ("train-worker-1", 0)):
+        world.exits(pod, code, message=json.dumps({"code": code, "inPlaceRestarts": 1}))
+    world.start(CONFIG)
+    world.settle()
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (3, 2)
+    world.advance(hours=1)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (3, 2)
 
 
 @pytest.mark.parametrize("code", [0, 137])

@@ -103,7 +103,7 @@ def _restart(ctx: ReconcileContext, causes: Sequence[Failure], replicas: frozens
 
 def _record(ctx: ReconcileContext, replica: ReplicaId) -> RestartRecord:
     """The replica's record; its failures in a row are reset if its pod has lived for STABLE_AFTER."""
-    record = ctx.observed.records.get(replica, RestartRecord())
+    record = restart_records.read(ctx.builder.fields).get(replica, RestartRecord())
     pod = ctx.observed.pods.get(replica)
     return replace(record, in_a_row=0) if pod is not None and _lived(ctx, pod) >= backoff_limit.STABLE_AFTER else record
 
@@ -133,7 +133,8 @@ def _next_record(ctx: ReconcileContext, replica: ReplicaId, delay: timedelta, *,
 
 
 def _put_records(ctx: ReconcileContext, records: dict[ReplicaId, RestartRecord]) -> None:
-    ctx.builder.put("restartRecords", restart_records.to_status({**ctx.observed.records, **records}))
+    known = restart_records.read(ctx.builder.fields)
+    ctx.builder.put("restartRecords", restart_records.to_status({**known, **records}))
 
 
 def _set_conditions(ctx: ReconcileContext, cause: Failure, replicas: frozenset[ReplicaId], message: str) -> None:
