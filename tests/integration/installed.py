@@ -78,6 +78,7 @@ class Installation:
             "replicas": 0 if self.as_process else 1,
             "podAnnotations": {"tests/session": self.session},
             "nodeSelector": {"kubernetes.io/hostname": self.node} if self.node else {},
+            "volumeClaims": {"enabled": True},
         }
         helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, **ours, **values})
 
@@ -138,6 +139,7 @@ class Installation:
             "TRAINER_IMAGE": self.trainer_image,
             "OPERATOR_NAMESPACE": NAMESPACE,
             "LEASE_NAME": NAME,
+            "VOLUME_CLAIMS": "true",
             # The same for all: as a restarted container, it takes up the Lease of the one before at once.
             "POD_NAME": PROCESS,
             "HEALTH_PORT": str(_free_port()),
