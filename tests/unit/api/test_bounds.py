@@ -115,6 +115,7 @@ FULL: dict[str, Any] = {
         "stallSeconds": 1,
         "stallPolicy": "Report",
         "voluntaryDisruption": "Avoid",
+        "elasticPolicy": {"shrinkAfterSeconds": 30, "growAfterSeconds": 60},
         "recovery": "InPlace",
         "backoffLimit": 1,
         "restartScope": "Auto",
