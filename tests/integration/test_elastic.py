@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from tests.integration import training
@@ -64,6 +66,55 @@ def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
     assert len(training.digests(workspace, name)) == 1
     assert "ResizedInPlace" in {event["reason"] for event in workspace.events(name)}
     assert training.summary(pods[first])["steps"] == IN_PLACE_STEPS
+
+
+def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(workspace: Workspace) -> None:
+    """Eight are asked for, three have room: they train, and no pod of theirs is touched when a fourth joins."""
+    eight = {"worker": {"replicas": 8}}
+    job = training.new_trainer(workspace, "fits", eight, steps=IN_PLACE_STEPS, pace=IN_PLACE_PACE)
+    worker = job["spec"]["replicaSpecs"]["worker"]
+    worker |= {"minReplicas": 2, "maxReplicas": 8}
+    seat = f"example.com/{workspace.namespace}"
+    worker["template"]["spec"]["containers"][0]["resources"] = {"limits": {seat: "1"}}
+    policy = {"shrinkAfterSeconds": 5, "growAfterSeconds": 5}
+    job["spec"]["runPolicy"] |= {"recovery": "InPlace", "elasticPolicy": policy}
+    with seats(workspace, seat, 3) as offer:
+        name = workspace.submit(job)
+        first = f"{name}-worker-0"
+        told = workspace.wait_for(name, "Running", reason="Shrunk")["message"]
+        assert told.startswith("3 of the 8 workers that replicas asks for train"), told
+        workspace.eventually(partial(trains_beyond, workspace, first, 5), "it trains")
+        before = {pod: uid for pod, uid in workspace.uids(name).items() if int(pod.rpartition("-")[2]) < 3}
+        offer(4)
+        workspace.eventually(lambda: workspace.status(name)["plan"]["counts"]["worker"] == 4, "a fourth trains")
+        assert before.items() <= workspace.uids(name).items(), workspace.describe()
+        done = training.steps_done(workspace, first)
+        workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
+        training.enough(workspace, first)
+        assert workspace.finished(name) == "Succeeded"
+    status = workspace.status(name)
+    assert (status["attempt"], status["resizes"], status["restarts"], status.get("disruptions", 0)) == (2, 2, 0, 0)
+    workspace.eventually(lambda: len(workspace.pods(name)) == 4, "the pod that looked for more room is gone")
+    assert len(training.digests(workspace, name)) == 1
+    assert training.summary(workspace.pods(name)[first])["steps"] == IN_PLACE_STEPS
+
+
+@contextmanager
+def seats(workspace: Workspace, resource: str, count: int) -> Iterator[Callable[[int], None]]:
+    """One node has so many of a resource that nobody else has or asks for; what is given changes that."""
+    node = workspace.kube.list("Node", "")[0]["metadata"]["name"]
+    path = f"{path_of('Node', '', node)}/status"
+
+    def offer(count: int | None) -> None:
+        given = None if count is None else str(count)
+        status = {"capacity": {resource: given}, "allocatable": {resource: given}}
+        workspace.kube.call("PATCH", path, {"status": status}, "application/merge-patch+json")
+
+    offer(count)
+    try:
+        yield offer
+    finally:
+        offer(None)
 
 
 def trains_beyond(workspace: Workspace, pod: str, step: int) -> bool:
