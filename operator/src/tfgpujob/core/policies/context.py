@@ -10,7 +10,7 @@ from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.restart_records import to_status
-from tfgpujob.core.observed.snapshot import Config, Delete, Kind, Object, Outcome, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Delete, Event, Kind, Object, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.deadlines import attempt_deadlines
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder
@@ -79,6 +79,18 @@ def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:
 def delete_old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
     """Deletes of this job's pods, and of its pod groups, of attempts before `attempt`."""
     return (*delete_pods(own_pods(snapshot, attempt - 1)), *delete_pod_groups(snapshot, attempt - 1))
+
+
+def replace_attempt(ctx: ReconcileContext, event: Event, *, requeue_at: datetime | None = None) -> Outcome:
+    """The Outcome of a status that has the next attempt: nothing is deleted before that is persisted."""
+    status = ctx.builder.build()
+    return Outcome(
+        status=status,
+        intent=status,
+        deletes=delete_old_pods(ctx.snapshot, ctx.builder.attempt),
+        events=(event,),
+        requeue_at=requeue_at or ctx.now,
+    )
 
 
 def delete_pod_groups(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:

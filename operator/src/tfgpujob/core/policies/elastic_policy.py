@@ -22,7 +22,7 @@ from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.policies import resize_in_place, start
 from tfgpujob.core.policies.acceptance import accept
-from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
+from tfgpujob.core.policies.context import ReconcileContext, replace_attempt
 from tfgpujob.core.policies.deadlines import finds_no_node_by, grow_time, shrink_deadline, waiting_for_a_node
 from tfgpujob.core.status.builder import timestamp
 from tfgpujob.names import Condition, Reason, Role
@@ -95,14 +95,7 @@ def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
     builder.set(Condition.RUNNING, False, Reason.SHRUNK, text)
     if builder.is_true(Condition.RESTARTING):
         builder.set(Condition.RESTARTING, True, Reason.SHRUNK, text)
-    status = builder.build()
-    return Outcome(
-        status=status,
-        intent=status,
-        deletes=delete_old_pods(ctx.snapshot, builder.attempt),
-        events=(Event("Warning", str(Reason.SHRUNK), text),),
-        requeue_at=ctx.now,
-    )
+    return replace_attempt(ctx, Event("Warning", str(Reason.SHRUNK), text))
 
 
 def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:

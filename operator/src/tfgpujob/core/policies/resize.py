@@ -12,7 +12,7 @@ from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.policies import elastic_policy, resize_in_place, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.begin_attempt import begin_attempt
-from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
+from tfgpujob.core.policies.context import ReconcileContext, replace_attempt
 from tfgpujob.names import Condition, Reason, Role
 from tfgpujob.units import counted
 
@@ -37,11 +37,4 @@ def resized(ctx: ReconcileContext) -> Outcome | None:
     builder.put("resizes", builder.fields.get("resizes", 0) + 1)
     accept(builder, ctx.spec)
     start.report_restarting(builder, Reason.RESIZED, text)
-    status = builder.build()
-    return Outcome(
-        status=status,
-        intent=status,
-        deletes=delete_old_pods(ctx.snapshot, builder.attempt),
-        events=(Event("Normal", str(Reason.RESIZED), text),),
-        requeue_at=ctx.now,
-    )
+    return replace_attempt(ctx, Event("Normal", str(Reason.RESIZED), text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.policies import elastic_policy, finished, start
-from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
+from tfgpujob.core.policies.context import ReconcileContext, replace_attempt
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import Cause, Failure
 from tfgpujob.names import Reason
@@ -25,11 +25,5 @@ def restart_gang(ctx: ReconcileContext, failure: Failure) -> Outcome | None:
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
     start.report_restarting(builder, reason, message)
-    status = builder.build()
-    return Outcome(
-        status=status,
-        intent=status,
-        deletes=delete_old_pods(ctx.snapshot, builder.attempt),
-        events=(Event("Warning", "Restarting", f"{failure}; attempt {builder.attempt} follows."),),
-        requeue_at=start.not_before(builder) or ctx.now,
-    )
+    event = Event("Warning", "Restarting", f"{failure}; attempt {builder.attempt} follows.")
+    return replace_attempt(ctx, event, requeue_at=start.not_before(builder))
