@@ -73,7 +73,7 @@ cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
 .PHONY: check
-check: lint types ## the loop: lint, types, unit tests without the slow ones, in two minutes
+check: lint types ## the loop: lint, types, unit tests without the slow ones, in a minute
 	$(PY) -m pytest tests/unit -m "not cluster and not slow" -n auto -q
 
 .PHONY: test test-unit test-trainer test-integration parity

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from localcluster import helm
@@ -11,7 +14,14 @@ Object = dict[str, Any]
 
 
 def render(values: Object | None = None, version: str = "v1.34.0", serves: Sequence[str] = ()) -> list[Object]:
-    return helm.template(values=values, release="tfgpu", namespace="ops", kube_version=version, api_versions=serves)
+    return deepcopy(_render(json.dumps(values), version, tuple(serves)))
+
+
+@cache
+def _render(values: str, version: str, serves: tuple[str, ...]) -> list[Object]:
+    """Many tests look at the same objects."""
+    given = json.loads(values)
+    return helm.template(values=given, release="tfgpu", namespace="ops", kube_version=version, api_versions=serves)
 
 
 def of(objects: list[Object], kind: str, name: str | None = None) -> Object:

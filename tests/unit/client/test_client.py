@@ -74,6 +74,7 @@ def test_suspend_resume_and_restart(live: LiveCluster) -> None:
         assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 1
 
 
+@pytest.mark.slow
 def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) -> None:
     with Client() as client:
         client.submit(job("talks", worker=2, run_policy={"cleanPodPolicy": "None"}))

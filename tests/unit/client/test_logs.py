@@ -131,6 +131,7 @@ async def test_what_a_pod_says_between_the_servers_end_and_its_own_is_read() -> 
     assert [line.text async for lines in batches for line in lines] == ["one", "the last"]
 
 
+@pytest.mark.slow
 async def test_of_pods_that_are_gone_nothing_is_kept() -> None:
     class Kubelet:
         async def stream(self, *_: Any, **__: Any) -> AsyncIterator[list[Part]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import orjson
+import pytest
 from tests.harness.fuzz_inputs import Mutator, job_of
 from tests.harness.fuzz_targets import expect_neighbours, listed
 from tests.harness.strangers import poisoned
@@ -16,6 +17,7 @@ MOST_KEPT = 16 << 10
 """Bytes of JSON of a poisoned job, on average."""
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_poisoned_objects_is_little() -> None:
     kinds = poisoned()
     items = [job_of("first"), *kinds, job_of("last")]

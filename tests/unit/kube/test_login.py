@@ -226,6 +226,7 @@ async def no_list(_: str | None) -> str:
     return "1"
 
 
+@pytest.mark.slow
 async def test_a_good_login_that_is_refused_for_a_while_does_not_end_the_operator() -> None:
     """An API server that restarts can't look tokens up at first. kopf took its login for spent, and with it the process
     ended.

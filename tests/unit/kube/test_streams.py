@@ -58,6 +58,7 @@ async def test_who_follows_more_pods_than_there_are_connections_for_requests_sti
             assert await AsyncClient(connection, "d").list() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["clean", "broken off", "refused", "silent"])
 async def test_watches_that_end_leave_no_connection_behind(ending: str, kubeconfig: Path) -> None:
     async def handle(request: web.Request) -> web.StreamResponse:

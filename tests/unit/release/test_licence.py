@@ -58,6 +58,7 @@ def test_commits_are_checked_by_the_tools_of_make_lint() -> None:
         assert f"\t{command}\n" in recipe, hook["id"]
 
 
+@pytest.mark.slow
 def test_every_requirement_is_kept_up_to_date() -> None:
     updates: list[dict[str, Any]] = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
     watched = {

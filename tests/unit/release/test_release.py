@@ -21,6 +21,8 @@ from release import __main__ as release
 from release import manifest, notes, version
 from tfgpujob.api import crd
 
+pytestmark = pytest.mark.slow
+
 VERSION = "9.8.7-rc.1"
 WHEEL_VERSION = "9.8.7rc1"
 REGISTRY = "registry.example.com/ml"
@@ -47,7 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.mark.slow
 def test_two_builds_have_equal_bytes(folder: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
@@ -97,7 +98,6 @@ def test_an_sbom_names_what_the_image_is_built_from(folder: Path, image: Image, 
     assert all(part["externalReferences"][0]["hashes"] for part in bill["components"])
 
 
-@pytest.mark.slow
 def test_an_sbom_fits_its_schema(folder: Path) -> None:
     # Seconds, which only this test pays for.
     from cyclonedx.schema import SchemaVersion  # noqa: PLC0415

@@ -43,6 +43,7 @@ def cluster(tmp_path: Path) -> Any:
         yield made
 
 
+@pytest.mark.slow
 async def test_a_namespace_is_served_while_it_has_the_label(
     monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
 ) -> None:
