@@ -47,9 +47,7 @@ def isolating(operator: Installation, workspace: Workspace) -> Iterator[None]:
 @pytest.mark.usefixtures("isolating")
 def test_a_foreign_pod_reaches_no_port_of_a_job(operator: Installation, workspace: Workspace) -> None:
     kube, here = workspace.kube, workspace.namespace
-    program = {"name": "main", "image": workspace.image, "command": ["python", "-c", LISTEN]}
-    stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [program], "terminationGracePeriodSeconds": 0}}
-    kube.create("Pod", here, stranger)
+    workspace.add_pod("stranger", {"name": "main", "image": workspace.image, "command": ["python", "-c", LISTEN]})
     job = workspace.submit(workspace.new_job("alone", LISTEN))
     workspace.wait_for(job, "Running")
     policy = kube.get("NetworkPolicy", here, job)

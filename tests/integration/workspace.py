@@ -143,15 +143,16 @@ class Workspace:
 
     def occupy(self, kind: str, name: str) -> None:
         """A Pod or Service of somebody else's that has the name."""
-        spec: dict[str, Any] = {"ports": [{"port": 80}]}
         if kind == "Pod":
-            container = {"name": "other", "image": self.image, "command": ["python", "-c", RUN_ON]}
-            spec = {
-                "containers": [container],
-                "terminationGracePeriodSeconds": 1,
-                "automountServiceAccountToken": False,
-            }
-        self.kube.create(kind, self.namespace, {"metadata": {"name": name}, "spec": spec})
+            self.add_pod(name, {"name": "other", "image": self.image, "command": ["python", "-c", RUN_ON]})
+        else:
+            self.kube.create(kind, self.namespace, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}})
+
+    def add_pod(self, name: str, container: Mapping[str, Any]) -> None:
+        """A pod that no job has made."""
+        # Without its ServiceAccount's token, which servers before 1.24 make some time after the namespace.
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": False}
+        self.kube.create("Pod", self.namespace, {"metadata": {"name": name}, "spec": spec})
 
     def eventually(self, condition: Callable[[], Any], what: str, *, seconds: float = WAIT_SECONDS) -> Any:
         return eventually(condition, what, seconds=seconds, report=self.describe)
