@@ -121,9 +121,10 @@ strangers: venv ## the operator started among 1,000 poisoned objects of 50 kinds
 
 KILLS ?= 100
 TURNS ?= 0
+SERVERS ?= 20
 .PHONY: recovery
-recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 TURNS=0)
-	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --turns $(TURNS)
+recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 TURNS=0 SERVERS=20)
+	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --turns $(TURNS) --servers $(SERVERS)
 
 MINUTES ?= 60
 .PHONY: endurance

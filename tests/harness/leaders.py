@@ -1,15 +1,16 @@
 """Leaders of gangs that are resized in place: what they answer to PUT /workers, and when they begin the next round.
 
 As the trainer's supervisor (docs/adr/0027): a round with another number of workers begins once all its workers are up,
-and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted.
+and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted. If a
+pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.harness.canonical import tf_config
@@ -34,6 +35,8 @@ class _Leader:
     wanted: int
     next: int = 0
     """Workers of the round that is about to begin; 0: none is."""
+    members: dict[int, str] = field(default_factory=dict)
+    """uids of the pods of the round that runs, by index."""
 
 
 class Leaders:
@@ -63,10 +66,16 @@ class Leaders:
             self.look(leader)
         return 200, json.dumps({"workers": known.workers, "wanted": known.next or known.wanted}).encode()
 
+    def begun(self, leader: Object, workers: Mapping[int, Object]) -> None:
+        """A round with these pods runs."""
+        self._leader(leader).members = {index: pod["metadata"]["uid"] for index, pod in workers.items()}
+
     def look(self, leader: Object) -> None:
         """Somebody is up who was not, or somebody else is wanted."""
-        known = self._leader(leader)
-        if known.wanted == known.workers or known.next or not set(range(known.wanted)) <= self._gang(leader).keys():
+        known, up = self._leader(leader), self._gang(leader)
+        replaced = any(index in up and up[index]["metadata"]["uid"] != uid for index, uid in known.members.items())
+        same = known.wanted == known.workers and not replaced
+        if same or known.next or not set(range(known.wanted)) <= up.keys():
             return
         known.next = known.wanted
         self._trains(leader, max(known.next, known.workers))

@@ -199,6 +199,16 @@ def tells(job_name: str) -> When:
     return when
 
 
+def told_in_place(job_name: str, times: int) -> When:
+    """The status has counted so many restarts in place."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        return bool(((obj or {}).get("status") or {}).get("inPlaceRestarts", 0) >= times)
+
+    return when
+
+
 def resized(job_name: str, workers: int) -> When:
     """The status says that so many workers train, no resize is under way, and nobody is left over."""
 
@@ -309,6 +319,11 @@ def lose_node(name: str) -> Do:
 
 def finish(name: str, code: int) -> Do:
     return lambda world: world.kubelet.finish(world.server.get("Pod", NAMESPACE, name), code)
+
+
+def restart_in_place(name: str, times: int) -> Do:
+    """The pods that this one leads have restarted processes so often in all."""
+    return lambda world: world.restart_in_place(name, times)
 
 
 def refuse(rule: Callable[[str, str, Mapping[str, Any]], Any]) -> Do:

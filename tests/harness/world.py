@@ -77,6 +77,7 @@ class World:
         self.work = WORK
         self.stuck: frozenset[str] = frozenset()
         """Replicas, by `role-index`, that wait for their data for ever in a run that would not end otherwise."""
+        self._restarted: dict[str, int] = {}
         self._up_since: dict[str, float] = {}
         self._ends = ends
         self._gangs: set[frozenset[str]] = set()
@@ -175,8 +176,17 @@ class World:
             "waitsForPeers": hangs and "-".join(_replica(pod)) not in self.stuck,
             "lastCheckpoint": {"step": 2, "directory": "/output/checkpoints/step-2"},
             "ledger": {"until": now, "parts": {"useful": up * 1000}, "reached": up},
+            "inPlaceRestarts": self._restarted.get(meta["uid"], 0),
         }
         return json.dumps(report).encode()
+
+    def restart_in_place(self, pod_name: str, times: int) -> None:
+        """So often the pods of the job that this one leads have started their processes again by now."""
+        pod = self.server.get("Pod", "default", pod_name)
+        owner, uid = controller(pod), pod["metadata"]["uid"]
+        assert owner is not None
+        self._restarted[uid] = times
+        self.promises.truth.restarted_in_place(owner["uid"], uid, times)
 
     async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
         """PUT /workers of a leader; its address is its name."""
@@ -251,7 +261,9 @@ class World:
         uid, job = owner["uid"], self.server.get(names.KIND, gang[0]["metadata"]["namespace"], owner["name"])
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
         if environment(gang[0], names.RECOVERY_RESIZE):
-            self._train(gang[0], sum(_replica(member)[0] == "worker" for member in gang))
+            workers = {int(_replica(member)[1]): member for member in gang if _replica(member)[0] == "worker"}
+            self._train(gang[0], len(workers))
+            self.leaders.begun(workers[0], workers)
         for number, member in enumerate(gang):
             code = self._code(member, run, job["spec"].get("strategy"))
             if code is not None:
@@ -289,7 +301,18 @@ class World:
             return
         peers = [self.kubelet.find(peer) for peer in gang]
         whole = all(peer is not None and peer["status"]["phase"] != "Failed" for peer in peers)
+        if not whole and not code and self._waits(pod):
+            return
         self.kubelet.finish(pod, code if whole or code else PEER_FAILURE)
+
+    def _waits(self, pod: Object) -> bool:
+        """Whether its leader waits for another pod in the place of one that is lost, and it with that."""
+        owner, (uid, attempt) = controller(pod), attempt_of(pod)
+        leader = self.server.objects.get(
+            ("Pod", pod["metadata"]["namespace"], f"{owner['name']}-worker-0" if owner else "")
+        )
+        leads = leader is not None and attempt_of(leader) == (uid, attempt) and self._is_up(leader, uid, attempt)
+        return leads and bool(environment(pod, names.RECOVERY_RESIZE))
 
 
 def _replica(pod: Object) -> tuple[str, str]:

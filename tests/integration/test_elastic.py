@@ -32,11 +32,11 @@ def test_a_job_that_trains_is_scaled_up_and_down_and_ends_as_one(workspace: Work
 
 
 def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
-    """2 → 4 → 2 → 3 workers while it trains: one attempt, and each pod of worker 0 and 1 is one from start to end."""
+    """2 → 4 → 2 → 3 workers while it trains, then one of them is deleted: one attempt, and no pod but that one goes."""
     two = {"worker": {"replicas": 2}}
     job = training.new_trainer(workspace, "in-place", two, steps=IN_PLACE_STEPS, pace=IN_PLACE_PACE)
     job["spec"]["replicaSpecs"]["worker"] |= {"minReplicas": 1, "maxReplicas": 4}
-    job["spec"]["runPolicy"] |= {"recovery": "InPlace", "backoffLimit": 0}
+    job["spec"]["runPolicy"] |= {"recovery": "InPlace", "backoffLimit": 0, "elasticPolicy": {"shrinkAfterSeconds": 600}}
     name = workspace.submit(job)
     first = f"{name}-worker-0"
     stay = [first, f"{name}-worker-1"]
@@ -53,11 +53,21 @@ def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
         least = training.steps_done(workspace, first) + 2
         workspace.eventually(partial(trains_beyond, workspace, first, least), "it trains on")
         done = training.steps_done(workspace, first)
+    before = workspace.uids(name)
+    lost = f"{name}-worker-1"
+    workspace.kube.delete("Pod", workspace.namespace, lost)
+    workspace.eventually(lambda: workspace.uids(name).get(lost, before[lost]) != before[lost], "another pod comes")
+    before[lost] = workspace.uids(name)[lost]
+    done = training.steps_done(workspace, first)
+    workspace.wait_for(name, "Running")
+    workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on with the new pod")
+    done = training.steps_done(workspace, first)
+    assert workspace.uids(name) == before, workspace.describe()
     assert done < IN_PLACE_STEPS, "all of it happened while it trained"
     training.enough(workspace, first)
     assert workspace.finished(name) == "Succeeded"
     status = workspace.status(name)
-    assert (status["attempt"], status["resizes"], status["restarts"], status.get("disruptions", 0)) == (1, 3, 0, 0)
+    assert (status["attempt"], status["resizes"], status["restarts"], status["disruptions"]) == (1, 3, 0, 1)
     pods = workspace.pods(name)
     assert sorted(pods) == [f"{name}-worker-{index}" for index in range(3)]
     for pod in stay:

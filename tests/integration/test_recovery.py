@@ -9,18 +9,22 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 from localcluster.layout import ClusterError
+from localcluster.release import NAMESPACE
 from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object
 from tests.integration.target import Target
 from tests.integration.training import (
+    KILL_FORK,
     NOBODY,
     SERVED_STEPS,
     STEPS,
+    STEPS_AN_EPOCH,
     account,
     digests,
     enough,
@@ -208,6 +212,61 @@ def test_in_place_a_killed_task_costs_no_pod_and_not_one_bit(disaster: Disaster)
     moments = [recovery[name] for name in ("failed", "detected", "ended", "started", "restored", "stepped")]
     assert recovery["how"] == "InPlace"
     assert moments == sorted(moments)
+
+
+def test_parameter_servers_recover_in_place(disaster: Disaster, operator: Installation) -> None:
+    """kill -9 of a worker's, a server's and the chief's process, and of the operator: who must starts again, and no pod
+    is touched. Then suspended and resumed: each second of it all has a name.
+    """
+    workspace, name = disaster.workspace, "served"
+    serve(workspace, name, dict.fromkeys(("chief", "ps", "worker"), _on(disaster.stays)), recovery="InPlace")
+    # The rest after an epoch comes before its checkpoint: once the second has begun, there is one to resume from.
+    beyond = "it trains beyond its first epoch"
+    workspace.eventually(lambda: steps_done(workspace, f"{name}-chief-0") > STEPS_AN_EPOCH, beyond, seconds=180)
+    pods = workspace.uids(name)
+    _kill(workspace, f"{name}-worker-1", f"{name}-worker-1", "the chief asks for a first batch", "")
+    leader = operator.wait_for_leader()
+    if not operator.as_process:
+        workspace.kube.delete("Pod", NAMESPACE, leader, grace_seconds=0)
+    for victim in ("ps-0", "chief-0"):
+        _kill(workspace, f"{name}-{victim}", f"{name}-chief-0", "resuming after step", '"tfgpu": "progress"')
+    if not operator.as_process:
+        operator.wait_for_leader(other_than=leader)
+    again = {pod.removeprefix(f"{name}-"): log(workspace, pod).count("started again in place") for pod in pods}
+    assert {pod: times for pod, times in again.items() if times} == {"worker-1": 1, "ps-0": 1, "chief-0": 2}
+    workspace.eventually(lambda: workspace.status(name).get("inPlaceRestarts") == 3, "all are counted", seconds=90)
+    workspace.eventually(lambda: told_of_restart(workspace, name), "it is told that it restarted in place")
+    status = workspace.status(name)
+    assert (status["attempt"], status["restarts"], status["lastRecovery"]["how"]) == (1, 3, "InPlace")
+    assert workspace.uids(name) == pods
+
+    workspace.edit(name, runPolicy={"suspend": True})
+    workspace.wait_for(name, "Suspended")
+    workspace.eventually(lambda: not workspace.pods(name), "no pod runs")
+    workspace.edit(name, runPolicy={"suspend": False})
+    workspace.wait_for(name, "Running")
+    workspace.eventually(lambda: steps_done(workspace, f"{name}-chief-0") > 0, "it trains again", seconds=180)
+    enough(workspace, f"{name}-chief-0")
+    assert workspace.finished(name, seconds=180) == "Succeeded", workspace.describe()
+    status = workspace.status(name)
+    assert (status["attempt"], status["restarts"], status["inPlaceRestarts"]) == (2, 3, 3)
+    assert summary(workspace.pods(name)[f"{name}-chief-0"])["steps"] == SERVED_STEPS
+    parts = account(workspace, name)
+    assert {"importing", "tracing", "suspended", "useful"} <= parts.keys()
+    assert "backoff" not in parts
+
+
+def _kill(workspace: Workspace, victim: str, pod: str, words: str, then: str) -> None:
+    """The victim's process, and wait until the pod's log has these words once more, and others after them."""
+    times = log(workspace, pod).count(words)
+    workspace.run_in(victim, KILL_FORK)
+    workspace.eventually(partial(_says_again, workspace, pod, words, then, times), f"{victim} is back", seconds=120)
+
+
+def _says_again(workspace: Workspace, pod: str, words: str, then: str, times: int) -> bool:
+    """Whether its log has these words more often than so many times, and others after the last of them."""
+    text = log(workspace, pod)
+    return text.count(words) > times and then in text.rpartition(words)[2]
 
 
 def test_fault_node_lost(disaster: Disaster) -> None:

@@ -24,6 +24,8 @@ SLOWEST = 4.0
 NOBODY = "nobody"
 KILL = "kill -9 $(cat /proc/1/task/1/children)"
 """In a pod: the end of the training process, whose supervisor is process 1."""
+KILL_FORK = "kill -9 $(for warm in $(cat /proc/1/task/1/children); do cat /proc/$warm/task/$warm/children; done)"
+"""The same where it is a fork of the supervisor's warm process."""
 
 
 def train(

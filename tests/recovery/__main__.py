@@ -4,6 +4,7 @@ Two workers under MultiWorkerMirrored, and one device. `fresh` is what a pod wou
 processes of the job are started again as soon as one has ended. A cluster adds its pods, their peer gate and the
 back-off to that. In place, the state comes from in-memory checkpoints, else from the last one in storage.
 
+`parameter_server` has a job of its own, of which each role is killed in turn (servers.py).
 `turns` has what those and the ledger cost an undisturbed run (turns.py).
 Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from tests.recovery import turns
+from tests.recovery import servers, turns
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
@@ -182,9 +183,10 @@ def measure(workers: int, *, kills: int, beside: int, in_turns: int, steps: int,
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="recovery", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="of each job, in place; 0: only --turns")
+    parser.add_argument("--kills", type=int, default=100, help="of each job, in place; 0: only --turns and --servers")
     parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
     parser.add_argument("--turns", type=int, default=0, help="of windows with and without copies and ledger, each job")
+    parser.add_argument("--servers", type=int, default=0, help="kills of each role of parameter servers, in place")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     found = {
@@ -197,8 +199,13 @@ def main(arguments: Sequence[str]) -> int:
             seed=options.seed,
         )
         for name, workers in {"two_workers": 2, "one_device": 1}.items()
+        if options.kills or options.turns
     }
-    ok = all(each.get("bit_equal", True) for each in found.values())
+    if options.servers:
+        with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+            output = Path(scratch) / "servers"
+            found["parameter_server"] = servers.measure(launch, output, kills=options.servers, seed=options.seed)
+    ok = all(each.get("bit_equal", True) and each.get("ok", True) for each in found.values())
     print(json.dumps({"name": "recovery", "ok": ok, **found}))
     return 0 if ok else 1
 

@@ -40,6 +40,10 @@ class Pod:
     drains: bool = False
     """Its processes were told to stop after a step."""
     hangs: bool = False
+    told_to_stop: bool = False
+    """It is deleted: once its processes have stopped, it is gone."""
+    unheard: bool = False
+    """Its connection is lost. What runs in it runs on until somebody deletes it."""
 
 
 @dataclass
@@ -75,6 +79,10 @@ class Gang:
     """The step after which all stop, as they agree in its all-reduce."""
     disturbed: bool = False
     """Whether any process of this round has ended other than by a drain, as the leader knows it."""
+    bereft: bool = False
+    """Whether the leader knows of a member of this round that its pod is gone, and may be replaced."""
+    replaced: int = 0
+    """Rounds that began with another pod in the place of a lost one."""
     over: bool = False
     trouble: float = 1.0
     """How often something fails."""
@@ -97,7 +105,7 @@ class Gang:
         if command is None:
             return
         if isinstance(command, GiveUp) and not self.over:
-            assert why != "left", "a pod that has not joined ends the gang"
+            assert why != "left", "a pod that can be replaced ends the gang"
             assert why != "saved" or self.disturbed, "a drain ends the gang"
         self.over |= isinstance(command, GiveUp)
         assert not (self.over and isinstance(command, Start)), "a round after the leader gave up"
@@ -110,23 +118,30 @@ class Gang:
         self.inbox += [(pod, command) for pod in self.connected.values() if pod is not self.leader]
 
     def check_start(self, start: Start) -> None:
+        assert not self.running, "two rounds at once"
         if start.workers is not None:
             members = NAMING.of(start.workers)
             assert set(members) <= self.available, "a round of a worker that has not come"
             self.available &= {*members, *(set(self.connected) - set(NAMING.of(self.last.workers or 0)))}
             resized = start.resizes > self.last.resizes
-            assert resized != self.disturbed, "a resize costs a restart, or a restart costs nothing"
-        assert not self.running, "two rounds at once"
-        self.last, self.disturbed = start, False
+            failed = self.disturbed and not self.bereft
+            assert resized != failed, "a resize costs a restart, or a restart costs nothing"
+            self.replaced += self.bereft
+        self.last, self.disturbed, self.bereft = start, False, False
 
     def end(self, pod: Pod, code: int, *, saved: bool = False) -> None:
         newest = pod.memory.newest()
         step = None if newest is None else newest.step
         pod.runs = pod.drains = pod.hangs = False
-        self.outbox.append((pod, "ended", pod.round, End(code, self.chance.random() < 0.9, step, saved)))
+        if not pod.unheard:
+            self.outbox.append((pod, "ended", pod.round, End(code, self.chance.random() < 0.9, step, saved)))
+        if pod.told_to_stop:
+            self.lose(pod)
 
     def obey(self, pod: Pod) -> None:
         """What its launcher does when it looks what was told."""
+        if pod.unheard:
+            return
         match pod.told.in_round(pod.round):
             case Stop(round_) if round_ == pod.round and pod.runs:
                 self.end(pod, PEER)
@@ -144,7 +159,16 @@ class Gang:
 
     def lose(self, pod: Pod) -> None:
         """The pod is gone, and its connection with it."""
+        pod.runs = False
+        self.copied.pop(pod.name, None)
         del self.pods[pod.name]
+        if not pod.unheard:
+            self.outbox.append((pod, "left", 0, None))
+
+    def cut_off(self, pod: Pod) -> None:
+        """Nobody hears of the pod any more. What it has is lost, though it may go on for a while."""
+        pod.unheard = True
+        self.copied.pop(pod.name, None)
         self.outbox.append((pod, "left", 0, None))
 
     def restore(self) -> None:
@@ -192,15 +216,18 @@ class Gang:
 
     def stop(self, pod: Pod) -> None:
         """Of a drain: the leader saves once all have done the last step, and who knows of it ends, or is killed."""
-        if self.saved != pod.state:
+        # Who is told to stop may be out of time.
+        if pod.told_to_stop and self.chance.randrange(8) == 0:
+            self.lose(pod)
+        elif self.saved != pod.state:
             if pod is self.leader and all(len(other.state) == self.stop_at for other in self.members):
                 self.saved = pod.state
-            return
-        fails = 1 if self.calm else self.chance.randrange(16)
-        if fails == 0:
-            pod.hangs = True
         else:
-            self.end(pod, *((KILLED,) if fails == 2 else (STOPPED,)), saved=fails != 2)
+            fails = 1 if self.calm else self.chance.randrange(16)
+            if fails == 0:
+                pod.hangs = True
+            else:
+                self.end(pod, *((KILLED,) if fails == 2 else (STOPPED,)), saved=fails != 2 and not pod.told_to_stop)
 
     def fails(self) -> bool:
         return not self.calm and self.chance.random() < self.trouble
@@ -243,18 +270,24 @@ class Gang:
         pod, what, round_, end = self.outbox.pop(0)
         if what == "joined":
             self.available.add(pod.name)
-            self.tell(self.rounds.joined(pod.name))
-            if (last := self.rounds_told) is not None:
-                self.inbox.append((pod, last))
+            last = self.rounds_told
+            self.bereft |= pod.name in self.rounds.members
+            self.connected.pop(pod.name, None)
+            self.tell(self.rounds.joined(pod.name, self.now, joins=True))
+            if (now := self.rounds_told) is not None and (now is not last or not isinstance(last, Start)):
+                self.inbox.append((pod, now))
             self.connected[pod.name] = pod
         elif what == "left":
             if self.connected.get(pod.name) is pod:
                 del self.connected[pod.name]
                 self.available.discard(pod.name)
-                self.tell(self.rounds.left(pod.name), why="" if pod.name in self.rounds.members else "left")
+                replaceable = self.rounds.wanted == self.rounds.workers and not self.disturbed
+                why = "" if pod.name in self.rounds.members and not (replaceable and self.rounds.naming) else "left"
+                self.bereft |= pod.name in self.rounds.members
+                self.tell(self.rounds.left(pod.name, self.now), why=why)
         else:
             assert end is not None
-            self.disturbed |= not end.saved
+            self.disturbed |= not end.saved and not end.leaves
             self.tell(self.rounds.ended(pod.name, round_, end, self.now), why="saved" if end.saved else "")
 
     @property
@@ -282,9 +315,16 @@ class Gang:
         if not self.calm and self.chance.randrange(6) == 0:
             self.tell(rounds.resize(1 + self.chance.randrange(4)))
             return
-        for name in sorted(wanted - set(self.pods) - set(rounds.members)):
+        for pod in [pod for pod in self.pods.values() if pod.unheard or (pod.told_to_stop and pod.hangs)]:
+            self.lose(pod)
+            return
+        lost = {name for name in rounds.members if name not in self.pods}
+        for name in sorted((wanted - set(self.pods) - set(rounds.members)) | lost):
+            gone = next((told[0] for told in reversed(self.outbox) if told[0].name == name), None)
             self.pods[name] = pod = Pod(name, Told(name, NAMING, joins=True), -1, runs=False)
-            self.outbox.append((pod, "joined", 0, None))
+            # That the one before is gone may be heard later.
+            late = [told for told in self.outbox if told[:2] == (gone, "left") and self.chance.randrange(2)]
+            self.outbox = [told for told in self.outbox if told not in late] + [(pod, "joined", 0, None), *late]
             return
         for name in sorted(set(self.pods) - wanted - set(rounds.members)):
             self.lose(self.pods[name])
@@ -292,8 +332,15 @@ class Gang:
         waiting = [pod for pod in self.pods.values() if not pod.told.takes_part]
         if waiting and not self.calm and self.chance.randrange(3) == 0:
             self.lose(self.chance.choice(waiting))
-        elif self.chance.randrange(100) == 0 and self.fails() and len(self.members) > 1:
-            self.lose(self.chance.choice(self.members[1:]))
+        elif self.chance.randrange(20) == 0 and not self.calm and self.trouble and len(self.members) > 1:
+            pod = self.chance.choice(self.members[1:])
+            match self.chance.randrange(3):
+                case 0:
+                    self.lose(pod)
+                case 1 if not pod.unheard:
+                    self.cut_off(pod)
+                case 2 if pod.runs and not pod.unheard:
+                    pod.told_to_stop = pod.drains = True
 
     def step(self) -> None:
         self.now += self.chance.random() / 2

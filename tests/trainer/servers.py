@@ -24,11 +24,13 @@ class ServerJob:
     absent: Sequence[str] = ()
     in_place: bool = False
     """runPolicy.recovery: InPlace."""
+    budget: int = 6
     tasks: dict[str, Task] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ports = iter(free_ports(1 + self.workers + self.servers))
+        ports = iter(free_ports(3 + self.workers + self.servers))
+        self._leader, self.port = f"127.0.0.1:{next(ports)}", next(ports)
         counts = {"chief": 1, "worker": self.workers, "ps": self.servers}
         self._cluster = {role: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for role, n in counts.items()}
         for name in self.replicas:
@@ -58,11 +60,16 @@ class ServerJob:
             "TFGPU_REPLICA_INDEX": index,
             "TFGPU_REPLICA_RESTART": str(self.restarts[name]),
             "TFGPU_JOB_UID": "u1",
-            "TFGPU_PROGRESS_PORT": "0",
-            **({"TFGPU_RECOVERY": "InPlace"} if self.in_place else {}),
+            "TFGPU_PROGRESS_PORT": str(self.port if role == "chief" else 0),
+            **(self._recovery if self.in_place else {}),
         }
         self.tasks[name] = self.launch.start(self.config, env=environment)
         return self.tasks[name]
+
+    @property
+    def _recovery(self) -> dict[str, str]:
+        told = {"": "InPlace", "_BUDGET": str(self.budget), "_LEADER": self._leader, "_TOKEN": "secret"}
+        return {f"TFGPU_RECOVERY{name}": value for name, value in told.items()}
 
     def _seen_by(self, role: str, index: str) -> dict[str, Any]:
         """The cluster in a task's TF_CONFIG, as the operator writes it."""

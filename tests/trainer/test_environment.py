@@ -152,3 +152,13 @@ def test_a_pod_knows_whether_its_gang_is_resized_and_whether_it_joins():
     assert joins.joins
     later = environment.read({"TFGPU_ROUND": "5", "TFGPU_IN_PLACE_RESTARTS": "2"})
     assert (later.round, later.in_place_restarts) == (5, 2)
+
+
+@pytest.mark.parametrize(("role", "alone"), [("chief", True), ("worker", False), ("ps", False)])
+def test_of_those_under_parameter_server_only_the_chief_can_recover_by_itself(role, alone):
+    cluster = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
+    told = {"TF_CONFIG": tf_config(cluster, role, 0), "TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_BUDGET": "3"}
+    assert environment.read(told).recovery == (environment.Recovery(budget=3) if alone else None)
+    led = {**told, "TFGPU_RECOVERY_LEADER": "c:8081", "TFGPU_RECOVERY_TOKEN": "t"}
+    assert environment.read(led).recovery == environment.Recovery(budget=3, leader=("c", 8081), token="t")
+    assert environment.read({**led, "TFGPU_RECOVERY": "Pods"}).recovery is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 
 import pytest
 from tests.trainer.harness import until
@@ -12,12 +13,15 @@ from tests.trainer.harness import until
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.supervise import follower as follower_module
 from tfgpujob_trainer.supervise import gang, messages
-from tfgpujob_trainer.supervise import leader as leader_module
+from tfgpujob_trainer.supervise import listener as listener_module
 from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Naming, Start, Stop
 from tfgpujob_trainer.supervise.follower import Follower
 from tfgpujob_trainer.supervise.gang import Alone
 from tfgpujob_trainer.supervise.leader import Leader
+from tfgpujob_trainer.supervise.server_leader import ServerLeader
+from tfgpujob_trainer.supervise.server_rounds import ServerRounds
 
 KILLED, PEER = End(137, progressed=True), End(160, progressed=True)
 
@@ -82,11 +86,11 @@ LINES = [b"", b"\n", b"[]\n", b"\xff\n", b'{"token": 1}\n', b'{"bytes": 9}\n', b
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:12])
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_stranger_who_says_anything_changes_nothing(leader, line):
-    with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
+    # It reads not even all of it, and may be gone already.
+    with socket.create_connection(("127.0.0.1", leader.port)) as stranger, contextlib.suppress(OSError):
         stranger.sendall(line)
-        with contextlib.suppress(ConnectionError):  # it does not even read all of it
-            stranger.shutdown(socket.SHUT_WR)
-            assert stranger.recv(1) == b""
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(1) == b""
     assert leader.command(0) is None
     joined(leader)
 
@@ -94,14 +98,14 @@ def test_a_stranger_who_says_anything_changes_nothing(leader, line):
 def test_strangers_take_no_more_threads_than_there_are_places(leader):
     strangers = [socket.create_connection(("127.0.0.1", leader.port)) for _ in range(40)]
     # Those beyond the places are turned away at once.
-    until(lambda: sum(_is_closed(stranger) for stranger in strangers) >= 40 - 2 - leader_module.GUESTS)
+    until(lambda: sum(_is_closed(stranger) for stranger in strangers) >= 40 - 2 - listener_module.GUESTS)
     for stranger in strangers:
         stranger.close()
     joined(leader)
 
 
 def test_a_stranger_who_says_little_at_a_time_is_left_all_the_same(leader, monkeypatch):
-    monkeypatch.setattr(leader_module, "_HELLO_SECONDS", 0.3)
+    monkeypatch.setattr(listener_module, "_HELLO_SECONDS", 0.3)
     with socket.create_connection(("127.0.0.1", leader.port)) as stranger:
 
         def says_more() -> bool:
@@ -142,6 +146,16 @@ def test_when_a_member_is_gone_no_round_follows(leader):
         member.sendall(b'{"member": "worker-1", "token": "secret"}\n')
         until(lambda: "worker-1" in leader._rounds._here)
     until(lambda: leader.command(0) == GiveUp("worker-1 has left"))
+
+
+def test_a_word_that_a_member_can_not_read_does_not_leave_it_waiting(leader, monkeypatch):
+    follower = joined(leader)
+    monkeypatch.setattr(messages, "of_command", lambda _: messages.line({"start": {"unknown": 1}}))
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    follower.ended(0, KILLED)
+    until(lambda: bool(raised), seconds=10)
+    assert follower.command(0) == GiveUp("the leader has left")
 
 
 def test_who_comes_after_it_was_given_up_hears_so(leader):
@@ -209,6 +223,46 @@ def test_a_pod_that_is_to_join_is_replaced_at_any_time(elastic):
     until(lambda: replaced.command(-1) == Drain(0))
 
 
+def loses(follower: Follower) -> None:
+    assert follower._connection is not None
+    follower._connection.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_pod_that_is_lost_is_replaced_once_and_again(elastic):
+    loses(elastic_member(elastic, 1))
+    until(lambda: elastic.command(0) == Stop(0))
+    second = elastic_member(elastic, 1, joins=True)
+    until(lambda: second.command(-1) == Stop(0))
+    elastic.ended(0, PEER)
+    until(lambda: second.command(-1) == elastic.command(0) == Start(1, None, 2, 1))
+    loses(second)
+    until(lambda: elastic.command(1) == Stop(1))
+    assert elastic.gang() == {"round": 1, "workers": 2, "wanted": 2, "here": 1}
+    third = elastic_member(elastic, 1, joins=True)
+    elastic.ended(1, PEER)
+    until(lambda: third.command(-1) == elastic.command(1) == Start(2, None, 2, 2))
+
+
+def test_who_joins_does_not_look_for_the_leader_for_ever(monkeypatch):
+    monkeypatch.setattr(follower_module, "_JOIN_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = nobody.getsockname()
+    joins = Follower("worker-1", address, "secret", naming=Naming(), joins=True)
+    until(lambda: joins.command(-1) == GiveUp("the leader was not reached"))
+
+
+def test_a_new_pod_of_the_same_name_takes_the_connection_of_the_one_before(elastic):
+    """A node that is lost says no goodbye."""
+    lost = elastic_member(elastic, 1)
+    lost_connection = elastic._connections["worker-1"]
+    new = Follower("worker-1", ("127.0.0.1", elastic.port), "secret", naming=Naming(), joins=True)
+    until(lambda: elastic.command(0) == new.command(-1) == Stop(0))
+    lost_connection.shutdown(socket.SHUT_RDWR)
+    until(lambda: lost.command(0) == GiveUp("the leader has left"))
+    elastic.ended(0, PEER)
+    until(lambda: new.command(-1) == elastic.command(0) == Start(1, None, 2, 1))
+
+
 def test_a_gang_that_has_given_up_says_why_it_can_not_be_resized(elastic):
     elastic.ended(0, KILLED)
     assert elastic.gang() == {"reason": "the gang has given up: worker-1 had not come yet"}
@@ -270,3 +324,42 @@ def test_without_its_port_the_leader_trains_all_the_same(capsys):
 def test_a_word_that_is_not_known_is_refused():
     with pytest.raises(ConfigError, match="TFGPU_RECOVERY is 'Never'"):
         environment(0, TFGPU_RECOVERY="Never")
+
+
+@pytest.fixture
+def chief():
+    return ServerLeader("chief-0", ["worker-0"], ["ps-0"], budget=3, token="secret", port=0, host="127.0.0.1")
+
+
+def serving(chief: ServerLeader, name: str, budget: int = 3) -> Follower:
+    before = chief._connections.get(name)
+    follower = Follower(name, ("127.0.0.1", chief.port), "secret", outlives=True, budget=budget)
+    until(lambda: chief._connections.get(name) not in (None, before) and follower._connection is not None, seconds=10)
+    return follower
+
+
+def test_who_serves_a_chief_hears_what_is_its_own_to_do(chief):
+    worker, server = serving(chief, "worker-0"), serving(chief, "ps-0")
+    worker.ended(0, KILLED)
+    until(lambda: worker.command(0) == Start(1))
+    assert (chief.command(0), server.command(0), chief.restarts()) == (None, None, 1)
+    server.ended(0, KILLED)
+    until(lambda: chief.command(0) == Stop(0))
+    chief.ended(0, End(160, progressed=True, in_memory=5))
+    until(lambda: server.command(0) == Start(1))
+    assert (chief.command(0), worker.command(1), chief.restarts()) == (Start(1, 5), Start(1), 2)
+    assert serving(chief, "worker-0", budget=0)
+    assert chief._rounds.budget == 2, "of which its pod knows that nothing is left"
+    assert chief._welcome({"member": "worker-1", "token": "secret"}) is None
+
+
+def test_who_serves_outlives_a_chief_but_not_while_it_waits_for_its_answer(chief, monkeypatch):
+    worker, server = serving(chief, "worker-0"), serving(chief, "ps-0")
+    monkeypatch.setattr(ServerRounds, "ended", lambda *_: {})
+    server.ended(0, KILLED)
+    lost = dict(chief._connections)
+    for connection in lost.values():
+        connection.shutdown(socket.SHUT_RDWR)
+    until(lambda: server.command(0) == GiveUp("the leader has left"), seconds=10)
+    until(lambda: chief._connections.get("worker-0") not in (None, lost["worker-0"]), seconds=10)
+    assert worker.command(0) is None

@@ -155,6 +155,9 @@ class Told:
     def gang(self):
         return {"round": 0, "workers": 2, "wanted": 2, "here": 2}
 
+    def restarts(self):
+        return None
+
 
 def test_a_drain_is_no_end_and_the_next_round_has_another_number(capsys):
     member, rounds = Told(Drain(0), Start(1, None, 3, 1), None), []

@@ -99,6 +99,15 @@ def test_without_an_answer_of_the_supervisor_there_is_none():
     assert put(port, b'{"workers": 4}')[0] == 503
 
 
+def test_a_chief_tells_of_the_restarts_of_others_while_it_goes_on():
+    """And that its number of workers can't be changed."""
+    ours, theirs = ResizeRequests.pair()
+    port = serve(theirs)
+    ours.send({"gang": None, "answered": 0, "inPlaceRestarts": 2})
+    assert ask(port, TOKEN)["inPlaceRestarts"] == 2
+    assert put(port, b'{"workers": 4}')[0] == 409
+
+
 def test_nobody_waits_for_an_end_that_does_not_read():
     ours, _theirs = ResizeRequests.pair()
     assert not all(ours.send(GANG) for _ in range(10_000))
@@ -154,6 +163,7 @@ def ports_in_a_row(count: int) -> list[int]:
 
 
 def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
+    """Also with another pod in the place of one that was deleted in between."""
     ports, (progress, leads) = ports_in_a_row(3), free_ports(2)
     seen, gate = tmp_path / "seen", tmp_path / "gate"
     config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
@@ -201,12 +211,17 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
         resize(3)
         until(lambda: gang("here") == 3)
         gate.touch()
-        until(lambda: gang("workers") == 3)
+        until(lambda: gang("workers") == 3 and (ask(progress, TOKEN).get("step") or 0) > 4)
+        deleted = tasks.pop(1)
+        deleted.process.terminate()
+        tasks.append(worker(1, 3, TFGPU_RECOVERY_JOINS="1"))
+        assert deleted.wait() == 143, deleted.log
+        until(lambda: gang("round") == 2)
         resize(1)
         assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
     assert all("left the gang, which goes on with fewer workers" in task.log for task in tasks[1:])
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
-    assert len(set(resumed(tasks[0]))) == 2, tasks[0].log
+    assert len(set(resumed(tasks[0]))) == 3, tasks[0].log
     expected = plain_keras_weights(epochs=5)
     found = keras.saving.load_model(tmp_path / "out" / "model.keras").get_weights()
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10

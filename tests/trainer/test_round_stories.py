@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.trainer.round_story import NAMING, Gang, KilledError, Pod
+from tests.trainer.round_story import NAMING, PEER, Gang, KilledError, Pod
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import transfer
-from tfgpujob_trainer.supervise.commands import Command, Drain, End, Send, Start, Told
+from tfgpujob_trainer.supervise.commands import Command, Drain, End, Send, Start, Stop, Told
 from tfgpujob_trainer.supervise.rounds import Rounds
 
 
@@ -30,7 +30,7 @@ def play(seed: int) -> Gang:
     every = {id(pod): pod for pod in pods.values()}
     try:
         for name in names:
-            assert rounds.joined(name) is None
+            assert rounds.joined(name, 0.0) is None
         story.connected, story.available = dict(pods), set(names)
         for _ in range(500):
             story.step()
@@ -60,6 +60,7 @@ def test_the_stories_are_about_something():
     stories = [play(seed) for seed in range(100)]
     assert sum(story.rounds.resizes for story in stories) > 50
     assert sum(story.rounds.round - story.rounds.resizes for story in stories) > 50
+    assert sum(story.replaced for story in stories) > 20
     assert 20 < sum(story.over for story in stories) < 80
 
 
@@ -137,7 +138,7 @@ def _at_once(self: Rounds, member: str, round_: int, end: End, now: float, right
     return right(self, member, round_, end, now)
 
 
-def _everybody_is_missed(self: Rounds, member: str) -> Any:
+def _everybody_is_missed(self: Rounds, member: str, _now: float) -> Any:
     return self._give_up(f"{member} has left")
 
 
@@ -160,12 +161,35 @@ def _nobody_leaves(self: Told, command: Command) -> None:
         self._start = command
 
 
-def _waits_for_ever(self: Rounds, member: str, right: Any = Rounds.joined) -> Any:
-    command = right(self, member)
+def _waits_for_ever(self: Rounds, *event: Any, right: Any = Rounds.joined, **joins: bool) -> Any:
+    command = right(self, *event, **joins)
     if isinstance(command, Drain):
         self._draining = False
         return None
     return command
+
+
+def _without_the_lost(self: Rounds, now: float, right: Any = Rounds._next) -> Any:
+    self._here |= self._lost
+    return right(self, now)
+
+
+def _before_the_others_have_ended(self: Rounds, *event: Any, right: Any = Rounds._lose) -> Any:
+    command = right(self, *event)
+    self._ends |= dict.fromkeys(self._at_work(), End(PEER, progressed=True))
+    return command
+
+
+def _nobody_is_told(self: Rounds, *event: Any, right: Any = Rounds._lose) -> Any:
+    command = right(self, *event)
+    if isinstance(command, Stop):
+        self._stopping_since = None
+        return None
+    return command
+
+
+def _no_loss_is_waited_for(self: Rounds, member: str) -> bool:
+    return False
 
 
 @pytest.mark.parametrize(
@@ -183,13 +207,17 @@ def _waits_for_ever(self: Rounds, member: str, right: Any = Rounds.joined) -> An
         (Rounds, "_next", _leavers_count, "stopped for a worker that has not come"),
         (Rounds, "_next", _without_the_leavers_copies, "a step that somebody holds is done again"),
         (Rounds, "_next", _a_resize_is_a_restart, "a resize costs a restart"),
-        (Rounds, "ended", _at_once, "two rounds at once"),
-        (Rounds, "left", _everybody_is_missed, "a pod that has not joined ends the gang"),
+        (Rounds, "ended", _at_once, "two rounds at once|a resize costs a restart"),
+        (Rounds, "left", _everybody_is_missed, "a pod that can be replaced ends the gang"),
         (Rounds, "_refusal", _no_drain_ends_well, "a drain ends the gang"),
         (Rounds, "waited", _a_drain_may_last, "what was asked for never comes about"),
         (Rounds, "joined", _waits_for_ever, "what was asked for never comes about"),
         (Told, "in_round", _the_start_is_forgotten, "what was asked for never comes about"),
         (Told, "take", _nobody_leaves, "a worker too many"),
+        (Rounds, "_next", _without_the_lost, "a round of a worker that has not come|two rounds at once"),
+        (Rounds, "_lose", _before_the_others_have_ended, "two rounds at once"),
+        (Rounds, "_lose", _nobody_is_told, "what was asked for never comes about"),
+        (Rounds, "_replaceable", _no_loss_is_waited_for, "a pod that can be replaced ends the gang"),
     ],
 )
 def test_the_stories_find_a_planted_bug(monkeypatch, where, name, bug, broken):

@@ -13,7 +13,7 @@ KILLED, PEER, RAISED, STOPPED, DONE = 137, 160, 1, 143, 0
 def gang(*names: str, budget: int = 6) -> Rounds:
     rounds = Rounds(names or ("worker-0", "worker-1"), budget)
     for name in rounds.members:
-        assert rounds.joined(name) is None
+        assert rounds.joined(name, 0.0) is None
     return rounds
 
 
@@ -52,7 +52,7 @@ def test_a_second_failure_without_a_step_in_between_is_the_pods():
 
 def test_what_lost_others_than_the_members_is_not_its_to_recover():
     alone = Rounds(("chief-0",), 6, outside=True)
-    alone.joined("chief-0")
+    alone.joined("chief-0", 0.0)
     assert ended(alone, "chief-0", KILLED) == Start(1)
     assert ended(alone, "chief-0", PEER, round_=1) == GiveUp("chief-0 lost what is no part of the gang")
 
@@ -76,11 +76,11 @@ def test_success_of_all_is_the_end():
 
 def test_who_does_not_come_or_leaves_or_hangs_ends_it():
     late = Rounds(("worker-0", "worker-1"), 6)
-    late.joined("worker-0")
+    late.joined("worker-0", 0.0)
     assert ended(late, "worker-0", KILLED) == GiveUp("worker-1 had not come yet")
-    assert late.joined("worker-1") == late.given_up
-    assert gang().left("worker-1") == GiveUp("worker-1 has left")
-    assert gang().joined("worker-1") == GiveUp("worker-1 has come a second time")
+    assert late.joined("worker-1", 0.0) == late.given_up
+    assert gang().left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    assert gang().joined("worker-1", 0.0) == GiveUp("worker-1 has come a second time")
     hung = gang()
     ended(hung, "worker-0", KILLED, now=100.0)
     assert hung.waited(100.0 + PATIENCE_SECONDS) is None
@@ -131,7 +131,7 @@ def resizable(workers: int = 2, *, come: int = 0, budget: int = 6) -> Rounds:
     """A gang of so many workers, all there, with `come` more that wait to join."""
     rounds = Rounds(Naming().of(workers), budget, Naming(), workers)
     for name in Naming().of(workers + come):
-        assert rounds.joined(name) is None
+        assert rounds.joined(name, 0.0) is None
     return rounds
 
 
@@ -144,8 +144,8 @@ def drained(rounds: Rounds, *, now: float = 0.0, step: int | None = None) -> lis
 def test_a_gang_grows_once_all_that_join_are_there():
     rounds = resizable(2)
     assert rounds.resize(4) is None
-    assert (rounds.joined("worker-3"), rounds.here) == (None, 3)
-    assert rounds.joined("worker-2") == Drain(0)
+    assert (rounds.joined("worker-3", 0.0), rounds.here) == (None, 3)
+    assert rounds.joined("worker-2", 0.0) == Drain(0)
     assert drained(rounds) == [None, Start(1, None, 4, 1)]
     assert (rounds.workers, rounds.wanted, rounds.here) == (4, 4, 4)
 
@@ -161,15 +161,15 @@ def test_a_gang_shrinks_at_once_and_who_leaves_is_not_counted_when_it_grows_agai
     assert rounds.resize(1) == Drain(0)
     assert drained(rounds, step=7)[-1] == Start(1, 7, 1, 1)
     assert rounds.members == ("worker-0",)
-    assert rounds.left("worker-2") is None
+    assert rounds.left("worker-2", 0.0) is None
     assert rounds.resize(2) is None, "worker-1 is leaving, and may be connected still"
-    assert rounds.joined("worker-1") == Drain(1)
+    assert rounds.joined("worker-1", 0.0) == Drain(1)
 
 
 def test_a_chief_leads_and_is_no_worker():
     naming = Naming(("chief-0",), processes=2)
     rounds = Rounds(naming.of(1), 6, naming, 1)
-    assert [rounds.joined(name) for name in ("chief-0", "worker-0", "worker-2")] == [None] * 3
+    assert [rounds.joined(name, 0.0) for name in ("chief-0", "worker-0", "worker-2")] == [None] * 3
     assert (rounds.resize(2), rounds.here) == (Drain(0), 2)
     assert drained(rounds) == [None, Start(1, None, 2, 1)]
 
@@ -186,11 +186,11 @@ def test_the_last_edit_counts():
 
 def test_who_was_to_join_and_is_gone_harms_nobody():
     rounds = resizable(2, come=1)
-    assert rounds.left("worker-2") is None
-    assert (rounds.resize(3), rounds.joined("worker-2")) == (None, Drain(0))
-    assert (rounds.left("worker-2"), rounds.here) == (None, 2)
+    assert rounds.left("worker-2", 0.0) is None
+    assert (rounds.resize(3), rounds.joined("worker-2", 0.0)) == (None, Drain(0))
+    assert (rounds.left("worker-2", 0.0), rounds.here) == (None, 2)
     assert drained(rounds)[-1] == Start(1, None, 2, 1)
-    assert rounds.joined("worker-2") == Drain(1)
+    assert rounds.joined("worker-2", 0.0) == Drain(1)
 
 
 def test_a_crash_in_a_drain_is_a_failure_and_loses_nothing():
@@ -221,7 +221,119 @@ def test_a_stop_that_somebody_else_wants_is_the_pods():
     rounds.resize(1)
     assert ended(rounds, "worker-1", STOPPED) == GiveUp("worker-1 ended with code 143")
     without = resizable(2)
-    assert isinstance(without.ended("worker-1", 0, End(STOPPED, True, saved=True), 0.0), GiveUp)
+    assert without.ended("worker-1", 0, End(STOPPED, True, saved=True), 0.0) is None, "a pod may be about to go"
+    assert isinstance(without.ended("worker-0", 0, End(STOPPED, True, saved=True), 0.0), GiveUp)
+    told = resizable(2)
+    assert told.ended("worker-1", 0, End(STOPPED, True, saved=True), 0.0) is None
+    assert ended(told, "worker-0", STOPPED) == GiveUp("worker-0 ended with code 143"), "the leader itself"
+    assert isinstance(ended(gang(), "worker-1", STOPPED), GiveUp)
+
+
+SAVED = End(STOPPED, True, saved=True)
+
+
+def test_the_next_round_waits_for_another_pod_in_the_place_of_a_lost_one_and_costs_no_restart():
+    rounds = resizable(3, budget=0)
+    assert rounds.left("worker-1", 1.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(PEER, True, 7), 1.0) is None
+    assert rounds.ended("worker-2", 0, End(PEER, True, 8), 1.0) == Send(0, "worker-2", 8), "while it waits"
+    assert rounds.sent(Send(0, "worker-2", 8), 2.0, whole=True) is None
+    assert rounds.waited(1e6) is None, "for as long as the operator wants"
+    assert rounds.joined("worker-1", 1e6, joins=True) == Start(1, 8, 3, 1)
+    assert Start(1, 8, 3, 1).restarts == 0
+    assert ended(rounds, "worker-1", KILLED, round_=1) == GiveUp(
+        "0 restarts in place are all that runPolicy.backoffLimit leaves"
+    )
+
+
+def test_who_comes_in_the_place_of_a_lost_one_waits_for_the_others_to_end():
+    rounds = resizable(2)
+    assert rounds.left("worker-1", 0.0) == Stop(0)
+    assert rounds.joined("worker-1", 0.0, joins=True) is None
+    assert rounds.left("worker-1", 0.0) is None, "that one is lost too"
+    assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) is None
+    assert rounds.joined("worker-1", 0.0, joins=True) == Start(1, 5, 2, 1)
+
+
+def test_another_pod_tells_that_the_one_before_is_gone():
+    rounds = resizable(2)
+    assert rounds.joined("worker-1", 0.0, joins=True) == Stop(0)
+    assert rounds.ended("worker-1", 0, End(PEER, True, 9), 0.0) is None, "too late"
+    assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) == Start(1, 5, 2, 1)
+    assert isinstance(rounds.joined("worker-1", 0.0), GiveUp), "one that has lost its connection is none"
+    assert isinstance(resizable(2).joined("worker-0", 0.0, joins=True), GiveUp)
+
+
+def test_a_pod_that_is_told_to_stop_stops_all_after_the_same_step():
+    """Deleted, evicted, or on a node that is drained. Who has stopped with it may be heard first."""
+    for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+        rounds = resizable(3, budget=0)
+        for index in order:
+            end = End(STOPPED, True, 7) if index == 1 else End(STOPPED, True, 4, saved=True)
+            assert rounds.ended(f"worker-{index}", 0, end, 0.0) is None
+        assert rounds.left("worker-1", 1.0) is None
+        assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, 4, 3, 1), "what it had went with it"
+
+
+def test_a_pod_that_is_told_to_stop_and_stays_or_stops_nobody_ends_it():
+    stays = resizable(2)
+    assert (stays.ended("worker-0", 0, SAVED, 0.0), ended(stays, "worker-1", STOPPED)) == (None, None)
+    late = PATIENCE_SECONDS + 1
+    assert (stays.waited(late), stays.waited(2 * late)) == (Stop(0), GiveUp("worker-1 did not end within 30 s"))
+    alone = resizable(2)
+    assert (ended(alone, "worker-1", STOPPED), alone.left("worker-1", 0.0)) == (None, None)
+    assert alone.waited(late) == Stop(0)
+    assert alone.ended("worker-0", 0, End(PEER, True, 3), late) is None
+    assert alone.joined("worker-1", late, joins=True) == Start(1, 3, 2, 1)
+
+
+def test_a_pod_that_is_told_to_stop_before_its_first_step_stops_alone():
+    rounds = resizable(2)
+    assert ended(rounds, "worker-1", STOPPED, progressed=False) == Stop(0)
+    assert rounds.left("worker-1", 0.0) is None
+    assert ended(rounds, "worker-0", PEER) is None
+    assert rounds.joined("worker-1", 0.0, joins=True) == Start(1, None, 2, 1)
+
+
+def test_who_was_to_send_and_is_gone_is_not_waited_for():
+    rounds = resizable(3)
+    for name, step in (("worker-2", 8), ("worker-1", 7)):
+        rounds.ended(name, 0, End(PEER, True, step), 0.0)
+    assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) == Send(0, "worker-2", 8)
+    assert rounds.left("worker-2", 1.0) == Send(0, "worker-1", 7)
+    assert rounds.sent(Send(0, "worker-2", 8), 1.0, whole=False) is None
+    assert rounds.sent(Send(0, "worker-1", 7), 1.0, whole=True) is None
+    assert rounds.joined("worker-2", 2.0, joins=True) == Start(1, 7, 3, 1)
+
+
+def test_whose_loss_ends_it():
+    """The leader can't say so of itself, a chief may be where the state is restored, and the rest is the operator's."""
+    naming = Naming(("chief-0",))
+    chief = Rounds(naming.of(2), 6, naming, 2)
+    for name in naming.of(2):
+        chief.joined(name, 0.0)
+    assert chief.left("worker-0", 0.0) == Stop(0)
+    growing = resizable(2)
+    growing.resize(3)
+    assert growing.left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    finishing = resizable(2)
+    ended(finishing, "worker-0", DONE)
+    assert finishing.left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    starting = Rounds(Naming().of(3), 6, Naming(), 3)
+    for name in ("worker-0", "worker-1"):
+        starting.joined(name, 0.0)
+    assert starting.left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    never_came = Rounds(Naming().of(2), 6, Naming(), 2)
+    never_came.joined("worker-0", 0.0)
+    assert isinstance(never_came.joined("worker-1", 0.0, joins=True), GiveUp), "its pod was lost while it started"
+    assert gang().left("worker-1", 0.0) == GiveUp("worker-1 has left")
+
+
+def test_nobody_is_drained_while_a_lost_one_is_waited_for():
+    rounds = resizable(2, come=1)
+    ended(rounds, "worker-1", STOPPED)
+    rounds.left("worker-1", 0.0)
+    assert rounds.resize(3) is None
 
 
 def test_a_resize_spends_no_restart_and_gives_none_back():
@@ -244,9 +356,9 @@ def test_a_failure_right_after_a_resize_is_the_first():
 
 def test_nobody_is_drained_while_something_else_goes_on():
     late = Rounds(Naming().of(2), 6, Naming(), 2)
-    late.joined("worker-0")
+    late.joined("worker-0", 0.0)
     assert late.resize(1) is None
-    assert late.joined("worker-1") == Drain(0)
+    assert late.joined("worker-1", 0.0) == Drain(0)
     failing = resizable(2)
     assert (ended(failing, "worker-1", KILLED), failing.resize(1)) == (Stop(0), None)
     assert ended(failing, "worker-0", PEER) == Start(1, None, 1, 0)
@@ -258,7 +370,7 @@ def test_nobody_is_drained_while_something_else_goes_on():
 def test_a_rigid_gang_stays_as_it_is():
     rounds = gang()
     assert rounds.resize(3) is None
-    assert rounds.joined("worker-2") == GiveUp("worker-2 has come a second time")
+    assert rounds.joined("worker-2", 0.0) == GiveUp("worker-2 has come a second time")
 
 
 def test_what_a_member_does_with_what_it_is_told():

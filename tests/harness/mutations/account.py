@@ -9,7 +9,7 @@ from typing import Any
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core.policies import stall
-from tfgpujob.core.status import goodput
+from tfgpujob.core.status import goodput, progress
 from tfgpujob.core.status.goodput_account import Account
 from tfgpujob.shell import progress_poller
 
@@ -37,9 +37,24 @@ def _asks_all_the_time(real: Any) -> Any:
     return broken
 
 
+def _forgets_what_was_counted(real: Any) -> Any:
+    def broken(builder: Any, *what: Any) -> None:
+        real(builder, *what)
+        told = builder.fields.get("progress") or {}
+        builder.put("progress", {key: value for key, value in told.items() if key != "inPlaceRestarts"})
+
+    return broken
+
+
 MUTATIONS = (
     Mutation("ask all the time", (progress_poller.ProgressPoller, "run"), _asks_all_the_time, ("progress-told",)),
     Mutation("forget the time without a pod", (goodput, "_without_pod"), _no_time_between, ("progress-told",)),
     Mutation("count a pod's time on top of itself", (goodput, "_followed"), _twice, ("progress-told",)),
+    Mutation(
+        "count what the pods tell again with each report",
+        (progress, "update"),
+        _forgets_what_was_counted,
+        ("servers-in-place",),
+    ),
     Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
 )

@@ -11,6 +11,7 @@ from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, Outcome
 from tfgpujob.core.pods import pod
 from tfgpujob.core.policies import elastic_policy, ensure_pods, start
+from tfgpujob.core.policies.restart import lost_worker
 from tfgpujob.names import Role
 
 
@@ -49,7 +50,27 @@ def _never_joins(real: Any) -> Any:
     return broken
 
 
+def _lost_before_word(real: Any) -> Any:
+    def broken(ctx: Any, found: Any) -> Outcome | None:
+        outcome: Outcome | None = real(ctx, found)
+        return replace(outcome, intent=None) if outcome is not None else None
+
+    return broken
+
+
 MUTATIONS = (
+    Mutation(
+        "delete a lost worker's pod before the status says so",
+        (lost_worker, "replace_lost"),
+        _lost_before_word,
+        ("replaces_a_lost_worker",),
+    ),
+    Mutation(
+        "go on without whoever has come in the place of a lost worker",
+        (ensure_pods, "_replaces_member"),
+        lambda _: lambda ctx, replica: False,
+        ("replaces_a_lost_worker",),
+    ),
     Mutation(
         "stop pods that wait for room before the status has fewer",
         (elastic_policy, "_start_with_those_that_fit"),

@@ -85,6 +85,7 @@ def resizes_delete_nobody_who_trains(change: Change, truth: Truth) -> Iterator[s
         return
     role, index = _replica(change.object)
     ended = exit_code(change.object) is not None or change.object["status"].get("phase") == "Failed"
+    ended = ended or change.object["spec"].get("nodeName") in truth.lost_nodes()
     if role == "worker" and index < truth.rounds.get(attempt, 0) and not ended:
         yield f"{title(change)} trains with {truth.rounds[attempt]} workers"
 

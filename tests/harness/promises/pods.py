@@ -48,6 +48,8 @@ def rounds_do_not_mix(change: Change, truth: Truth) -> Iterator[str]:
         if int(replica(change.object)[2]) >= known:
             yield f"{name} knows {known} workers"
         return
+    if truth.rounds.get(mine):
+        yield f"{name} begins a round of its own, beside those that wait"
     status = job.get("status") or {}
     planned = status["plan"]["counts"]["worker"]
     if str(status["attempt"]) == mine[1] and known != planned:

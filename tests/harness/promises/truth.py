@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
+from tests.harness.leaders import environment
 from tests.harness.resources import Object, controller
 
 from tfgpujob import names
@@ -66,6 +67,10 @@ class Truth:
         self.stalled.add(job_uid)
         self.failures.setdefault(job_uid, set()).add(attempt)
 
+    def restarted_in_place(self, job_uid: str, leader: str, times: int) -> None:
+        """Each time, a process had failed."""
+        self.failures.setdefault(job_uid, set()).update(f"{leader} in place {i}" for i in range(times))
+
     def job_of(self, obj: Object) -> Object | None:
         """The job that controls it, if that is still there."""
         owner = controller(obj)
@@ -108,7 +113,7 @@ class Truth:
     def _note_lost_node(self, name: str) -> None:
         for pod in self.server.select("Pod"):
             if pod["spec"].get("nodeName") == name and replica(pod)[0]:
-                self.losses.setdefault(replica(pod)[0], set()).add(self._start_of(pod))
+                self.losses.setdefault(replica(pod)[0], set()).add(self._start_of(pod, lost=True))
 
     def _note_pod(self, change: Change) -> None:
         meta = change.object["metadata"]
@@ -125,14 +130,16 @@ class Truth:
             if code and "deletionTimestamp" not in meta:
                 self.failures.setdefault(uid, set()).add(start)
             if change.object["status"].get("reason"):
-                self.losses.setdefault(uid, set()).add(start)
+                self.losses.setdefault(uid, set()).add(self._start_of(change.object, lost=True))
         if change.by in ("user", "gc", "scheduler") and change.verb in DELETES:
-            self.losses.setdefault(uid, set()).add(start)
+            self.losses.setdefault(uid, set()).add(self._start_of(change.object, lost=True))
 
-    def _start_of(self, pod: Object) -> str:
-        """What counts as one start: an attempt, or the pod of a replica that starts again on its own."""
+    def _start_of(self, pod: Object, *, lost: bool = False) -> str:
+        """What counts as one start: an attempt, or the pod of a replica that starts again on its own, as each does that
+        is `lost` in a gang which waits for another."""
         job = self.job_of(pod)
-        return str(pod["metadata"]["uid"]) if job is not None and _restarts_alone(job) else attempt_of(pod)[1]
+        alone = job is not None and (_restarts_alone(job) or (lost and bool(environment(pod, names.RECOVERY_RESIZE))))
+        return str(pod["metadata"]["uid"]) if alone else attempt_of(pod)[1]
 
 
 def title(change: Change) -> str:

@@ -16,8 +16,10 @@ from tests.harness.scenario import (
     job,
     quota,
     refuse,
+    restart_in_place,
     restarted,
     shows,
+    told_in_place,
     training,
     vanish,
 )
@@ -89,6 +91,16 @@ LOSSES = (
     ),
 )
 
+RECOVERING = job(
+    "train",
+    "ParameterServer",
+    chief=1,
+    worker=2,
+    ps=1,
+    spec={"trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}},
+    run_policy={"recovery": "InPlace"},
+)
+
 REPLICAS = (
     Scenario(
         name="worker-alone", script=(submit(SERVERS),), ends={"worker-1": (137, None), **SECOND_CHIEF}, phases=SUCCEEDED
@@ -98,6 +110,20 @@ REPLICAS = (
         name="server-and-chief",
         script=(submit(SERVERS),),
         ends={"ps-0": (137, None), **SECOND_CHIEF},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="servers-in-place",
+        script=(
+            submit(RECOVERING),
+            *once_it_runs(restart_in_place("train-chief-0", 1)),
+            Step(told_in_place("train", 1), restart_in_place("train-chief-0", 3)),
+            Step(told_in_place("train", 3), finish("train-worker-1", 137)),
+            Step(restarted("train-worker-1"), restart_in_place("train-chief-0", 4)),
+            Step(told_in_place("train", 4), finish("train-chief-0", 0)),
+        ),
+        ends=FOREVER,
+        forgives={f"{STATUS}progress": "how far it was when it was asked last"},
         phases=SUCCEEDED,
     ),
     Scenario(

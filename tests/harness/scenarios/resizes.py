@@ -15,7 +15,9 @@ from tests.harness.scenario import (
     evict,
     finish,
     job,
+    nothing,
     resized,
+    restarted,
     room,
     then,
     trains,
@@ -98,6 +100,17 @@ RESIZES = (
         ),
         ends=FOREVER,
         schedulable_gpus=3,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="replaces_a_lost_worker",
+        script=(
+            submit(takes_what_there_is(3)),
+            *once_it_runs(evict("train-worker-1")),
+            Step(restarted("train-worker-1"), nothing),
+            Step(trains("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
         phases=SUCCEEDED,
     ),
     Scenario(

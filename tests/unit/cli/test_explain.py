@@ -119,6 +119,14 @@ TAKES_WHAT_THERE_IS = {
         (TAKES_WHAT_THERE_IS, "If not all 4 workers have a node after 30s, it begins with 2 or more that do."),
         (TAKES_WHAT_THERE_IS, "when there is room for them, every 1m00s at most (growAfterSeconds)."),
         ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
+        (
+            {
+                "strategy": "ParameterServer",
+                "replicaSpecs": {"worker": {}, "ps": {}},
+                "runPolicy": {"recovery": "InPlace"},
+            },
+            "First its process is started again in its pod, at once, with a ps the chief's too",
+        ),
         ({}, "when worker 0 has exited with 0"),
         ({"successPolicy": "AllWorkers"}, "when all 2 workers have exited with 0"),
         ({"runPolicy": {"suspend": True}}, "nothing is created until it is off"),

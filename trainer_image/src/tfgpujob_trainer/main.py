@@ -94,8 +94,9 @@ def _run(
     def start(now: Start) -> list[Supervisor]:
         if env.joins and not ledger.marks:
             ledger.spent(WAITING, time.monotonic_ns())
-        of_round = [_in_round(own, now, len(environments)) for own in environments]
-        leads = member.gang() is not None
+        restarts = member.restarts()
+        of_round = [_in_round(own, now, len(environments), restarts) for own in environments]
+        leads = member.gang() is not None or restarts is not None
         first = Supervisor(settings, arguments, of_round[0], spawn, memory, leads=leads, ledger=ledger)
         return [first, *(Supervisor(settings, arguments, own, spawn) for own in of_round[1:])]
 
@@ -106,11 +107,13 @@ def _run(
     return dataclasses.replace(outcome, ledger=ledger.report(time.monotonic_ns(), time.time())), last_lines
 
 
-def _in_round(own: Mapping[str, str], now: Start, processes: int) -> dict[str, str]:
-    """The environment of a training process in this round; in round 0 it is the pod's."""
+def _in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int | None) -> dict[str, str]:
+    """The environment of a training process in this round; in round 0 it is the pod's. `restarts`: of all pods, where
+    they are not the round's."""
     told = dict(own)
     if now.round:
-        told |= {environment.ROUND: str(now.round), environment.IN_PLACE_RESTARTS: str(now.restarts)}
+        times = now.restarts if restarts is None else restarts
+        told |= {environment.ROUND: str(now.round), environment.IN_PLACE_RESTARTS: str(times)}
     if now.workers is not None:
         told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes)
     return told

@@ -305,9 +305,9 @@ class RunPolicy(Model):
     recovery: Annotated[Recovery, Field(strict=False)] = Recovery.PODS
     """How a failure that is worth a restart is dealt with, where the bundled trainer runs. InPlace: the training
     processes are started again in their pods, all of a gang together, within seconds; workers that predict each by
-    itself, under ParameterServer the chief's alone. backoffLimit counts it, and a second failure without a step in
-    between ends the pods. Pods: the pods are deleted and created anew, as always with restartPolicy Never. Counts from
-    the next pod that is created."""
+    itself, under ParameterServer the one that failed, with a parameter server the chief's too. backoffLimit counts it,
+    and a second failure without a step in between ends the pods. Pods: the pods are deleted and created anew, as always
+    with restartPolicy Never. Counts from the next pod that is created."""
     elastic_policy: ElasticPolicy | None = None
     """When a job with minReplicas or maxReplicas trains with fewer workers than replicas asks for, because there is no
     room for more. Not under Kueue nor with a pod group, which place all pods or none. Absent: it waits until all have a

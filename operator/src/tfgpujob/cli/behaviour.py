@@ -194,11 +194,17 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         who = " or ".join(str(role) for role, its in policies.items() if its is policy)
         yield "failure", f"When a {who} fails, {_POLICIES[policy]}."
     recover = [role for role, its in replica_specs(spec).items() if in_place.recovers_in_place(spec, role, its)]
-    if recover == [Role.CHIEF]:
-        yield "failure", "First the chief's process is started again in its pod, at once (runPolicy.recovery)."
+    if recover and spec.traits.work is Work.PARAMETER_SERVERS:
+        yield (
+            "failure",
+            "First its process is started again in its pod, at once, with a ps the chief's too (runPolicy.recovery).",
+        )
     elif recover:
         yield "failure", "First its processes are started again in their pods, at once (runPolicy.recovery)."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
+    if spec.run_policy.elastic_policy is not None and in_place.resizes_in_place(spec, plan):
+        leader = "the chief's" if plan.chief()[0] is Role.CHIEF else "worker 0's"
+        yield "failure", f"Of a worker's pod that is lost, that pod alone, but for {leader}; the others keep theirs."
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
     yield (
         "failure",

@@ -77,6 +77,11 @@ class CheckpointManager:
         """
         return self._in_memory is None or self._in_memory.may_follow_step()
 
+    def in_memory_cost(self, seconds: float) -> None:
+        """So much time the next `save_in_memory` has cost already, where training had to pause for it."""
+        if self._in_memory is not None:
+            self._in_memory.cost(seconds)
+
     def save_in_memory(self, step: int, state: Callable[[], State]) -> None:
         """Copy everything into the memory of this pod, where it outlives this process."""
         assert self._in_memory is not None

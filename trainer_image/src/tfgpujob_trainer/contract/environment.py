@@ -28,7 +28,7 @@ class Recovery:
     budget: int
     """Restarts in place that this attempt may spend."""
     leader: tuple[str, int] | None = None
-    """Host and port of the leader; None where a pod is on its own."""
+    """Host and port of the leader, under ParameterServer the chief; None where a pod is on its own."""
     token: str = field(default="", repr=False)
     resizable: bool = False
     """Whether the number of workers may change from round to round."""
@@ -175,7 +175,7 @@ def read(env: Mapping[str, str]) -> Environment:
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
         progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
-        recovery=None if asynchronous and role != "chief" else _recovery(env, peers=len(peers)),
+        recovery=_recovery(env, peers=len(peers), serves=asynchronous and role != "chief", asynchronous=asynchronous),
         joins=env.get("TFGPU_RECOVERY_JOINS") == "1",
         round=_integer(env, ROUND, 0, 0) or 0,
         in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,
@@ -183,20 +183,20 @@ def read(env: Mapping[str, str]) -> Environment:
     )
 
 
-def _recovery(env: Mapping[str, str], *, peers: int) -> Recovery | None:
+def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves: bool) -> Recovery | None:
     if env.get("TFGPU_RECOVERY", "Pods") == "Pods":
         return None
     if env["TFGPU_RECOVERY"] != "InPlace":
         raise ConfigError(f"TFGPU_RECOVERY is {env['TFGPU_RECOVERY']!r}", "known: InPlace, Pods")
     budget = _integer(env, "TFGPU_RECOVERY_BUDGET", 6, 0) or 0
     resizable = env.get("TFGPU_RECOVERY_RESIZE") == "1"
-    if peers <= (0 if resizable else 1):
+    if peers <= (0 if resizable else 1) and not asynchronous:
         return Recovery(budget=budget)
     host, _, port = env.get("TFGPU_RECOVERY_LEADER", "").rpartition(":")
     token = env.get("TFGPU_RECOVERY_TOKEN", "")
     if not (host and port.isdigit() and token):
-        # Without them the pods can't agree, and each end is the pod's, as under Pods.
-        return None
+        # Without them the pods can't agree, and each end is the pod's, as under Pods; but a chief needs nobody.
+        return Recovery(budget=budget) if asynchronous and not serves else None
     return Recovery(budget=budget, leader=(host, int(port)), token=token, resizable=resizable)
 
 

@@ -40,7 +40,7 @@ class Dispatcher:
 
     def __init__(self, strategy: tf.distribute.ParameterServerStrategy, *, workers: int, deadline: float) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.workers, self._in_flight, self._deadline = workers, workers * _PER_WORKER, deadline
+        self.workers, self.in_flight, self._deadline = workers, workers * _PER_WORKER, deadline
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="fetch")
         self._answered = False
 
@@ -62,7 +62,7 @@ class Dispatcher:
         waiting: deque[tuple[BatchIndex, Future[np.ndarray]]] = deque()
         for batch in batches:
             waiting.append((batch, self._schedule(function, batch)))
-            if len(waiting) == self._in_flight:
+            if len(waiting) == self.in_flight:
                 yield self._oldest(function, waiting)
         while waiting:
             yield self._oldest(function, waiting)

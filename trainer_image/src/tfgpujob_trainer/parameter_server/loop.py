@@ -1,7 +1,8 @@
 """The chief's training loop: segments of asynchronous steps, with all of them joined between two segments.
 
 Joined means that every scheduled step is done and fetched. Only then is a checkpoint made or the model evaluated, so
-both are of one state, and a checkpoint's position says exactly which batches are in it.
+both are of one state, and a checkpoint's position says exactly which batches are in it. In-memory checkpoints too; the
+time that workers are idle for their sake counts as theirs, so that they are made less often.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tfgpujob_trainer.model.loss import add_loss
 from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.parameter_server.dispatch import UNREACHABLE, BatchIndex, Dispatcher
 from tfgpujob_trainer.parameter_server.memory_limits import fetch_limits
+from tfgpujob_trainer.parameter_server.pause import Pause
 from tfgpujob_trainer.parameter_server.rows import TRAIN
 from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
 from tfgpujob_trainer.parameter_server.variable_placement import describe_placement
@@ -65,6 +67,8 @@ class Chief:
     def __init__(self, run: Run[ServerSteps], dispatcher: Dispatcher) -> None:
         self._run, self._steps, self._dispatcher = run, run.built.steps, dispatcher
         self.repeated = 0
+        self._copies = False
+        """Whether the last batch that was handed out may be followed by an in-memory checkpoint."""
 
     def train(self) -> Position:
         """Train from the last checkpoint, or the beginning, to the last step.
@@ -98,25 +102,32 @@ class Chief:
         """Train one segment and join it; the last batch, and the position after it."""
         run, schedule = self._run, self._run.built.schedule
         since = time.monotonic()
-        for (_, epoch, index), vector in self._dispatcher.run(self._steps.train, self._batches(position)):
+        pauses = Pause(since)
+        for (_, epoch, index), vector in self._dispatcher.run(self._steps.train, self._batches(position, pauses)):
             place, sums = schedule.bounds(index), self._steps.sums(vector)
             batch = GlobalBatch(epoch, index, place.stop - place.start, ())
             position = self._add(position.after(batch, schedule.steps_per_epoch), sums)
             seconds, since = time.monotonic() - since, time.monotonic()
+            pauses.step_done()
             waited = min(seconds, sums.read_seconds / self._dispatcher.workers)
             run.log.add(batch.rows, StepTime(seconds, waited, 0.0), [])
             run.heartbeat.beat(phases.TRAINING, position.step)
             if position.index and run.log.due:
                 report(run, batch, position)
+        run.checkpoints.in_memory_cost(pauses.idle(time.monotonic()))
         return batch, position
 
-    def _batches(self, position: Position) -> Iterator[BatchIndex]:
+    def _batches(self, position: Position, pauses: Pause) -> Iterator[BatchIndex]:
         """The batches of a segment, at least one; it ends with the epoch, where something is due, and at a stop."""
         run, every = self._run, self._run.config.checkpoint.every_steps
         for step, index in enumerate(range(position.index, run.built.schedule.steps_per_epoch), position.step + 1):
+            self._copies = run.checkpoints.in_memory and run.checkpoints.in_memory_may_follow_step()
             yield TRAIN, position.epoch, index
             due = (every and step % every == 0) or evaluation_due(run.config.evaluate, step=step, epoch=None)
             if step == run.total_steps or due or run.stop.set:
+                return
+            if self._copies and pauses.worth_it(self._dispatcher.in_flight):
+                pauses.begin(time.monotonic())
                 return
 
     def _add(self, position: Position, sums: Sums) -> Position:
@@ -134,7 +145,7 @@ class Chief:
         """Report, evaluate and save, whatever is due after a segment."""
         run = self._run
         self._count_repeated(position)
-        after_step(run, batch, position, stop=run.stop.set and not run.done(position))
+        after_step(run, batch, position, stop=run.stop.set and not run.done(position), copy=self._copies)
         if position.index == 0:
             run.metric_states = []
             return next_epoch(run, position)

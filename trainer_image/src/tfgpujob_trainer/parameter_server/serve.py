@@ -30,6 +30,8 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 
 _POLL_SECONDS = 0.2
+_SERVED = 2
+"""Who is asked for a second batch has got over the first: if it fails now, it is worth another try in place."""
 
 
 def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> NoReturn:
@@ -98,12 +100,14 @@ class _ReadOrExit:
 
     def __init__(self, found: rows.Rows, heartbeat: Heartbeat) -> None:
         self._rows, self._heartbeat = found, heartbeat
-        self._asked = False
+        self._asked = 0
 
     def __call__(self, *place: Any) -> list[np.ndarray]:
-        if not self._asked:
-            self._asked = True
+        self._asked += 1
+        if self._asked == 1:
             say("the chief asks for a first batch")
+        if self._asked == _SERVED:
+            self._heartbeat.beat(phases.SERVING, self._asked - 1)
         try:
             return self._rows(*place)
         except BaseException as error:  # noqa: BLE001 (every end is mapped)

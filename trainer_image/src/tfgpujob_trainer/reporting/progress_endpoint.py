@@ -97,7 +97,9 @@ class _Endpoint:
     def _hear(self) -> None:
         """What the supervisor has said meanwhile."""
         if self._resizes is not None and (said := self._resizes.newest()) is not None:
-            self._gang, self._answered = said["gang"], said["answered"]
+            self._gang, self._answered = said["gang"] or {"reason": _RIGID}, said["answered"]
+            if "inPlaceRestarts" in said:  # of other pods too, while this process goes on
+                self._run_status.update(inPlaceRestarts=said["inPlaceRestarts"])
 
     async def _resize(self, body: bytes) -> bytes:
         wanted = _workers(body)

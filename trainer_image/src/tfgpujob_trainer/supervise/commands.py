@@ -25,6 +25,11 @@ class End:
         """By the contract of contract/exits.py; a stop that was asked for is no failure."""
         return self.code >= _FIRST_RETRIED and self.code != ExitCode.STOPPED
 
+    @property
+    def leaves(self) -> bool:
+        """They stopped since the pod is told to stop: it is about to be gone."""
+        return self.code == ExitCode.STOPPED and not self.saved
+
 
 @dataclass(frozen=True, slots=True)
 class Drain:
@@ -54,7 +59,8 @@ class Start:
     """To all members: start the processes of this round, and forget in-memory checkpoints of later steps than `step`.
 
     Without a step: all of them. Whoever is none of so many `workers` leaves, or waits if it has not joined yet; without
-    a number nothing changes. `resizes` of the rounds so far were begun for another number, the others after a failure.
+    a number nothing changes. `resizes` of the rounds so far were begun for another number, or with another pod in the
+    place of a lost one; the others after a failure.
     """
 
     round: int

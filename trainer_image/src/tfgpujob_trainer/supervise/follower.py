@@ -1,15 +1,18 @@
 """A member of a gang in another pod than the leader's: it does as it is told, over one connection.
 
-One that is lost is not made again: whoever can't be heard may still run.
+One that is lost is not made again: whoever can't be heard may still run. But a worker or server under ParameterServer
+looks for the next leader, since the chief's pod may start again without it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import IO
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
@@ -17,10 +20,15 @@ from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, Nam
 
 _CONNECT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
+_JOIN_SECONDS = 120.0
+"""How long one that joins looks for the leader, which runs already. Others may be waiting for it."""
 
 
 class Follower:
-    """`naming` as the leader has it; who `joins` has still to become a member, and comes only once it is `ready`."""
+    """`naming` as the leader has it; who `joins` has still to become a member, and comes only once it is `ready`.
+
+    `outlives`: a leader, as whoever serves does; `budget`: what its pod was told to be left of it.
+    """
 
     speaks = True
 
@@ -34,9 +42,18 @@ class Follower:
         *,
         joins: bool = False,
         ready: Callable[[], None] = lambda: None,
+        outlives: bool = False,
+        budget: int | None = None,
     ) -> None:
-        self._member, self._leader, self._memory = member, leader, memory
-        self._hello = {"member": member, "token": token, **({"joins": True} if joins else {})}
+        self._member, self._leader, self._memory, self._outlives = member, leader, memory, outlives
+        self._hello = {
+            "member": member,
+            "token": token,
+            **({"joins": True} if joins else {}),
+            **({} if budget is None else {"budget": budget}),
+        }
+        self._waits = False
+        """Its processes have ended, and it has not heard yet what follows."""
         self._lock, self._speaking = threading.Lock(), threading.Lock()
         self._told, self._ready = Told(member, naming, joins=joins), ready
         self._connection: socket.socket | None = None
@@ -45,6 +62,7 @@ class Follower:
     def ended(self, round_: int, end: End) -> None:
         """Tell the leader."""
         with self._lock:
+            self._waits = True
             if self._connection is None:
                 self._told.take(GiveUp("the leader was not reached yet"))
                 return
@@ -63,23 +81,46 @@ class Follower:
     def gang(self) -> None:
         """Only the leader tells."""
 
+    def restarts(self) -> None:
+        """Only the leader counts."""
+
     def _listen(self) -> None:
         self._ready()
-        with self._welcomed() as connection, connection.makefile("rb") as lines:
-            while told := messages.read(lines):
-                command = messages.command(told)
-                with self._lock:
-                    self._told.take(command)
-                if isinstance(command, Send) and command.member == self._member:
-                    with self._speaking, contextlib.suppress(OSError):
-                        transfer.send({"round": command.round}, command.step, self._memory, connection)
-        with self._lock:
-            if not isinstance(self._told.last, GiveUp | Leave):
-                self._told.take(GiveUp("the leader has left"))
+        self._follow()
+        while self._outlives and not isinstance(self.command(-1), GiveUp):
+            self._follow()
 
-    def _welcomed(self) -> socket.socket:
+    def _follow(self) -> None:
+        """One leader, until it has left."""
+        welcomed = self._welcomed()
+        if welcomed is None:
+            with self._lock:
+                self._told.take(GiveUp("the leader was not reached"))
+            return
+        try:
+            with welcomed as connection, connection.makefile("rb") as lines:
+                self._hear(connection, lines)
+        finally:
+            # Whatever has ended it: its processes must not wait for an answer that nobody listens for.
+            with self._lock:
+                self._connection = None
+                if (self._waits or not self._outlives) and not isinstance(self._told.last, GiveUp | Leave):
+                    self._told.take(GiveUp("the leader has left"))
+
+    def _hear(self, connection: socket.socket, lines: IO[bytes]) -> None:
+        while told := messages.read(lines):
+            command = messages.command(told)
+            with self._lock:
+                self._told.take(command)
+                self._waits = False
+            if isinstance(command, Send) and command.member == self._member:
+                with self._speaking, contextlib.suppress(OSError):
+                    transfer.send({"round": command.round}, command.step, self._memory, connection)
+
+    def _welcomed(self) -> socket.socket | None:
         """A connection to the leader, whose pod may have still to start, or to get rid of strangers."""
-        while True:
+        until = time.monotonic() + (_JOIN_SECONDS if "joins" in self._hello else math.inf)
+        while time.monotonic() < until:
             with contextlib.suppress(OSError):
                 connection = socket.create_connection(self._leader, timeout=_CONNECT_SECONDS)
                 connection.sendall(messages.line(self._hello))
@@ -90,3 +131,4 @@ class Follower:
                     return connection
                 connection.close()
             time.sleep(_AGAIN_SECONDS)
+        return None

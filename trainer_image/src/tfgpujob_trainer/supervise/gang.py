@@ -1,8 +1,9 @@
 """How the members of a gang speak of its rounds: one connection from each member's pod to the leader's, JSON lines.
 
-The leader is the first of `Environment.peers`; its rules are supervise/rounds.py. A member that is told to send its
-in-memory checkpoint says what it sends, how long it is and, behind it, its SHA-256. Nothing else is taken from the
-network, and nothing at all before the token of the job, which only its pods have.
+The leader is the first of `Environment.peers`; its rules are supervise/rounds.py. Under ParameterServer it is the
+chief, and they are supervise/server_rounds.py. A member that is told to send its in-memory checkpoint says what it
+sends, how long it is and, behind it, its SHA-256. Nothing else is taken from the network, and nothing at all before the
+token of the job, which only its pods have.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.environment import Environment, Recovery
 from tfgpujob_trainer.contract.resize import addresses
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Naming
 from tfgpujob_trainer.supervise.follower import Follower
 from tfgpujob_trainer.supervise.leader import Leader
+from tfgpujob_trainer.supervise.server_leader import ServerLeader
 
 
 class Member(Protocol):
@@ -37,6 +39,9 @@ class Member(Protocol):
     def gang(self) -> dict[str, Any] | None:
         """What is said of the gang where the number of its workers may change, by its leader."""
 
+    def restarts(self) -> int | None:
+        """How many restarts in place are spent, where others may spend them while this pod's processes run."""
+
 
 class Alone:
     """Without rounds: each end is the pod's."""
@@ -56,6 +61,9 @@ class Alone:
     def gang(self) -> None:
         """There is none."""
 
+    def restarts(self) -> None:
+        """There are none."""
+
 
 def member(
     env: Environment,
@@ -71,6 +79,8 @@ def member(
     recovery = env.recovery
     if recovery is None:
         return Alone()
+    if env.is_asynchronous and recovery.leader is not None:
+        return _of_servers(env, recovery, recovery.leader)
     if recovery.leader is None or (len(env.peers) <= processes and not recovery.resizable):
         return Leader([env.name], budget=recovery.budget, memory=memory, outside=env.is_asynchronous)
     members, (_, port) = env.worker_names[::processes], recovery.leader
@@ -83,10 +93,30 @@ def member(
         except ValueError as error:
             say(f"not resized in place: {error}")
             naming = None
-    host = "" if env.in_pod else "127.0.0.1"
     budget, token = recovery.budget, recovery.token
     try:
-        return Leader(members, budget=budget, token=token, port=port, host=host, memory=memory, naming=naming)
+        return Leader(members, budget=budget, token=token, port=port, host=_host(env), memory=memory, naming=naming)
     except OSError as error:
-        say(f"no restarts in place: port {port}: {error.strerror}")
-        return Alone()
+        return _cannot_listen(port, error)
+
+
+def _of_servers(env: Environment, recovery: Recovery, leader: tuple[str, int]) -> Member:
+    """Under ParameterServer, where the chief's pod leads."""
+    budget, token = recovery.budget, recovery.token
+    if not env.is_chief:
+        return Follower(env.name, leader, token, outlives=True, budget=budget)
+    workers = [f"worker-{i}" for i in range(len(env.workers))]
+    servers = [f"ps-{i}" for i in range(len(env.servers))]
+    try:
+        return ServerLeader(env.name, workers, servers, budget=budget, token=token, port=leader[1], host=_host(env))
+    except OSError as error:
+        return _cannot_listen(leader[1], error)
+
+
+def _host(env: Environment) -> str:
+    return "" if env.in_pod else "127.0.0.1"
+
+
+def _cannot_listen(port: int, error: OSError) -> Alone:
+    say(f"no restarts in place: port {port}: {error.strerror}")
+    return Alone()

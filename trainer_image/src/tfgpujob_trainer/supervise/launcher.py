@@ -75,7 +75,7 @@ def run(
         launcher.run(start(launcher.current))
         goes_on = launcher.goes_on()
     outcome, last_lines = launcher.end()
-    return dataclasses.replace(outcome, in_place_restarts=launcher.current.restarts), last_lines
+    return dataclasses.replace(outcome, in_place_restarts=launcher.restarts), last_lines
 
 
 class _Launcher:
@@ -90,6 +90,12 @@ class _Launcher:
         self._told_to_stop = self._left = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+
+    @property
+    def restarts(self) -> int:
+        """How many restarts in place this pod tells of."""
+        of_all = self._member.restarts()
+        return self.current.restarts if of_all is None else of_all
 
     def run(self, processes: Sequence[Supervisor]) -> None:
         """Run the processes of one round to their end."""
@@ -163,7 +169,8 @@ class _Launcher:
         if self._processes and following.restarts > self.current.restarts:
             times = ordinal(following.restarts)
             say(f"started again in place, for the {times} time, after: {outcome.line()}")
-        if following.workers is not None and following.workers != self.current.workers:
+        said = self.current.workers, self.current.resizes
+        if following.workers is not None and (following.workers, following.resizes) != said:
             say(f"round {following.round} has {counted(following.workers, 'worker')}")
         self.current = following
 
@@ -176,6 +183,8 @@ class _Launcher:
             self._member.resize(int(asked["workers"]))
             self._answered = int(asked["request"])
         said = {"gang": self._member.gang(), "answered": self._answered}
+        if (restarts := self._member.restarts()) is not None:
+            said["inPlaceRestarts"] = restarts
         if said != self._said and requests.send(said):
             self._said = said
 

@@ -1,32 +1,26 @@
 """The member of a gang that decides: its rules are supervise/rounds.py, and here is how it hears and tells the others.
 
-Nothing is taken from the network before the token of the job, which only its pods have. A member whose connection is
-lost is not heard again: it may still run, and then no other round may start.
+A member whose connection is lost is not heard again: it may still run, and then no other round may start.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
-import io
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.resize import MAX_WORKERS
 from tfgpujob_trainer.supervise import messages, transfer
-from tfgpujob_trainer.supervise.commands import Command, End, Naming, Send, Told
+from tfgpujob_trainer.supervise.commands import Command, End, Naming, Send, Start, Told
+from tfgpujob_trainer.supervise.listener import Listener
 from tfgpujob_trainer.supervise.rounds import Rounds
 
-GUESTS = 8
-"""Connections beyond one a member that have not shown the token yet, so that strangers can't make it start threads."""
-_HELLO_SECONDS = 5.0
 
-
-class Leader:
+class Leader(Listener):
     """Listens only where there are others, or may be."""
 
     speaks = True
@@ -49,18 +43,15 @@ class Leader:
         """
         workers = 0 if naming is None else len(members) - len(naming.chiefs)
         self._rounds = Rounds(members, budget, naming, workers, outside=outside)
-        self._own, self._token = members[0], token
+        self._own = members[0]
         self._memory, self._naming = memory, naming
         self._lock = threading.Lock()
         self._told = Told(self._own, naming)
         self._connections: dict[str, socket.socket] = {}
         """To each other member, the newest."""
-        self._take(self._rounds.joined(self._own))
+        self._take(self._rounds.joined(self._own, time.monotonic()))
         if len(members) > 1 or naming is not None:
-            self._server = socket.create_server((host, port))
-            self._guests = threading.BoundedSemaphore(len(members) + GUESTS)
-            self.port: int = self._server.getsockname()[1]
-            threading.Thread(target=self._accept, name="rounds", daemon=True).start()
+            self.listen(token, port=port, host=host, members=len(members))
 
     def ended(self, round_: int, end: End) -> None:
         """Its own processes have ended."""
@@ -92,6 +83,9 @@ class Leader:
                 "here": rounds.here,
             }
 
+    def restarts(self) -> None:
+        """As many as rounds were begun after a failure, which each pod knows."""
+
     def _ended(self, member: str, round_: int, end: End) -> None:
         with self._lock:
             self._take(self._rounds.ended(member, round_, end, time.monotonic()))
@@ -105,42 +99,26 @@ class Leader:
             with contextlib.suppress(OSError):  # its reader sees it too
                 connection.sendall(messages.of_command(command))
 
-    def _accept(self) -> None:
-        while True:
-            connection, _ = self._server.accept()
-            if not self._guests.acquire(blocking=False):
-                connection.close()
-                continue
-            threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
+    def knows(self, member: str, hello: Mapping[str, Any]) -> bool:
+        """Who is to join a gang that can't be resized changes nothing in it."""
+        if self._naming is None:
+            return not hello.get("joins")
+        return member in self._naming.of(MAX_WORKERS)
 
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            try:
-                member = self._welcome(_hello(connection))
-            finally:
-                self._guests.release()
-            if member is not None:
-                with connection.makefile("rb") as lines:
-                    self._speak(member, connection, lines)
-
-    def _welcome(self, hello: dict[str, Any]) -> str | None:
-        """The name of a member that shows the token; None for everybody else."""
-        if not hmac.compare_digest(str(hello.get("token", "")).encode(), self._token.encode()):
-            return None
-        member = str(hello.get("member", ""))
-        known = self._naming is None or member in self._naming.of(MAX_WORKERS)
-        # Who is to join a gang that can't be resized changes nothing in it.
-        return member if known and (self._naming is not None or not hello.get("joins")) else None
-
-    def _speak(self, member: str, connection: socket.socket, lines: IO[bytes]) -> None:
-        messages.keep_alive(connection)
-        connection.sendall(messages.WELCOME)
+    def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
+        """Hear a member until it leaves."""
+        joins = bool(hello.get("joins"))
         with self._lock:
-            self._take(self._rounds.joined(member))
-            # A command that was given before it came is news to it.
-            if self._told.last is not None:
-                connection.sendall(messages.of_command(self._told.last))
-            # That of a pod which was to join, and is replaced, may not be known to be lost yet.
+            # What another pod of its name is told from here on is nothing to this one, and its own round is to come.
+            self._connections.pop(member, None)
+            last = self._told.last
+            self._take(self._rounds.joined(member, time.monotonic(), joins=joins))
+            # A command that was given before it came is news to it, but the start of a round is not for who joins.
+            news = self._told.last is not last or not (joins and isinstance(last, Start))
+            if self._told.last is not None and news:
+                with contextlib.suppress(OSError):  # its reader sees it too
+                    connection.sendall(messages.of_command(self._told.last))
+            # That of a pod which is replaced may not be known to be lost yet.
             self._connections[member] = connection
         try:
             while told := messages.read(lines):
@@ -152,7 +130,7 @@ class Leader:
             with self._lock:
                 if self._connections.get(member) is connection:
                     del self._connections[member]
-                    self._take(self._rounds.left(member))
+                    self._take(self._rounds.left(member, time.monotonic()))
 
     def _receive(self, sending: Send, size: int, lines: IO[bytes]) -> None:
         """Read a checkpoint; it is the leader's own once it is whole, and the rules still want it."""
@@ -170,16 +148,3 @@ class Leader:
     def _awaits(self, sending: Send) -> bool:
         with self._lock:
             return self._memory is not None and self._rounds.awaits(sending, time.monotonic())
-
-
-def _hello(connection: socket.socket) -> dict[str, Any]:
-    """The first line, in _HELLO_SECONDS in all, however slowly it comes; a member says no more before its welcome."""
-    until, said = time.monotonic() + _HELLO_SECONDS, b""
-    with contextlib.suppress(OSError):
-        while not said.endswith(b"\n") and len(said) < messages.LINE_BYTES and (left := until - time.monotonic()) > 0:
-            connection.settimeout(left)
-            piece = connection.recv(messages.LINE_BYTES)
-            if not piece:
-                break
-            said += piece
-    return messages.read(io.BytesIO(said))

@@ -15,13 +15,15 @@ LINE_BYTES = 4096
 WELCOME = b"welcome\n"
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """A node that is lost says no goodbye: seconds until the first question, between two, and how many go unanswered."""
+_UNANSWERED = (socket.TCP_USER_TIMEOUT, 20_000)
+"""The same for what it was told and has not acknowledged, in milliseconds: nothing else is asked until then."""
 
 
 def keep_alive(connection: socket.socket) -> None:
     """From now on only a peer that is gone ends it, however long nothing is said."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEP_ALIVE:
+    for option, value in (*_KEEP_ALIVE, _UNANSWERED):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 

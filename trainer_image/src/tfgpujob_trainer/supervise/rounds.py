@@ -14,8 +14,13 @@ Where the number of workers may change, a round is drained for it: all processes
 in storage, and the next round has the number that is wanted. Nobody stops before every member of the next round is
 there. Whoever crashes in a drain, or does not end in time once another has stopped, makes it a failure like any other:
 the rest are ended, the newest in-memory checkpoint is looked for, and the round that follows has the wanted number all
-the same. A member that was to join and is gone leaves the number as it is; one of the running round that is gone ends
-it all, whether it was to stay or not, since nobody can say that its processes have ended.
+the same. A member that was to join and is gone leaves the number as it is. One of the running round that is gone while
+the number changes ends it all, whether it was to stay or not, since nobody can say that its processes have ended.
+
+Otherwise a worker's pod that is gone is waited for, where the number of workers may change: a pod of its name can be
+created only when it is gone for good, with all its processes. So the next round begins once another has come in its
+place, and costs no restart. Whether one comes is the operator's to decide; if not, it ends the pods. A pod that is told
+to stop stops all after the same step, as a drain does. The leader's own pod and a chief's can't be waited for.
 """
 
 from __future__ import annotations
@@ -48,17 +53,19 @@ class Rounds:
     wanted: int = field(init=False)
     round: int = 0
     resizes: int = 0
-    """Rounds that were begun only for another number of workers."""
+    """Rounds that were begun for another number of workers, or with another pod for a lost one: no failures."""
     given_up: GiveUp | None = None
     _here: set[str] = field(default_factory=set)
     """Members, and those that wait to become some."""
     _ends: dict[str, End] = field(default_factory=dict)
+    _lost: set[str] = field(default_factory=set)
+    """Members of this round whose pods are gone; another may have come in the place of one."""
     _progressed: set[int] = field(default_factory=set)
     _failed_before: bool = False
     """Whether this round was begun after a failure."""
     _draining: bool = False
     _stopped_since: float | None = None
-    """When the first member of a drain had stopped."""
+    """When the first member had stopped after a step, as all are about to."""
     _stopping_since: float | None = None
     _in_memory: dict[str, int] = field(default_factory=dict)
     """Of each member that has one, the step of its newest in-memory checkpoint, once its processes have ended."""
@@ -75,24 +82,31 @@ class Rounds:
         assert self.naming is not None
         return len(self._here & set(self.naming.workers(max(self.workers, self.wanted))))
 
-    def joined(self, member: str) -> Command | None:
+    def joined(self, member: str, now: float, *, joins: bool = False) -> Command | None:
         """A member has come; one of an earlier life of a pod can't be part of this attempt's rounds.
 
-        Who is to take part in a later round may come and go.
+        Who `joins` is to take part in a later round: it may come and go, or take the place of a lost one of its name.
         """
         if self.given_up is not None:
             return self.given_up
-        if member in self._here & set(self.members) or (self.naming is None and member not in self.members):
+        if self.naming is None and member not in self.members:
             return self._give_up(f"{member} has come a second time")
+        command = None
+        # Who joins takes part in no round that runs: if the pod before it has never come, nobody does its part.
+        if member in self.members and (joins or member in self._lost | self._here):
+            if not joins or not self._replaceable(member):
+                return self._give_up(f"{member} has come a second time")
+            # It is news that the pod before is gone, unless its connection has been missed already.
+            command = self._lose(member, now) if member in self._here else None
         self._here.add(member)
-        return self._drain()
+        return command or self._advance(now) or self._drain()
 
-    def left(self, member: str) -> Command | None:
+    def left(self, member: str, now: float) -> Command | None:
         """A member's pod is gone or can't be reached: nobody can say that its processes have ended."""
-        if member in self.members:
-            return self._give_up(f"{member} has left")
-        self._here.discard(member)
-        return self.given_up
+        if member not in self.members or self.given_up is not None:
+            self._here.discard(member)
+            return self.given_up
+        return self._lose(member, now) if self._replaceable(member) else self._give_up(f"{member} has left")
 
     def resize(self, wanted: int) -> Command | None:
         """So many workers are asked for from now on."""
@@ -103,7 +117,7 @@ class Rounds:
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Command | None:
         """All processes of a member have ended, by themselves or because it was told to end them."""
-        if self.given_up is not None or round_ != self.round or member not in self.members:
+        if self.given_up is not None or round_ != self.round or member not in {*self.members} - self._lost:
             return self.given_up
         if end.progressed:
             self._progressed.add(round_)
@@ -112,15 +126,13 @@ class Rounds:
             self._in_memory[member] = end.in_memory
         if (reason := self._refusal(member, end)) is not None:
             return self._give_up(reason)
-        if set(self._ends) == set(self.members):
-            return None if end.code == ExitCode.DONE else self._next(now)
-        if self._stopping_since is not None or end.code == ExitCode.DONE:
-            return None
-        if end.saved:
+        if set(self._ends) | self._lost == set(self.members):
+            return self._advance(now)
+        if end.saved or end.leaves:
             self._stopped_since = now if self._stopped_since is None else self._stopped_since
-            return None
-        self._stopping_since = now
-        return Stop(self.round)
+        # Before its first step a pod stops alone, and the others would wait for it.
+        stops = end.worth_a_retry or (end.leaves and not end.progressed)
+        return self._stop(now) if stops and self._stopping_since is None else None
 
     def awaits(self, sending: Send, now: float) -> bool:
         """Something has come of what a member sends; whether it is still wanted."""
@@ -135,8 +147,9 @@ class Rounds:
         if whole:
             self._in_memory[self.members[0]] = sending.step
         else:
-            del self._in_memory[sending.member]
-        return self._next(now)
+            self._in_memory.pop(sending.member, None)
+        self._sending = None
+        return self._advance(now)
 
     def waited(self, now: float) -> Command | None:
         """Time has passed."""
@@ -146,13 +159,39 @@ class Rounds:
             late = now - self._heard > PATIENCE_SECONDS
             return self.sent(self._sending, now, whole=False) if late else None
         since = self._stopped_since if self._stopping_since is None else self._stopping_since
-        if since is None or now - since <= PATIENCE_SECONDS:
+        missing = ", ".join(sorted(self._at_work()))
+        if since is None or now - since <= PATIENCE_SECONDS or not missing:
             return None
         if self._stopping_since is None:
-            self._stopping_since = now
-            return Stop(self.round)
-        missing = ", ".join(sorted(set(self.members) - set(self._ends)))
+            return self._stop(now)
         return self._give_up(f"{missing} did not end within {PATIENCE_SECONDS:g} s")
+
+    def _stop(self, now: float) -> Stop:
+        self._stopping_since = now
+        return Stop(self.round)
+
+    def _at_work(self) -> set[str]:
+        """Members whose processes may still run, or whose pod ends and is not gone yet."""
+        return set(self.members) - self._lost - {name for name, end in self._ends.items() if not end.leaves}
+
+    def _replaceable(self, member: str) -> bool:
+        """Whether the next round may wait for another pod of this name."""
+        if self.naming is None or self.wanted != self.workers or not set(self.members) <= self._here | self._lost:
+            return False
+        worker = member in self.naming.workers(self.workers) and member != self.members[0]
+        return worker and all(end.code != ExitCode.DONE for end in self._ends.values())
+
+    def _lose(self, member: str, now: float) -> Command | None:
+        """What a pod that is gone had, nobody has any more."""
+        end = self._ends.pop(member, None)
+        self._in_memory.pop(member, None)
+        self._here.discard(member)
+        self._lost.add(member)
+        if self._sending is not None and self._sending.member == member:
+            self._sending = None
+        if self._stopping_since is None and self._at_work() and not (end is not None and end.leaves):
+            return self._stop(now)
+        return self._advance(now)
 
     def _next_members(self) -> Sequence[str]:
         """Of the round that would follow this one now: as many as are wanted, if they have come."""
@@ -161,7 +200,7 @@ class Rounds:
 
     def _drain(self) -> Drain | None:
         """End this round for another number of workers, if that can be had and nothing else goes on."""
-        going_on = self._ends or self._draining or self._stopping_since is not None
+        going_on = self._ends or self._lost or self._draining or self._stopping_since is not None
         if going_on or not set(self.members) <= self._here or set(self._next_members()) == set(self.members):
             return None
         self._draining = True
@@ -171,25 +210,32 @@ class Rounds:
         """Why no other round follows this end, if none does."""
         if end.code == ExitCode.DONE and self._stopping_since is None and self._stopped_since is None:
             return None
-        drained = self._draining and end.saved
+        all_saved = all(name in self._ends and self._ends[name].saved for name in self.members)
+        # Others may say that they have stopped before the pod does that is told to stop.
+        stopped = end.saved and (self._draining or (self.naming is not None and not all_saved))
+        stopped = stopped or (end.leaves and self._replaceable(member))
         done = [name for name, other in self._ends.items() if other.code == ExitCode.DONE]
-        missing = set(self.members) - self._here
+        missing = set(self.members) - self._here - self._lost
         restarts = self.round - self.resizes
         looped = self._stopping_since is None and self._failed_before and self.round not in self._progressed
         reasons = {
-            f"{member} ended with code {end.code}": not (drained or end.worth_a_retry),
+            f"{member} ended with code {end.code}": not (stopped or end.worth_a_retry),
             f"{member} lost what is no part of the gang": self.outside and end.code == ExitCode.PEER_FAILURE,
             f"{member} failed after {', '.join(sorted(done))} had finished": done,
             f"{', '.join(sorted(missing))} had not come yet": missing,
             f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves": (
-                not drained and restarts >= self.budget
+                not (stopped or self._lost) and restarts >= self.budget
             ),
-            "a second failure without a step in between": not drained and looped,
+            "a second failure without a step in between": not (stopped or self._lost) and looped,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 
-    def _next(self, now: float) -> Send | Start:
-        """Nothing of this round runs any more."""
+    def _advance(self, now: float) -> Send | Start | None:
+        """What follows once nothing of this round runs any more: the next begins when each lost pod has another."""
+        done = any(end.code == ExitCode.DONE for end in self._ends.values())
+        return None if done or self._at_work() or self._sending is not None else self._next(now)
+
+    def _next(self, now: float) -> Send | Start | None:
         own = self._in_memory.get(self.members[0])
         drained = all(end.saved for end in self._ends.values())
         member, newest = max(self._in_memory.items(), key=lambda item: item[1], default=("", None))
@@ -197,10 +243,14 @@ class Rounds:
         if newest is not None and (own is None or newest > own) and not drained:
             self._sending, self._heard = Send(self.round, member, newest), now
             return self._sending
+        if not set(self.members) <= self._here:
+            return None
         self.round += 1
+        drained = drained or bool(self._lost)
         self.resizes += drained
         self._failed_before = not drained
         self._ends.clear()
+        self._lost.clear()
         self._in_memory.clear()
         self._draining = False
         self._stopping_since = self._stopped_since = self._sending = None

@@ -60,7 +60,7 @@ class Supervisor:
         ledger: Ledger | None = None,
     ) -> None:
         """`environment` is the process's own, `ledger` the pod's; `leads`: where its gang is told of another number of
-        workers. Raises ConfigError naming a variable that is wrong.
+        workers, or of restarts in other pods. Raises ConfigError naming a variable that is wrong.
         """
         self._config, self._arguments, self._environment = config, arguments, environment
         self._spawn, self._memory, self._leads = spawn, memory, leads
@@ -81,7 +81,7 @@ class Supervisor:
         self._trains = False
         """It has got through its start."""
         self.progressed = False
-        """It has done a step, or predicted a part."""
+        """It has done a step, or predicted a part; as a worker under ParameterServer, served a batch."""
 
     @property
     def explained(self) -> bool:
@@ -196,6 +196,7 @@ class Supervisor:
                 self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
                 self.progressed |= record["phase"] in (phases.TRAINING, phases.PREDICTING)
+                self.progressed |= record["phase"] == phases.SERVING and record["step"] > 0
             if "stoppable" in record:
                 self._stoppable = True
                 if self._signals or self._drained:

@@ -12,13 +12,10 @@ from tfgpujob.names import Role
 
 
 def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> bool:
-    """Whether the trainer of these pods starts its processes again.
-
-    Under ParameterServer only the chief's: what workers and servers do by themselves, nobody could count.
-    """
+    """Whether the trainer of these pods starts its processes again."""
     able = {
         Work.SYNCHRONOUS: True,
-        Work.PARAMETER_SERVERS: role is Role.CHIEF,
+        Work.PARAMETER_SERVERS: role is not Role.EVALUATOR,
         Work.OWN_PROGRAM: spec.predicts,
     }
     return (
@@ -32,7 +29,8 @@ def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> b
 def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
     """How many of the restarts that runPolicy.backoffLimit leaves the pod may spend by itself.
 
-    A gang spends them together. Workers that predict don't know of each other: each gets a part of its own.
+    A gang spends them together, and so do a chief and who serves it. Workers that predict don't know of each other:
+    each gets a part of its own.
     """
     if not spec.predicts:
         return left
@@ -53,7 +51,7 @@ def environment(
 ) -> dict[str, str | None]:
     """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees.
     `joins`: a gang that trains already."""
-    gang = spec.traits.work is Work.SYNCHRONOUS and spec.traits.cluster is not Cluster.NONE
+    gang = spec.traits.work is not Work.OWN_PROGRAM and spec.traits.cluster is not Cluster.NONE
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),

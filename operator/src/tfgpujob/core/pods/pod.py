@@ -42,7 +42,7 @@ class Replica:
     restarts_left: int = 0
     """What runPolicy.backoffLimit leaves."""
     joins: bool = False
-    """A gang that trains already, in a resize."""
+    """A gang that trains already, in a resize or in the place of a lost pod."""
     reached_step: int = 0
     """The highest step that the job is known to have done."""
     save_seconds: int = 0
@@ -137,7 +137,8 @@ def _environment(
     job_metadata = job["metadata"]
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
-    cluster = plan.resized(max(index for _, index in plan.joining()) + 1) if replica.joins else plan
+    joining = max((index + 1 for _, index in plan.joining()), default=0)
+    cluster = plan.resized(max(plan.counts[Role.WORKER], joining)) if replica.joins else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
         "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),

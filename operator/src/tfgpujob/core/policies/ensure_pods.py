@@ -15,6 +15,7 @@ from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.claim import build_claims
 from tfgpujob.core.pods.device_claim import build_device_template, claims_devices
+from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_group import build_pod_group
@@ -229,11 +230,17 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
         restart,
         progress_token=pod_token(key, pod) if key and reports else "",
         recovery_token=_recovery_token(ctx) if key and trains else "",
-        joins=replica in ctx.plan.joining(),
+        joins=replica in ctx.plan.joining() or _replaces_member(ctx, replica),
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
         reached_step=goodput_account.reached_step(ctx.builder.fields),
         save_seconds=int((ctx.builder.fields.get("lastCheckpoint") or {}).get("seconds") or 0),
     )
+
+
+def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
+    """Whether it is a pod in the place of a lost one (restart/lost_worker.py): the gang goes on with it."""
+    restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
+    return restarted and resizes_in_place(ctx.spec, ctx.plan)
 
 
 def _recovery_token(ctx: ReconcileContext) -> str:

@@ -48,14 +48,39 @@ def test_a_pod_on_its_own_needs_nobody() -> None:
     assert environment(running("Mirrored"), "train-worker-0") == {"": "InPlace", "_BUDGET": "6"}
 
 
-def test_under_parameter_server_the_chief_alone_recovers_in_place() -> None:
+def test_under_parameter_server_all_but_the_evaluator_recover_in_place_and_the_chief_leads_and_tells() -> None:
     trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
-    world = running("ParameterServer", worker=1, ps=1, trainer=trainer, image=None)
-    assert environment(world, "train-chief-0") == {"": "InPlace", "_BUDGET": "6"}
-    assert environment(world, "train-worker-0") == environment(world, "train-ps-0") == {}
+    world = running("ParameterServer", worker=1, ps=1, evaluator=1, trainer=trainer, image=None)
+    told = [environment(world, f"train-{role}-0") for role in ("chief", "worker", "ps")]
+    assert told == [told[0]] * 3
+    assert len(told[0].pop("_TOKEN")) == 32
+    assert told[0] == {"": "InPlace", "_BUDGET": "6", "_LEADER": "train-chief-0.train.ns.svc:8081"}
+    assert environment(world, "train-evaluator-0") == {}
     world.tells("train-chief-0", step=5, inPlaceRestarts=2)
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2)
-    assert environment(world, "train-chief-0") == {"": "InPlace", "_BUDGET": "6"}
+    (event,) = (event for event in world.events if event.reason == "RestartedInPlace")
+    assert event.message == "Processes of attempt 1 were started again in their pods, 2 times so far."
+
+
+def test_a_pod_of_parameter_servers_that_is_made_anew_is_told_what_is_left_and_the_same_token() -> None:
+    trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
+    world = running("ParameterServer", worker=2, ps=1, trainer=trainer, image=None)
+    token = environment(world, "train-chief-0")["_TOKEN"]
+    world.tells("train-chief-0", step=5, inPlaceRestarts=2)
+    world.exits("train-worker-1", 137, message=json.dumps({"code": 137, "inPlaceRestarts": 1}))
+    world.advance(minutes=1)
+    told = environment(world, "train-worker-1")
+    assert (told["_BUDGET"], told["_TOKEN"]) == ("3", token), "6 less 2 in place, less one for its pod"
+    # With a server the chief's pod starts again, which has told of one that nobody has polled.
+    world.ready()
+    world.exits("train-chief-0", 160, message=json.dumps({"code": 160, "inPlaceRestarts": 3}))
+    world.exits("train-ps-0", 137)
+    world.advance(minutes=1)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (5, 3)
+    assert [environment(world, f"train-{name}")["_BUDGET"] for name in ("chief-0", "ps-0")] == ["1", "1"]
+    world.ready()
+    world.tells("train-chief-0", step=9, inPlaceRestarts=1)
+    assert (world.status["restarts"], world.status["inPlaceRestarts"], world.status["attempt"]) == (6, 4, 1)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tfgpujob.core.status.diagnosis import diagnose
 from tfgpujob.names import Condition, Role
 
 FIRST_RETRYABLE = 128
+STOPPED = 143
 PEER_FAILURE = 160
 NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"

@@ -2,8 +2,9 @@
 
 The pods decide within the budget that they were given (core/pods/in_place.py); here it is spent, and told. How often
 that was in the attempt, a gang's reporter says in each progress report and at its end, so that none is missed, and
-status.progress keeps what has been counted. Workers that predict recover each by itself, and each tells of itself;
-their status.restartRecords keep what has been counted.
+status.progress keeps what has been counted. A chief says it of the workers and parameter servers that it leads.
+Workers that predict recover each by itself, and each tells of itself; their status.restartRecords keep what has been
+counted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.progress_report import MOST_IN_PLACE
@@ -36,7 +38,8 @@ def _gang(ctx: ReconcileContext) -> tuple[Event, ...]:
     count_in_place(ctx.builder, told - counted_before)
     ctx.builder.put("progress", {**known, "inPlaceRestarts": told})
     times = counted(told, "time")
-    text = f"The training processes of attempt {ctx.builder.attempt} were started again in their pods, {times} so far."
+    who = "Processes" if ctx.spec.traits.work is Work.PARAMETER_SERVERS else "The training processes"
+    text = f"{who} of attempt {ctx.builder.attempt} were started again in their pods, {times} so far."
     return (Event("Warning", "RestartedInPlace", text),)
 
 

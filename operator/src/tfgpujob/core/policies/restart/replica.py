@@ -45,6 +45,18 @@ def restart_replicas(ctx: ReconcileContext, failures: Sequence[Failure]) -> Outc
     return _restart(ctx, causes, replicas, message)
 
 
+def restart_with(
+    ctx: ReconcileContext,
+    failures: Sequence[Failure],
+    replicas: frozenset[ReplicaId],
+    message: str,
+    delay: timedelta,
+) -> Outcome:
+    """The Outcome that restarts these replicas after failures that have been counted, with one backoff for all."""
+    _set_conditions(ctx, root_cause(failures), replicas, message)
+    return _restart(ctx, failures, replicas, message, delay)
+
+
 def restart_optional(ctx: ReconcileContext) -> Outcome | None:
     """Policy: a failed evaluator restarts as its restartPolicy says, and a worker that was to join a gang is replaced.
     It costs no restart, however often."""
@@ -74,9 +86,16 @@ def _evaluator_policy(ctx: ReconcileContext) -> RestartPolicy:
     return specs[Role.EVALUATOR].restart_policy if Role.EVALUATOR in specs else RestartPolicy.EXIT_CODE
 
 
-def _restart(ctx: ReconcileContext, causes: Sequence[Failure], replicas: frozenset[ReplicaId], message: str) -> Outcome:
-    """The Outcome whose intent records the restart of `replicas`, and which deletes their pods."""
-    delays = {failure.replica: _delay(ctx, failure) for failure in causes}
+def _restart(
+    ctx: ReconcileContext,
+    causes: Sequence[Failure],
+    replicas: frozenset[ReplicaId],
+    message: str,
+    delay: timedelta | None = None,
+) -> Outcome:
+    """The Outcome whose intent records the restart of `replicas`, and which deletes their pods. Without a `delay`, each
+    has its own."""
+    delays = {failure.replica: _delay(ctx, failure) if delay is None else delay for failure in causes}
     longest = max(delays.values())
     failed = {failure.replica for failure in causes}
     _put_records(ctx, {r: _next_record(ctx, r, delays.get(r, longest), failed=r in failed) for r in replicas})

@@ -11,6 +11,7 @@ from tfgpujob.core.observed.plan import ReplicaId, replica_specs
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished, stall
 from tfgpujob.core.policies.context import ReconcileContext
+from tfgpujob.core.policies.restart import lost_worker
 from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, root_cause
 from tfgpujob.core.policies.restart.gang import restart_gang
 from tfgpujob.core.policies.restart.replica import restart_replicas
@@ -58,8 +59,13 @@ def _stall_failure(ctx: ReconcileContext) -> Failure | None:
 
 def _restart(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome:
     """After these failures: a restart of replicas or of the gang, or the job has failed."""
-    alone = ctx.spec.restarts_alone and ctx.builder.is_true(Condition.CREATED)
-    restarted = restart_replicas(ctx, found) if alone else restart_gang(ctx, root_cause(found))
+    if ctx.spec.restarts_alone and ctx.builder.is_true(Condition.CREATED):
+        restarted = restart_replicas(ctx, found)
+    elif lost_worker.replaceable(ctx, found):
+        restarted = lost_worker.replace_lost(ctx, found)
+    else:
+        cause = root_cause(found)
+        restarted = restart_gang(ctx, cause, counted=lost_worker.follows(ctx, cause))
     return restarted or finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
 
 

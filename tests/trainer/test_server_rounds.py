@@ -1,0 +1,346 @@
+"""Whose process starts again under ParameterServer, one by one and under random stories."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tfgpujob_trainer.parameter_server.pause import Pause
+from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Start, Stop
+from tfgpujob_trainer.supervise.server_rounds import LOST_SECONDS, ServerRounds
+
+KILLED, PEER, RAISED, STOPPED, DONE = 137, 160, 1, 143, 0
+SERVERS, WORKERS, CHIEF = ("ps-0", "ps-1"), ("worker-0", "worker-1"), "chief-0"
+
+
+def new(budget: int = 6) -> ServerRounds:
+    rounds = ServerRounds(CHIEF, frozenset(SERVERS), budget)
+    for name in (*SERVERS, *WORKERS):
+        assert rounds.joined(name, budget) == {}
+    return rounds
+
+
+def ended(
+    rounds: ServerRounds,
+    member: str,
+    code: int = KILLED,
+    *,
+    round_: int = 0,
+    progressed: bool = True,
+    step: int | None = None,
+    now: float = 0.0,
+) -> Mapping[str, Command]:
+    return rounds.ended(member, round_, End(code, progressed, step), now)
+
+
+def test_a_worker_starts_again_alone():
+    rounds = new()
+    assert ended(rounds, "worker-1") == {"worker-1": Start(1)}
+    assert ended(rounds, "worker-1", round_=1) == {"worker-1": Start(2)}
+    assert rounds.restarts == 2
+
+
+def test_a_chief_starts_again_alone_from_its_copy():
+    assert ended(new(), CHIEF, step=7) == {CHIEF: Start(1, 7)}
+
+
+def test_with_a_server_the_chief_starts_again_and_not_before_its_process_is_gone():
+    rounds = new()
+    assert ended(rounds, "ps-1") == {CHIEF: Stop(0)}
+    assert ended(rounds, "ps-0") == {}, "the chief knows already"
+    assert ended(rounds, CHIEF, PEER, step=9) == {CHIEF: Start(1, 9), "ps-0": Start(1), "ps-1": Start(1)}
+    assert rounds.restarts == 1
+    assert ended(rounds, "ps-1", round_=1) == {CHIEF: Stop(1)}
+
+
+def test_a_chief_that_has_lost_somebody_waits_for_the_server_to_say_so():
+    rounds = new()
+    assert ended(rounds, CHIEF, PEER, step=9) == {}
+    assert rounds.waited(LOST_SECONDS) == {}
+    assert ended(rounds, "ps-0", now=LOST_SECONDS) == {CHIEF: Start(1, 9), "ps-0": Start(1)}
+    again = new()
+    ended(again, CHIEF, PEER)
+    assert isinstance(again.waited(LOST_SECONDS + 0.1)[CHIEF], GiveUp)
+    assert ended(again, "ps-0") == {"ps-0": again.over}
+    for rounds in (new(), new()):
+        if rounds.gone("ps-0") == {} and rounds.restarts == 0:
+            assert isinstance(ended(rounds, CHIEF, PEER)[CHIEF], GiveUp), "its pod is gone, and can't say anything"
+    waiting = new()
+    ended(waiting, CHIEF, PEER)
+    assert isinstance(waiting.gone("ps-0")[CHIEF], GiveUp)
+
+
+@pytest.mark.parametrize("code", [RAISED, 2, 70, STOPPED])
+@pytest.mark.parametrize("member", [CHIEF, "worker-0", "ps-0"])
+def test_what_is_no_failure_of_a_machine_is_never_tried_again(code, member):
+    rounds = new()
+    assert list(ended(rounds, member, code)) == [member]
+    assert ended(new(), member, code) == {member: GiveUp(f"{member} ended with code {code}")}
+    assert rounds.restarts == 0
+
+
+def test_an_exception_of_the_chief_is_its_end_also_after_a_server():
+    """Which of them was first, the operator finds out."""
+    rounds = new()
+    ended(rounds, "ps-0")
+    gave_up = GiveUp("chief-0 ended with code 1")
+    assert ended(rounds, CHIEF, RAISED) == {CHIEF: gave_up, "ps-0": gave_up}
+
+
+def test_a_second_failure_without_a_step_in_between_is_the_pods():
+    rounds = new()
+    ended(rounds, "worker-0", progressed=False)
+    looped = GiveUp("a second failure without a step in between")
+    assert ended(rounds, "worker-1", progressed=False) == {"worker-1": Start(1)}, "another one's first"
+    assert ended(rounds, "worker-0", round_=1, progressed=False) == {"worker-0": looped}
+    rounds.joined("worker-0", 6)
+    assert ended(rounds, "worker-0", progressed=False) == {"worker-0": Start(1)}, "in a pod of its own"
+    ended(rounds, CHIEF, progressed=False)
+    assert ended(rounds, "ps-0") == {CHIEF: Stop(1)}
+    assert ended(rounds, CHIEF, PEER, progressed=False) == {CHIEF: looped, "ps-0": looped}
+
+
+def test_the_budget_is_the_jobs():
+    rounds = new(budget=2)
+    ended(rounds, "worker-0")
+    ended(rounds, CHIEF)
+    for member in ("worker-0", CHIEF):
+        assert isinstance(ended(rounds, member)[member], GiveUp)
+    # The operator has created a pod anew, and counted one as well.
+    rounds = new(budget=6)
+    ended(rounds, "worker-0")
+    rounds.joined("worker-1", 4)
+    assert rounds.budget == 5
+
+
+def test_after_the_last_step_nobody_starts_again():
+    rounds = new()
+    ended(rounds, "ps-0")
+    assert ended(rounds, CHIEF, DONE) == {"ps-0": GiveUp("chief-0 has finished")}
+    assert ended(rounds, "worker-0") == {"worker-0": GiveUp("chief-0 has finished")}
+
+
+@dataclass
+class Process:
+    round: int = 0
+    runs: bool = True
+    progressed: bool = False
+
+
+@dataclass
+class Story:
+    """Processes that fail, pods that come and go, and messages that take their time; asserts what is promised."""
+
+    rounds: ServerRounds
+    chance: random.Random
+    budget: int
+    pods: dict[str, Process] = field(default_factory=lambda: {n: Process() for n in (CHIEF, *SERVERS, *WORKERS)})
+    outbox: list[tuple[str, Process, End | None]] = field(default_factory=list)
+    inbox: list[tuple[str, Process, Command]] = field(default_factory=list)
+    ends: int = 0
+    step: int = 0
+    copied: int | None = None
+    lost_variables: bool = False
+    """A server has started again since the chief's process began."""
+    now: float = 0.0
+    over: str = ""
+
+    def end(self, name: str, code: int) -> None:
+        pod = self.pods[name]
+        pod.runs = False
+        self.ends += 1
+        self.outbox.append((name, pod, End(code, pod.progressed, self.copied if name == CHIEF else None)))
+
+    def play(self) -> None:
+        for _ in range(200):
+            if self.over:
+                return
+            self.now += self.chance.random()
+            self.turn()
+        self.settle()
+
+    def turn(self) -> None:
+        name = self.chance.choice(list(self.pods))
+        pod = self.pods[name]
+        match self.chance.randrange(8):
+            case 0 if pod.runs and self.chance.randrange(6) == 0:
+                self.end(name, self.chance.choice([KILLED] * 19 + [RAISED]))
+            case 1 | 2 if self.outbox:
+                self.hear()
+            case 3 | 4 if self.inbox:
+                self.obey()
+            case 5 if name != CHIEF and self.chance.randrange(40) == 0:
+                self.replace(name)
+            case _:
+                self.train()
+        self.tell(self.rounds.waited(self.now))
+
+    def train(self) -> None:
+        chief, servers = self.pods[CHIEF], [self.pods[name] for name in SERVERS]
+        if not chief.runs:
+            return
+        if not all(server.runs for server in servers):
+            if self.chance.randrange(3) == 0:
+                self.end(CHIEF, PEER)
+            return
+        # It would call that an exception of the user's.
+        assert not self.lost_variables, "a chief that still runs finds a server without its variables"
+        self.step += 1
+        chief.progressed = True
+        for worker in WORKERS:
+            self.pods[worker].progressed |= self.pods[worker].runs
+        if self.chance.randrange(2):
+            self.copied = self.step
+
+    def hear(self) -> None:
+        name, pod, end = self.outbox.pop(0)
+        if self.pods.get(name) is not pod:
+            return
+        if end is None:
+            self.tell(self.rounds.joined(name, None))
+        else:
+            self.tell(self.rounds.ended(name, pod.round, end, self.now))
+
+    def tell(self, told: Mapping[str, Command]) -> None:
+        self.inbox += [(name, self.pods[name], command) for name, command in told.items()]
+
+    def obey(self) -> None:
+        # To each pod in their order, and to one earlier than to another.
+        name = self.chance.choice([name for name, _, _ in self.inbox])
+        name, pod, command = self.inbox.pop(next(i for i, (to, _, _) in enumerate(self.inbox) if to == name))
+        if self.pods.get(name) is not pod:
+            return
+        match command:
+            case GiveUp() if name == CHIEF:
+                self.over = command.reason
+            case GiveUp():
+                assert not pod.runs, "who runs is given up"
+                self.replace(name)
+            case Stop(round_) if pod.runs and round_ == pod.round:
+                self.end(name, PEER)
+            case Start(round_, step):
+                assert not pod.runs, "two processes of one pod at once"
+                assert round_ == pod.round + 1, "a round is left out"
+                assert name != CHIEF or step == self.copied, "a step that somebody holds is done again"
+                pod.round, pod.runs, pod.progressed = round_, True, False
+                if name == CHIEF:
+                    self.lost_variables = False
+                elif name in SERVERS:
+                    self.lost_variables = self.pods[CHIEF].runs and self.pods[CHIEF].progressed
+
+    def replace(self, name: str) -> None:
+        """By the operator, and with a server the chief's pod: that is the end of this story."""
+        if name in SERVERS:
+            self.over = "a server's pod is gone"
+            return
+        self.tell(self.rounds.gone(name))
+        self.pods[name] = Process()
+        self.outbox.append((name, self.pods[name], None))
+
+    def settle(self) -> None:
+        """Once nothing fails any more, all run again."""
+        for _ in range(200):
+            self.now += 1.0
+            if self.over or all(pod.runs for pod in self.pods.values()):
+                break
+            while self.outbox:
+                self.hear()
+            while self.inbox and not self.over:
+                self.obey()
+            self.tell(self.rounds.waited(self.now))
+        else:
+            raise AssertionError("somebody waits for ever")
+        assert self.rounds.restarts <= self.budget, "more restarts than the budget has"
+
+
+def play(seed: int) -> Story:
+    chance = random.Random(seed)
+    budget = chance.randrange(12)
+    story = Story(new(budget), chance, budget)
+    story.play()
+    return story
+
+
+def play_all() -> list[Story]:
+    return [play(seed) for seed in range(300)]
+
+
+def test_whatever_happens_the_promises_hold():
+    """Nobody but who must starts again, no chief meets a server without its variables, and nobody waits for ever."""
+    stories = play_all()
+    assert sum(story.rounds.restarts for story in stories) > 300
+    assert sum(not story.over for story in stories) > 30
+    for story in stories:
+        others = sum(story.pods[name].round for name in (*WORKERS, CHIEF))
+        assert others <= story.ends, "who has not failed is started again"
+
+
+def _at_once(self: Any, member: str, round_: int, right: Any = ServerRounds._server_ended) -> Any:
+    told = right(self, member, round_)
+    self._lost.pop(member, None)
+    return {**told, member: Start(round_ + 1)}
+
+
+def _without_the_chief(self: Any, member: str, round_: int) -> Any:
+    self.restarts += 1
+    return {member: Start(round_ + 1)}
+
+
+def _from_storage(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
+    return right(self, replace(end, in_memory=None))
+
+
+def _round_of_the_chief(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
+    told = right(self, end)
+    return {name: Start(self._round, c.step) if isinstance(c, Start) else c for name, c in told.items()}
+
+
+def _never_enough(self: Any, _member: str, _end: End) -> Any:
+    return None
+
+
+def _forgets_who_waits(self: Any, member: str, round_: int) -> Any:
+    self._lost[member] = round_
+    return {CHIEF: Stop(self._round)} if self._ended is None else {}
+
+
+def _all_workers_too(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
+    told = right(self, end)
+    return told if CHIEF in told and isinstance(told[CHIEF], GiveUp) else {**told, **dict.fromkeys(WORKERS, Start(1))}
+
+
+@pytest.mark.parametrize(
+    ("name", "bug", "broken"),
+    [
+        ("_server_ended", _at_once, "a chief that still runs finds|somebody waits for ever"),
+        ("_server_ended", _without_the_chief, "a chief that still runs finds"),
+        ("_server_ended", _forgets_who_waits, "somebody waits for ever"),
+        ("_both", _from_storage, "a step that somebody holds is done again"),
+        ("_both", _round_of_the_chief, "a round is left out"),
+        ("_both", _all_workers_too, "two processes of one pod at once"),
+        ("_refusal", _never_enough, "more restarts than the budget has"),
+        ("waited", lambda *_: {}, "somebody waits for ever"),
+    ],
+)
+def test_the_stories_find_a_planted_bug(monkeypatch, name, bug, broken):
+    monkeypatch.setattr(ServerRounds, name, bug)
+    with pytest.raises(AssertionError, match=broken):
+        play_all()
+
+
+def test_a_pause_costs_what_workers_stand_idle():
+    pause = Pause(100.0)
+    for _ in range(20):
+        assert not pause.worth_it(20)
+        pause.step_done()
+    assert pause.worth_it(20)
+    assert pause.idle(110.0) == 0.0, "the segment ended by itself"
+    pause.begin(110.0)
+    for _ in range(4):
+        pause.step_done()
+    assert pause.idle(112.0) == 0.0, "half a second a step, as ever"
+    assert pause.idle(113.0) == 2.0

@@ -1,0 +1,246 @@
+"""A worker that is lost is replaced in place: the others of an elastic gang keep their pods."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.policies.test_elastic_policy import POLICY, Room, events, started
+from tests.unit.core.policies.test_resize import cluster_sizes, scale
+from tests.unit.core.policies.test_resize_in_place import environment, uids, workers
+from tests.unit.core.simulator import World
+
+from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Kind, Snapshot
+
+
+def training(count: int = 3, least: int = 2, **parts: Any) -> World:
+    given = {"recovery": "InPlace", "backoffLimit": 0, "elasticPolicy": POLICY, **parts.pop("run", {})}
+    run = {key: value for key, value in given.items() if value is not None}
+    worker = {"replicas": count, "minReplicas": least, "maxReplicas": 8}
+    world = World(make.job(worker=worker, run=run, **parts))
+    world.settle()
+    world.ready()
+    world.advance(minutes=1)
+    assert world.phase == "Running"
+    return world
+
+
+def deleted(world: World, *pods: str) -> None:
+    for pod in pods:
+        world.remove(Kind.POD, pod)
+
+
+@pytest.mark.parametrize("how", ["deleted", "evicted", "deleting", "preempted"])
+@pytest.mark.parametrize("index", [1, 2])
+def test_only_the_pod_that_is_lost_is_created_anew(how: str, index: int) -> None:
+    world = training()
+    before, lost = uids(world), f"train-worker-{index}"
+    if how == "deleted":
+        deleted(world, lost)
+    elif how == "evicted":
+        world.evict(lost)
+    elif how == "deleting":
+        world.mark_deleting(lost)
+        assert world.pods == workers(0, 1, 2), "another one comes when it is gone"
+        deleted(world, lost)
+    else:
+        world.disrupt(lost, "PreemptionByScheduler")
+        deleted(world, lost)
+    assert (world.phase, world.condition("Restarting"), world.attempts()) == ("Restarting", "True/Disrupted", {"1"})
+    assert world.message("Running").endswith(
+        f"; what starts again: {lost}. The others keep their pods, and wait there."
+    )
+    now = uids(world)
+    assert [name for name in now if now[name] != before[name]] == [lost]
+    assert environment(world, lost)[names.RECOVERY_JOINS] == "1"
+    world.ready(lost)
+    world.advance(minutes=1)
+    assert (world.phase, world.condition("Running"), world.status["ready"]) == ("Running", "True/AllReady", "3/3")
+    assert (world.status["attempt"], world.status["disruptions"], world.status["restarts"]) == (1, 1, 0)
+    assert world.status["lastFailure"]["index"] == index
+
+
+def test_it_knows_all_the_others_and_waits_for_their_addresses() -> None:
+    world = training(chief=1)
+    deleted(world, "train-worker-0")
+    env = environment(world, "train-worker-0")
+    assert (env["TFGPU_REPLICA_RESTART"], env["TFGPU_ATTEMPT"]) == ("1", "1")
+    assert env["TFGPU_RECOVERY_LEADER"].startswith("train-chief-0.")
+    assert len(json.loads(env["TF_CONFIG"])["cluster"]["worker"]) == 3
+
+
+def test_several_that_are_lost_together_are_counted_once_and_one_lost_meanwhile_again() -> None:
+    world = training(4, least=1)
+    before = uids(world)
+    world.evict("train-worker-1")
+    world.evict("train-worker-3")
+    world.advance(seconds=10)
+    world.ready("train-worker-3")
+    deleted(world, "train-worker-2")
+    world.advance(seconds=10)
+    world.ready()
+    now = uids(world)
+    assert ([name for name in now if now[name] == before[name]], world.attempts()) == (workers(0), {"1"})
+    assert (world.phase, world.status["disruptions"], world.status["restarts"]) == ("Running", 3, 0)
+
+
+class OnTwoNodes(World):
+    """Worker 2 is on a node that can be lost."""
+
+    lost = frozenset[str]()
+
+    def snapshot(self) -> Snapshot:
+        return replace(super().snapshot(), lost_nodes=self.lost)
+
+
+def test_a_node_that_is_lost_takes_one_pod_and_the_others_wait() -> None:
+    run = {"recovery": "InPlace", "elasticPolicy": POLICY}
+    world = OnTwoNodes(make.job(worker={"replicas": 3, "minReplicas": 1, "maxReplicas": 8}, run=run))
+    world.settle()
+    world.pod("train-worker-2")["spec"]["nodeName"] = "node-2"
+    world.ready()
+    world.advance(minutes=1)
+    world.grace = timedelta(seconds=30)
+    world.lost = frozenset({"node-2"})
+    world.settle()
+    assert (world.phase, world.pods, world.status["lastFailure"]["reason"]) == (
+        "Restarting",
+        workers(0, 1, 2),
+        "NodeLost",
+    )
+    world.advance(seconds=40)
+    world.ready("train-worker-2")
+    assert (world.phase, world.attempts(), world.status["disruptions"]) == ("Running", {"1"}, 1)
+
+
+def test_if_no_node_is_found_for_it_the_job_goes_on_without_it() -> None:
+    world = Room(
+        make.job(
+            worker={"replicas": 3, "minReplicas": 2, "maxReplicas": 8},
+            run={"recovery": "InPlace", "elasticPolicy": POLICY},
+        ),
+        3,
+    )
+    world.advance(minutes=1)
+    world.nodes = 2
+    deleted(world, "train-worker-1")
+    world.passes(seconds=20)
+    assert (world.pods, world.attempts(), world.phase) == (workers(0, 1, 2), {"1"}, "Restarting")
+    world.passes(seconds=20)
+    assert (world.pods, world.attempts(), cluster_sizes(world)) == (workers(0, 1), {"2"}, {2})
+    assert (world.phase, world.condition("Running")) == ("Running", "True/Shrunk")
+    assert "1 worker of 3 found no node within 30 s" in events(world, "Shrunk")[0]
+    assert environment(world, "train-worker-1").get(names.RECOVERY_JOINS) is None
+
+
+def test_a_pod_that_looks_for_room_does_not_take_the_place_of_the_lost_one() -> None:
+    world = started()
+    world.passes(seconds=60)
+    assert (world.pods, world.status["plan"]["limit"]["probe"]) == (workers(0, 1, 2, 3), 4)
+    deleted(world, "train-worker-1")
+    assert (world.pods, world.attempts()) == (workers(0, 1, 2), {"2"})
+    world.passes(seconds=5)
+    assert (world.phase, world.status["disruptions"], world.attempts()) == ("Running", 1, {"2"})
+    world.passes(minutes=1)
+    assert world.pods == workers(0, 1, 2, 3), "it looks again once they train"
+
+
+@pytest.mark.parametrize(
+    ("lost", "parts"),
+    [
+        (workers(0), {}),
+        (["train-chief-0"], {"chief": 1}),
+        (workers(1, 2), {}),
+        (workers(1), {"run": {"elasticPolicy": None}}),
+        (workers(1), {"run": {"recovery": "Pods"}}),
+        (workers(1), {"run": {"restartScope": "Gang"}}),
+    ],
+    ids=["leader", "chief", "too many", "no policy", "no recovery in place", "scope Gang"],
+)
+def test_what_restarts_the_gang_all_the_same(lost: list[str], parts: dict[str, Any]) -> None:
+    world = training(**parts)
+    for pod in lost:
+        world.objects.pop((Kind.POD, pod))
+    world.settle()
+    assert (world.attempts(), world.status["disruptions"]) == ({"2"}, 1)
+    assert all(names.RECOVERY_JOINS not in environment(world, name) for name in world.pods)
+
+
+@pytest.mark.parametrize("code", [137, 160])
+def test_one_that_fails_by_itself_restarts_the_gang_as_ever(code: int) -> None:
+    world = training(run={"backoffLimit": 3})
+    world.exits("train-worker-1", code)
+    world.advance(minutes=1)
+    assert (world.attempts(), world.status["restarts"], world.status.get("disruptions", 0)) == ({"2"}, 1, 0)
+
+
+@pytest.mark.parametrize("code", [143, 160, 134, 1])
+def test_a_gang_that_gives_up_meanwhile_starts_again_and_spends_nothing(code: int) -> None:
+    """As one does whose trainer is of an earlier release."""
+    world = training()
+    deleted(world, "train-worker-1")
+    world.exits("train-worker-0", code)
+    world.advance(seconds=15)
+    assert (world.attempts(), world.condition("Restarting")) == ({"2"}, "True/Disrupted")
+    assert (world.status["disruptions"], world.status["restarts"]) == (1, 0)
+    world.ready()
+    world.exits("train-worker-1", code)
+    world.advance(minutes=1)
+    assert world.phase == "Failed", "of the next attempt it is a failure like any other"
+
+
+def test_one_that_is_told_to_join_and_raises_fails_the_job() -> None:
+    world = training()
+    deleted(world, "train-worker-1")
+    world.exits("train-worker-1", 1)
+    world.advance(minutes=1)
+    assert world.phase == "Failed"
+
+
+def test_one_that_is_told_to_join_and_fails_restarts_the_gang() -> None:
+    world = training(run={"backoffLimit": 3})
+    deleted(world, "train-worker-1")
+    world.exits("train-worker-1", 137)
+    world.advance(minutes=1)
+    assert (world.attempts(), world.status["restarts"], world.status["disruptions"]) == ({"2"}, 1, 1)
+
+
+def test_in_a_resize_it_restarts_the_gang_and_an_edit_meanwhile_begins_anew() -> None:
+    world = training()
+    scale(world, 4)
+    deleted(world, "train-worker-1")
+    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
+    world = training()
+    deleted(world, "train-worker-1")
+    scale(world, 4)
+    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
+
+
+def test_before_the_gang_has_run_it_starts_again() -> None:
+    run = {"recovery": "InPlace", "elasticPolicy": POLICY}
+    world = World(make.job(worker={"replicas": 3, "minReplicas": 1}, run=run))
+    world.settle()
+    world.ready("train-worker-0")
+    deleted(world, "train-worker-1")
+    assert names.RECOVERY_JOINS not in environment(world, "train-worker-1")
+
+
+def test_once_one_has_finished_nobody_is_replaced() -> None:
+    world = training()
+    world.exits("train-worker-2", 0)
+    deleted(world, "train-worker-1")
+    assert world.attempts() == {"2"}
+
+
+def test_another_process_of_the_operator_goes_on_with_it() -> None:
+    world = training()
+    world.stop()
+    deleted(world, "train-worker-1")
+    world.start()
+    assert (world.pods, world.attempts()) == (workers(0, 1, 2), {"1"})
+    assert environment(world, "train-worker-1")[names.RECOVERY_JOINS] == "1"

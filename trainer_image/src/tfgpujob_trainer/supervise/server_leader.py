@@ -1,0 +1,97 @@
+"""The chief's supervisor under ParameterServer, to which those of workers and servers are connected.
+
+Its rules are supervise/server_rounds.py. Each of the others is told what is its own to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from tfgpujob_trainer.supervise import commands, messages
+from tfgpujob_trainer.supervise.commands import Command, End
+from tfgpujob_trainer.supervise.listener import Listener
+from tfgpujob_trainer.supervise.server_rounds import ServerRounds, Told
+
+
+class ServerLeader(Listener):
+    """Has no in-memory checkpoints to ask others for: the chief alone makes any."""
+
+    speaks = True
+
+    def __init__(
+        self,
+        chief: str,
+        workers: Sequence[str],
+        servers: Sequence[str],
+        *,
+        budget: int,
+        token: str,
+        port: int,
+        host: str,
+    ) -> None:
+        """All by their names; raises OSError if the port can't be had."""
+        self._rounds = ServerRounds(chief, frozenset(servers), budget)
+        self._own, self._others = chief, frozenset((*workers, *servers))
+        self._lock = threading.Lock()
+        self._told = commands.Told(chief)
+        self._connections: dict[str, socket.socket] = {}
+        """To each other pod, the newest."""
+        self.listen(token, port=port, host=host, members=len(self._others))
+
+    def ended(self, round_: int, end: End) -> None:
+        """The chief's process has ended."""
+        with self._lock:
+            self._tell(self._rounds.ended(self._own, round_, end, time.monotonic()))
+
+    def command(self, round_: int) -> Command | None:
+        """What counts for the chief's process of this round."""
+        with self._lock:
+            self._tell(self._rounds.waited(time.monotonic()))
+            return self._told.in_round(round_)
+
+    def resize(self, workers: int) -> None:
+        """It can't be."""
+
+    def gang(self) -> None:
+        """Of one that can be resized."""
+
+    def restarts(self) -> int:
+        """Of all pods."""
+        with self._lock:
+            return self._rounds.restarts
+
+    def knows(self, member: str, hello: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Those of the chief's TF_CONFIG."""
+        return member in self._others
+
+    def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
+        """Hear a pod until it leaves."""
+        left = hello.get("budget")
+        with self._lock:
+            self._tell(self._rounds.joined(member, left if type(left) is int else None))
+            self._connections[member] = connection
+        try:
+            while told := messages.read(lines):
+                with self._lock:
+                    if self._connections.get(member) is connection:
+                        end = messages.end(told)
+                        self._tell(self._rounds.ended(member, int(told["round"]), end, time.monotonic()))
+        finally:
+            with self._lock:
+                if self._connections.get(member) is connection:
+                    del self._connections[member]
+                    self._tell(self._rounds.gone(member))
+
+    def _tell(self, told: Told) -> None:
+        """Called under the lock."""
+        for member, command in told.items():
+            if member == self._own:
+                self._told.take(command)
+            elif member in self._connections:
+                with contextlib.suppress(OSError):  # its reader sees it too
+                    self._connections[member].sendall(messages.of_command(command))

@@ -1,0 +1,148 @@
+"""Whose process starts again in its pod under ParameterServer: the rules of the chief's supervisor. Pure; no clock.
+
+Each process has rounds of its own, and who must start again does, and nobody else:
+
+a worker   alone; the chief's coordinator gives its batch to another one, and takes it back when it answers again
+the chief  alone, from its newest in-memory checkpoint; the servers keep the variables of the one before it
+a server   it and the chief, which has a copy of what the server held. The chief's process ends first: one that still
+           ran would find a server without its variables, and might call that an exception of the user's
+
+A chief that says that it lost somebody waits for the server to say so. Whatever these rules don't cover is given up:
+that pod then ends as its process did, and the operator, which stays the judge, does what it does without them. Pods
+come and go: one that has gone and comes back has a new process, of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Start, Stop
+
+LOST_SECONDS = 10.0
+"""How long a chief that has lost somebody waits until a server says that it was the one."""
+
+Told = Mapping[str, Command]
+"""What is told to whom."""
+
+
+@dataclass(slots=True)
+class ServerRounds:
+    """What the chief's supervisor knows. Each method takes an event and returns what to tell whom.
+
+    `budget` is how many restarts in place may be spent from here on; times are seconds of one monotonic clock.
+    """
+
+    chief: str
+    servers: frozenset[str]
+    budget: int
+    restarts: int = 0
+    """How many of them are spent: a server and its chief are one."""
+    over: GiveUp | None = None
+    """The chief's pod ends."""
+    _here: set[str] = field(default_factory=set)
+    """Servers that are connected."""
+    _lost: dict[str, int] = field(default_factory=dict)
+    """The servers whose process has ended, and the round that it was of."""
+    _round: int = 0
+    """That of the chief's process."""
+    _ended: End | None = None
+    """How the chief's process has ended, while it waits."""
+    _since: float = 0.0
+    """When it has."""
+    _stopping: bool = False
+    _begun_after_failure: set[str] = field(default_factory=set)
+    """Whose process is not the pod's first."""
+
+    def joined(self, member: str, left: int | None = None) -> Told:
+        """A worker's or a server's pod has come, which was told that so many restarts were left when it was created."""
+        self._begun_after_failure.discard(member)
+        self._lost.pop(member, None)
+        if member in self.servers:
+            self._here.add(member)
+        if left is not None:
+            # The operator may have spent some of them meanwhile.
+            self.budget = min(self.budget, self.restarts + left)
+        return {}
+
+    def gone(self, member: str) -> Told:
+        """A worker's or a server's pod is gone, or can't be reached."""
+        self._here.discard(member)
+        self._lost.pop(member, None)
+        if member in self.servers and self._ended is not None:
+            return self._give_up(f"{member} has left")
+        return {}
+
+    def ended(self, member: str, round_: int, end: End, now: float) -> Told:
+        """The process of a pod has ended, by itself or because it was told to end it."""
+        if self.over is not None:
+            return {member: self.over}
+        if member == self.chief:
+            return self._chief_ended(end, now)
+        if not end.worth_a_retry:
+            return {member: GiveUp(f"{member} ended with code {end.code}")}
+        if member in self.servers:
+            return self._server_ended(member, round_)
+        if (reason := self._refusal(member, end)) is not None:
+            return {member: GiveUp(reason)}
+        self._spend(member)
+        return {member: Start(round_ + 1)}
+
+    def waited(self, now: float) -> Told:
+        """Time has passed."""
+        if self._ended is None or self._lost or now - self._since <= LOST_SECONDS:
+            return {}
+        return self._give_up(f"{self.chief} lost somebody, and no parameter server has failed")
+
+    def _server_ended(self, member: str, round_: int) -> Told:
+        self._lost[member] = round_
+        if self._ended is not None:
+            return self._both(self._ended)
+        if self._stopping:
+            return {}
+        self._stopping = True
+        return {self.chief: Stop(self._round)}
+
+    def _chief_ended(self, end: End, now: float) -> Told:
+        if end.code == ExitCode.DONE:
+            self.over = GiveUp(f"{self.chief} has finished")
+            return dict.fromkeys(self._lost, self.over)
+        lost_somebody = end.code == ExitCode.PEER_FAILURE
+        if not end.worth_a_retry:
+            return self._give_up(f"{self.chief} ended with code {end.code}")
+        if not lost_somebody or self._lost:
+            return self._both(end)
+        if missing := sorted(self.servers - self._here):
+            return self._give_up(f"{self.chief} lost somebody, and {', '.join(missing)} can't be heard")
+        self._ended, self._since = end, now
+        return {}
+
+    def _both(self, end: End) -> Told:
+        """The chief's process has ended, and with it go on the servers that it was ended for, if any."""
+        if (reason := self._refusal(self.chief, end)) is not None:
+            return self._give_up(reason)
+        self._spend(self.chief)
+        self._round += 1
+        told: dict[str, Command] = {self.chief: Start(self._round, end.in_memory)}
+        told |= {server: Start(round_ + 1) for server, round_ in self._lost.items()}
+        self._lost.clear()
+        self._ended, self._stopping = None, False
+        return told
+
+    def _refusal(self, member: str, end: End) -> str | None:
+        """Why the process that has ended is not started again, if it is not."""
+        if self.restarts >= self.budget:
+            return f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves"
+        if member in self._begun_after_failure and not end.progressed:
+            return "a second failure without a step in between"
+        return None
+
+    def _spend(self, member: str) -> None:
+        self.restarts += 1
+        self._begun_after_failure.add(member)
+
+    def _give_up(self, reason: str) -> Told:
+        """The chief's pod ends, and those of the servers that wait for it."""
+        self.over = GiveUp(reason)
+        return {self.chief: self.over, **dict.fromkeys(self._lost, self.over)}
