@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def environment(pod: Object) -> dict[str, str]:
     return {variable["name"]: variable["value"] for variable in container["env"]}
 
 
-def trainer(question: str, given: Object | None = None) -> dict[str, Any]:
+def trainer(question: str, given: Any = None) -> dict[str, Any]:
     """The trainer's answer (trainer_side.py), from a process whose only packages are the trainer's own sources.
 
     The two are installed in different virtual environments, and what is asked of the trainer here needs nothing
@@ -83,4 +83,12 @@ def trainer(question: str, given: Object | None = None) -> dict[str, Any]:
 
 def read_by_trainer(pod: Object) -> dict[str, Any]:
     """What the trainer makes of the pod: `config` and `env`, or `error` and `code`."""
-    return trainer("pod", {"config": config_file(pod), "env": environment(pod)})
+    (read,) = all_read_by_trainer([pod])
+    return read
+
+
+def all_read_by_trainer(pods: Iterable[Object]) -> list[dict[str, Any]]:
+    """The same of each, by one process."""
+    given = [{"config": config_file(pod), "env": environment(pod)} for pod in pods]
+    read: list[dict[str, Any]] = trainer("pods", given)["read"]
+    return read

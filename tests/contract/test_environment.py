@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.contract.sides import job, pod_of, read_by_trainer
+from tests.contract.sides import job, pod_of, read_by_trainer, trainer
 
-from tfgpujob.names import Role
+from tfgpujob.names import FETCH_CONTAINER, Role
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}
 
@@ -86,3 +86,11 @@ def test_under_parameter_server_each_learns_its_part(
     assert env["workers"] == [f"job-{name}.job.team.svc:2222" for name in workers]
     assert env["servers"] == [f"job-{name}.job.team.svc:2222" for name in servers]
     assert env["gpus"] == (1 if role is Role.WORKER else 0)
+
+
+def test_what_fetches_code_is_told_by_the_names_that_it_reads() -> None:
+    git = {"url": "https://a.example/b", "revision": "0" * 40, "path": "c", "secretName": "d"}
+    config = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1, "code": {"git": git}}
+    (fetch,) = [one for one in pod_of(job(config))["spec"]["initContainers"] if one["name"] == FETCH_CONTAINER]
+    told = {variable["name"] for variable in fetch["env"]}
+    assert told == set(trainer("facts")["codeVariables"])

@@ -24,6 +24,7 @@ AGREED = {
     "PEER_FAILURE": (160, "Restarting"),
     "WATCHDOG": (161, "Restarting"),
     "LIMIT_REACHED": (162, "Restarting"),
+    "NOT_FETCHED": (163, "Restarting"),
 }
 """The table of the contract: the code, and the phase of a job whose worker 1 has ended with it while worker 0 runs."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.contract.sides import CONFIG, config_file, environment, job, pod_of, read_by_trainer, trainer
+from tests.contract.sides import (
+    CONFIG,
+    all_read_by_trainer,
+    config_file,
+    environment,
+    job,
+    pod_of,
+    read_by_trainer,
+    trainer,
+)
 
 from tfgpujob.api import JobSpec, TrainerSpec, parse_job
 from tfgpujob.api.rules import predict
@@ -46,6 +55,7 @@ FULL: dict[str, Any] = {
     "newLayers": ["head*"],
     "export": {"savedModel": True, "tflite": True, "int8": True},
     "code": {"volume": {"claimName": "code", "subPath": "src"}},
+    "requirements": ["einops==0.8.1", "-r requirements.txt"],
     "output": {"directory": "/results", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
     "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
     "evaluate": {"everyEpochs": 3, "everySteps": 50},
@@ -62,6 +72,10 @@ WAYS = {
         "mode": "predict",
         "predict": {"model": "/models/digits", "partRows": 64},
         "globalBatchSize": 32,
+    },
+    "code in git": {
+        **MINIMAL,
+        "code": {"git": {"url": "https://a.example/b", "revision": "0" * 40, "path": "c", "secretName": "d"}},
     },
     "code in an image": {**MINIMAL, "code": {"image": "example.com/code:1"}},
 }
@@ -126,8 +140,7 @@ def test_the_trainer_accepts_every_example(file: str) -> None:
     if "trainer" not in example["spec"]:
         pytest.skip("it runs an image of its own")
     example["metadata"] |= {"namespace": "team", "uid": "u"}
-    for role, index in resolve(_spec(example), CONFIG).pods():
-        read = read_by_trainer(pod_of(example, role, index))
+    for read in all_read_by_trainer(pod_of(example, *replica) for replica in resolve(_spec(example), CONFIG).pods()):
         assert "error" not in read
         assert read["config"]["entrypoint"] == example["spec"]["trainer"]["entrypoint"]
 

@@ -1,8 +1,8 @@
 """The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
 
-`python trainer_side.py pod` reads {"config": text of the file, "env": {…}} and prints what the trainer makes of them,
-or {"error": …, "code": …}; `run_status` reads what is known of a run and prints what GET /progress says; `ended` reads
-a summary and prints the termination log; `facts` prints the trainer's own tables.
+`python trainer_side.py pods` reads a list of {"config": text of the file, "env": {…}} and prints what the trainer makes
+of each, or {"error": …, "code": …}; `pod` does so with one; `run_status` reads what is known of a run and prints what
+GET /progress says; `ended` reads a summary and prints the termination log; `facts` prints the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
 
@@ -12,10 +12,22 @@ import dataclasses
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer.contract import checks, config, environment, exits, json_fields, limits, script, spec, strategies
+from tfgpujob_trainer.contract import (
+    checks,
+    code_variables,
+    config,
+    environment,
+    exits,
+    json_fields,
+    limits,
+    script,
+    spec,
+    strategies,
+)
 from tfgpujob_trainer.reporting import ledger, progress_endpoint
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
@@ -35,6 +47,11 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
     return {"config": config.to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
+
+
+def pods(given: list[dict[str, Any]]) -> dict[str, Any]:
+    """Many in one process."""
+    return {"read": [pod(one) for one in given]}
 
 
 def facts() -> dict[str, Any]:
@@ -58,6 +75,7 @@ def facts() -> dict[str, Any]:
         "limits": limits.TEXTS,
         "parts": ledger.PARTS,
         "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],
+        "codeVariables": [value for name, value in vars(code_variables).items() if name.isupper()],
         "tokenHeader": progress_endpoint.TOKEN_HEADER,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
@@ -91,6 +109,12 @@ def kind(given: dict[str, str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    questions = {"pod": pod, "run_status": run_status, "kind": kind, "ended": ended}
+    questions: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "pod": pod,
+        "pods": pods,
+        "run_status": run_status,
+        "kind": kind,
+        "ended": ended,
+    }
     answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer, default=str))

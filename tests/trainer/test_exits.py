@@ -83,8 +83,8 @@ FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:Sav
         (
             ModuleNotFoundError("No module named 'a'"),
             (
-                "ModuleNotFoundError: No module named 'a' (install it where the job runs, as in spec.image, or put it "
-                "beside the module in trainer.code)"
+                "ModuleNotFoundError: No module named 'a' (name it in trainer.requirements, or put it beside the "
+                "module in trainer.code, or into spec.image)"
             ),
         ),
         (

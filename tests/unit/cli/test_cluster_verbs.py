@@ -14,6 +14,7 @@ from tests.harness.scenario import job
 from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
+from tfgpujob.cli import revisions
 from tfgpujob.exits import Exit
 
 Output = pytest.CaptureFixture[str]
@@ -200,10 +201,27 @@ def test_output_for_programs(form: str, live: LiveCluster, tmp_path: Path, capsy
     assert read(capsys.readouterr().out)["kind"] == "List"
 
 
+def test_of_a_branch_the_commit_is_submitted(
+    live: LiveCluster, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revisions, "_commit", lambda url, revision: f"{len(url):020d}{len(revision):020d}")
+    git = {"url": "https://a.example/b", "revision": "main"}
+    trainer = {"entrypoint": "train.py", "code": {"git": git}}
+    spec = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": trainer}
+    job = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "of-main"}, "spec": spec}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    assert cli.main(["submit", str(tmp_path / "job.yaml")]) == Exit.OK
+    commit = f"{19:020d}{4:020d}"
+    assert live.job("of-main")["spec"]["trainer"]["code"]["git"]["revision"] == commit
+    assert f"main of https://a.example/b is {commit}" in capsys.readouterr().err
+
+
 def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     script = tmp_path / "my_net.py"
     script.write_text("def model(units=1): ...\ndef data(split): ...\n")
+    (tmp_path / "needs.txt").write_text("rich==15.0  # colours\n")
     flags = ["--workers", "2", "--batch", "64", "--param", "units=32", "--claim", "results/my-net"]
+    flags += ["--requirements", str(tmp_path / "needs.txt")]
     assert cli.main(["submit", str(script), *flags, "--dry-run"]) == Exit.OK
     code, made = yaml.safe_load_all(capsys.readouterr().out)
     assert (code["kind"], made["kind"]) == ("ConfigMap", "TFGPUJob")
@@ -217,6 +235,7 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
     assert spec["strategy"] == "MultiWorkerMirrored"
     assert spec["trainer"]["params"] == {"units": 32}
     assert spec["trainer"]["output"] == {"claim": "results", "subPath": "my-net"}
+    assert spec["trainer"]["requirements"] == ["rich==15.0"]
     name = code["metadata"]["name"]
     assert re.fullmatch(r"my-net-code-[0-9a-f]{12}", name)
     assert spec["trainer"]["code"] == {"configMap": {"name": name}}

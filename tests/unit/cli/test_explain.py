@@ -29,6 +29,7 @@ CLAIMS = {
     "template": {"spec": {"containers": CACHE}},
 }
 DEVICES = {"deviceClassName": "gpu.nvidia.com", "count": 2}
+GIT = {"url": "https://a.example/b", "revision": "1" * 40}
 GO = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}
 NEVER_BUT_THE_CHIEF = {"worker": {"restartPolicy": "Never"}, "chief": {}}
 
@@ -106,6 +107,12 @@ TAKES_WHAT_THERE_IS = {
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),
         ({}, "What starts again: all replicas."),
+        (
+            {"trainer": {**TRAINER, "code": {"git": GIT}}},
+            f"first fetches the commit {'1' * 40} of https://a.example/b.",
+        ),
+        ({"trainer": {**TRAINER, "requirements": ["rich"]}}, "lacks; /output is lost with its pod: set output.claim."),
+        ({"trainer": {**TRAINER, "requirements": ["rich"], "output": {"claim": "a"}}}, "/output keeps it for the next"),
         ({"replicaSpecs": {"worker": CLAIMS}}, "own in every attempt: cache-<pod>. They stay when the job is deleted."),
         ({"replicaSpecs": {"worker": CLAIMS | GO}}, "They go with the job."),
         ({"gpu": {"claim": DEVICES}}, "Each worker gets 2 devices by a resource claim from gpu.nvidia.com."),

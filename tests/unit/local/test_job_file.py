@@ -148,6 +148,11 @@ MODULE = "def model(): ...\ndef data(split): ...\n"
         (["gone.py"], Exit.NOT_FOUND, "gone.py: No such file"),
         (["my_net.py"], Exit.USAGE, "my_net.py is a Python file; make a job of it: tfgpu submit"),
         (["nothing.py"], Exit.USAGE, "nothing.py has no function model() and data(), and calls no fit"),
+        (
+            ["job.yaml", "--requirements", "a"],
+            Exit.USAGE,
+            "--requirements is for a Python file; write it into job.yaml",
+        ),
         (["job.yaml", "--workers", "2"], Exit.USAGE, "--workers is for a Python file; write it into job.yaml"),
         (["job.yaml", "--gpus", "0"], Exit.USAGE, "--gpus is for a Python file; write it into job.yaml"),
     ],

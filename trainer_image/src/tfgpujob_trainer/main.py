@@ -14,7 +14,7 @@ from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, classify
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
 from tfgpujob_trainer.contract.resize import resized
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
@@ -44,10 +44,14 @@ def train(arguments: Sequence[str]) -> int:
         environments = environment.processes(os.environ)
         env = environment.read(environments[0])
         checks.check(settings, env)
+        if settings.requirements:
+            environments = _with_packages(settings, environments)
         entrypoint.locate(settings.entrypoint, env.code_directory)
         script.find(settings, env)
-    except ConfigError as error:
+    except TrainerError as error:
         outcome = error.outcome()
+    except OSError as error:  # of the folder for packages, say: full, or not to be written to
+        outcome = classify(error, has_peers=False)
     else:
         summary = CompletionMark(Path(settings.output.directory)).summary_for(config.to_json(settings))
         if summary is not None and not env.is_evaluator:
@@ -75,13 +79,25 @@ def train(arguments: Sequence[str]) -> int:
     return _end(outcome, last_lines)
 
 
+def _with_packages(settings: TrainerConfig, environments: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Install what trainer.requirements asks for; the environments of processes that see it."""
+    # Here, because it is a sixth of what this process imports, and few jobs need it.
+    from tfgpujob_trainer.supervise import requirements  # noqa: PLC0415
+
+    packages = requirements.prepare(settings, environment.read(environments[0]), os.environ)
+    if packages is None:
+        return environments
+    sys.path.insert(0, str(packages))
+    return [requirements.with_packages(own, packages) for own in environments]
+
+
 def _run(
     settings: TrainerConfig, arguments: Sequence[str], environments: Sequence[Mapping[str, str]], ledger: Ledger
 ) -> tuple[Outcome, Sequence[str]]:
     """Run the training processes, and start them again in place where that is on."""
     env = environment.read(environments[0])
     ledger.reached = env.reached_step
-    in_memory = settings.mode != "predict" and not env.is_evaluator and not env.is_asynchronous
+    in_memory = settings.mode != "predict" and not env.is_evaluator and not env.serves
     memory = MemoryFile.create() if env.recovery is not None and in_memory else None
     warm = WarmProcess(environments[0], say) if env.joins else None
     # Nobody has to stop for a pod that could not go on at once.

@@ -11,6 +11,8 @@ from pydantic import Field
 
 from tfgpujob.api.base import PRESERVE, Model, NotNegative, ObjectName, Positive, Positive64, Text
 
+RequirementLine = Annotated[str, Field(min_length=1, max_length=16384, pattern=r"^[^\n\r]*$")]
+
 
 class Mode(StrEnum):
     """spec.trainer.mode."""
@@ -70,6 +72,21 @@ class VolumeCode(Model):
     """Folder in the volume that holds the code. The whole volume if absent."""
 
 
+class GitCode(Model):
+    """spec.trainer.code.git."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^/@\s]+/\S+$", max_length=1024)]
+    """The repository, by https or http, without credentials in it."""
+    revision: Text
+    """The full hash of a commit, so that all pods of all attempts run the same code: `git rev-parse HEAD` prints it.
+    `tfgpu submit` also takes a branch or a tag, and writes the commit in its place."""
+    path: Annotated[str, Field(pattern=r"^[-\w.]+(/[-\w.]+)*$", max_length=1024)] | None = None
+    """Folder of the repository that becomes /code. All of it if absent."""
+    secret_name: ObjectName | None = None
+    """A Secret of the job's namespace with `username` and `password`, a token for instance, and `ca.crt` where the
+    server's certificate is of an authority of your own. Only the init container that fetches the code sees it."""
+
+
 class CodeSource(Model):
     """spec.trainer.code."""
 
@@ -80,6 +97,9 @@ class CodeSource(Model):
     """A volume that already holds the code. It is mounted read-only."""
     image: Text | None = None
     """An image whose /code folder is copied before training starts. It must contain `cp`."""
+    git: GitCode | None = None
+    """One commit of a git repository, fetched before training starts by the bundled trainer's image, or one made from
+    it. No submodules, no LFS."""
 
 
 class Output(Model):
@@ -266,6 +286,11 @@ class TrainerSpec(Model):
     code: CodeSource | None = None
     """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
     the image has the code."""
+    requirements: Annotated[list[RequirementLine], Field(min_length=1, max_length=1000)] | None = None
+    """Packages that pip installs before the program starts, one line of a requirements file each: `einops==0.8.1`,
+    with `--hash` where it is to be checked; `-r requirements.txt`, a file of the code; `--no-index` and `--find-links
+    wheels` for a folder of it. The versions of TensorFlow, Keras and what they need stay as the image has them. The
+    output directory keeps what was installed for the next attempt."""
     output: Output = Field(default_factory=Output)
     """Where results go: checkpoints/, model.keras and run.json."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)

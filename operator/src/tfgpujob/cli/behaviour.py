@@ -46,6 +46,7 @@ def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield from _start(spec, plan)
     yield from _room(spec, plan)
     if spec.trainer is not None:
+        yield from _preparation(spec.trainer)
         yield from _training(spec, spec.trainer, plan)
     else:
         yield from _gpu_memory(spec)
@@ -140,6 +141,16 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
         every = duration(policy.grow_after_seconds)
         yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
+
+
+def _preparation(trainer: TrainerSpec) -> Iterator[tuple[str, str]]:
+    """What is fetched before the program starts."""
+    if trainer.code is not None and trainer.code.git is not None:
+        yield "start", f"Each pod first fetches the commit {trainer.code.git.revision} of {trainer.code.git.url}."
+    if trainer.requirements is not None:
+        kept = "keeps it for the next attempt" if trainer.output.claim else "is lost with its pod: set output.claim"
+        what = "what trainer.requirements asks for and the image lacks"
+        yield "start", f"Before the program starts, pip installs {what}; {trainer.output.directory} {kept}."
 
 
 def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from tfgpujob.cli.output import Format
+from tfgpujob.convert.requirements import requirement_lines
+from tfgpujob.exits import CliError, Exit
 
 
 def output_option(*forms: Format) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -26,3 +29,23 @@ def output_option(*forms: Format) -> Callable[[Callable[..., Any]], Callable[...
 
 job_file = click.argument("file", metavar="JOB.YAML", type=click.Path(allow_dash=True))
 """The file that holds one TFGPUJob, perhaps among other objects; `-` is standard input."""
+
+requirements = click.option(
+    "--requirements",
+    type=click.Path(path_type=Path),
+    help="A Python file's job: pip's requirements file, which is installed before it starts.",
+)
+"""What the option names goes into the job by `required`."""
+
+
+def required(file: Path) -> list[str]:
+    """spec.trainer.requirements of that file. Raises CliError."""
+    try:
+        found = requirement_lines(file)
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror}", "name a requirements file", Exit.NOT_FOUND) from error
+    except ValueError as error:
+        raise CliError(str(error)) from error
+    if not found:
+        raise CliError(f"{file} asks for nothing", "leave --requirements out")
+    return found

@@ -18,6 +18,7 @@ _LOG_CAUSES: Final = frozenset(
         Diagnosis.DISK_FULL,
         Diagnosis.OUT_OF_MEMORY,
         Diagnosis.LIMIT_REACHED,
+        Diagnosis.NOT_FETCHED,
         Diagnosis.HANG,
         Diagnosis.CRASH,
         Diagnosis.PEER_FAILURE,

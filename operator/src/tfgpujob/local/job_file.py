@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,10 @@ def _flat(obj: Any, file: str) -> Iterator[Object]:
         yield obj
 
 
-def read_jobs(file: str, namespace: str = "default") -> tuple[JobFile, ...]:
-    """The TFGPUJobs of the file, at least one, checked as the operator checks them.
+def read_jobs(
+    file: str, namespace: str = "default", *, prepare: Callable[[Object], Object] = lambda job: job
+) -> tuple[JobFile, ...]:
+    """The TFGPUJobs of the file, at least one, checked as the operator checks them, after `prepare`.
 
     Host access passes: whether it is allowed, the operator's settings say. Raises CliError with every problem.
     """
@@ -81,7 +83,7 @@ def read_jobs(file: str, namespace: str = "default") -> tuple[JobFile, ...]:
     found: list[JobFile] = []
     problems: list[str] = []
     for number, job in jobs:
-        complete = _with_namespace(job, namespace)
+        complete = prepare(_with_namespace(job, namespace))
         spec = _spec(complete)
         if isinstance(spec, JobSpec):
             found.append(JobFile(complete, spec, others))

@@ -20,6 +20,8 @@ from tfgpujob.local.ports import Ports
 from tfgpujob.local.process import Launch
 from tfgpujob.names import Role
 
+REQUIREMENTS: Final = ".requirements"
+"""Folder beside those of the runs, in which packages are kept for all of them."""
 TRAINER_MODULE: Final = "tfgpujob_trainer.main"
 _DEFAULT_GRACE_SECONDS: Final = 30
 _THREADS: Final = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
@@ -55,6 +57,7 @@ def launch(pod: Object, here: Here) -> Launch:
         **_variables(container, here.ports),
         **here.devices.environment((role, index)),
         "TFGPU_CODE_DIR": str(here.code),
+        "TFGPU_REQUIREMENTS_DIR": str(here.folder.path.parent / REQUIREMENTS),
         "TFGPU_TERMINATION_LOG": str(termination_log),
         # The screen has the progress already, and several jobs on one machine would want the same port.
         "TFGPU_PROGRESS_PORT": "0",

@@ -55,6 +55,24 @@ def test_a_pod_of_ours() -> None:
     assert found.termination is None, "a sidecar's end is none of the replica's"
 
 
+@pytest.mark.parametrize(("container", "read"), [(names.FETCH_CONTAINER, True), ("of-the-template", False)])
+def test_code_that_can_not_be_fetched_is_how_the_replica_ended(container: str, read: bool) -> None:
+    said = {"exitCode": 2, "reason": "Error", "message": "no commit", "finishedAt": T[1]}
+    waits = {"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}
+    fetch = {"name": container, "state": {"terminated": said}}
+    found = trim_pod(
+        pod(status={"phase": "Failed", "initContainerStatuses": [fetch], "containerStatuses": [waits]})
+    ).termination
+    assert (found is not None) == read
+    if found is not None:
+        assert (found.exit_code, found.message, found.finished_at) == (2, "no commit", T[1])
+
+
+def test_how_code_was_fetched_says_nothing_of_the_replicas_end() -> None:
+    fetch = {"name": names.FETCH_CONTAINER, "state": {"terminated": {"exitCode": 0}}}
+    assert trim_pod(pod(status={"phase": "Running", "initContainerStatuses": [fetch]})).termination is None
+
+
 @pytest.mark.parametrize(
     ("container", "state", "gave_up"),
     [

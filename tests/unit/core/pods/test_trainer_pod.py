@@ -68,8 +68,9 @@ def test_a_mount_of_the_template_at_the_output_directory_is_used(path: str, dire
             {"persistentVolumeClaim": {"claimName": "src", "readOnly": True}, "readOnly": True, "subPath": "v2"},
         ),
         ({"image": "code:1"}, {"emptyDir": {}, "readOnly": True}),
+        ({"git": {"url": "https://a.example/b", "revision": "0" * 40}}, {"emptyDir": {}, "readOnly": True}),
     ],
-    ids=["ConfigMap", "volume", "image"],
+    ids=["ConfigMap", "volume", "image", "git"],
 )
 def test_code_comes_to_its_folder(code: dict[str, Any], mounted: dict[str, Any]) -> None:
     assert mounts(trained(code=code))["/code"] == mounted
@@ -80,6 +81,62 @@ def test_code_from_an_image_is_copied_before_the_trainer_starts() -> None:
     assert copy["image"] == "code:1"
     assert copy["command"] == ["cp", "-a", "/code/.", copy["volumeMounts"][0]["mountPath"]]
     assert copy["volumeMounts"][0]["name"] == names.CODE_VOLUME
+
+
+GIT = {"url": "https://git.example.com/a.git", "revision": "0a" * 20}
+
+
+def test_a_commit_is_fetched_by_the_trainers_image_before_the_trainer_starts() -> None:
+    pod = trained(code={"git": {**GIT, "path": "src"}})
+    (fetch,) = pod["spec"]["initContainers"]
+    assert fetch["image"] == main(pod)["image"]
+    assert fetch["command"] == ["python", "-m", "tfgpujob_trainer.fetch_code"]
+    (mount,) = fetch["volumeMounts"]
+    variables = {variable["name"]: variable["value"] for variable in fetch["env"]}
+    assert variables == {
+        "TFGPU_GIT_URL": GIT["url"],
+        "TFGPU_GIT_COMMIT": GIT["revision"],
+        "TFGPU_GIT_PATH": "src",
+        "TFGPU_GIT_TARGET": mount["mountPath"],
+    }
+    assert mounts(pod)["/code"] == {"emptyDir": {}, "readOnly": True}
+    assert fetch["securityContext"] == main(pod)["securityContext"]
+
+
+def test_only_what_fetches_the_code_sees_its_credentials_and_it_goes_by_the_proxy() -> None:
+    proxy, other = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}, {"name": "OTHER", "value": "1"}
+    template = {"spec": {"containers": [{"name": "tensorflow", "env": [proxy, other]}]}}
+    trainer = {**make.TRAINER, "code": {"git": {**GIT, "secretName": "token"}}}
+    pod = built(make.job("OneDevice", worker={"template": template}, trainer=trainer))
+    (fetch,) = pod["spec"]["initContainers"]
+    (volume,) = [volume for volume in pod["spec"]["volumes"] if "secret" in volume]
+    assert volume["secret"]["secretName"] == "token"
+    assert {item["key"] for item in volume["secret"]["items"]} == {"username", "password", "ca.crt"}
+    assert volume["secret"]["optional"] is True, "any of these may be missing"
+    (mount,) = [mount for mount in fetch["volumeMounts"] if mount["name"] == volume["name"]]
+    assert {"name": "TFGPU_GIT_CREDENTIALS", "value": mount["mountPath"]} in fetch["env"]
+    assert proxy in fetch["env"]
+    assert other not in fetch["env"]
+    assert volume["name"] not in {mount["name"] for mount in main(pod)["volumeMounts"]}
+    assert "token" not in json.dumps(main(pod))
+
+
+def test_what_fetches_the_code_starts_wherever_the_trainer_starts() -> None:
+    """Of an image of the node alone, as that user, in a namespace with a quota; and it needs no GPU."""
+    room = {"cpu": "2", "memory": "4Gi"}
+    trainer = {
+        "name": "tensorflow",
+        "imagePullPolicy": "Never",
+        "securityContext": {"runAsUser": 1000},
+        "resources": {"limits": {**room, "nvidia.com/gpu": 1}, "requests": room},
+    }
+    template = {"spec": {"containers": [trainer]}}
+    job = make.job("OneDevice", worker={"template": template}, trainer={**make.TRAINER, "code": {"git": GIT}})
+    (fetch,) = built(job)["spec"]["initContainers"]
+    assert fetch["imagePullPolicy"] == "Never"
+    assert fetch["securityContext"]["runAsUser"] == 1000
+    assert fetch["securityContext"]["allowPrivilegeEscalation"] is False
+    assert fetch["resources"] == {"limits": room, "requests": room}
 
 
 def test_the_pod_is_restricted_unless_the_template_says_otherwise() -> None:

@@ -38,6 +38,8 @@ def word(**record: Any) -> str:
         ("Error", 71, "", "Fenced"),
         ("Error", 72, "", "LimitReached"),
         ("Error", 162, word(cause="LimitReached"), "LimitReached"),
+        ("Error", 163, word(cause="NotFetched"), "NotFetched"),
+        ("Error", 163, "", "NotFetched"),
         ("Error", 143, "", "Stopped"),
         ("Error", 160, "", "PeerFailure"),
         ("Error", 161, "", "Hang"),

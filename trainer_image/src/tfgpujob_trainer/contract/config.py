@@ -78,7 +78,7 @@ def _check_positive(part: Any, path: str) -> None:
 
 
 def _check_code(code: Code) -> None:
-    given = [name for name in ("config_map", "volume", "image") if getattr(code, name) is not None]
+    given = [name for name in ("config_map", "volume", "image", "git") if getattr(code, name) is not None]
     _require(len(given) <= 1, f"code: both {' and '.join(map(camel, given))} are set", "keep one of them")
 
 

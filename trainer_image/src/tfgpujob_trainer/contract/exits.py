@@ -40,6 +40,7 @@ class ExitCode(IntEnum):
     PEER_FAILURE = 160
     WATCHDOG = 161
     LIMIT_REACHED = 162
+    NOT_FETCHED = 163
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +109,13 @@ class PeerLostError(TrainerError):
     cause = "PeerFailure"
 
 
+class NotFetchedError(TrainerError):
+    """What the program needs could not be fetched from another machine, which may answer the next time."""
+
+    code = ExitCode.NOT_FETCHED
+    cause = "NotFetched"
+
+
 class NotFiniteError(TrainerError):
     """The loss became NaN or infinite."""
 
@@ -125,7 +133,7 @@ _DISK_FIX = "ask for a larger volume, or keep fewer checkpoints with trainer.che
 _TEMPORARY_FIX = "ask for more ephemeral-storage, or mount a volume there; checkpoints are written elsewhere"
 _FULL = 0.99
 _REMOTE = "from remote target"
-_PACKAGE_FIX = "install it where the job runs, as in spec.image, or put it beside the module in trainer.code"
+_PACKAGE_FIX = "name it in trainer.requirements, or put it beside the module in trainer.code, or into spec.image"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
 """How lines begin in which Keras and TensorFlow say where something happened, before they say what."""

@@ -87,6 +87,25 @@ class VolumeCode:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GitCode:
+    """spec.trainer.code.git."""
+
+    url: str
+    """The repository, by https or http, without credentials in it."""
+
+    revision: str
+    """The full hash of a commit, so that all pods of all attempts run the same code: `git rev-parse HEAD` prints it.
+    `tfgpu submit` also takes a branch or a tag, and writes the commit in its place."""
+
+    path: str | None = None
+    """Folder of the repository that becomes /code. All of it if absent."""
+
+    secret_name: str | None = None
+    """A Secret of the job's namespace with `username` and `password`, a token for instance, and `ca.crt` where the
+    server's certificate is of an authority of your own. Only the init container that fetches the code sees it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Code:
     """spec.trainer.code."""
 
@@ -99,6 +118,10 @@ class Code:
 
     image: str | None = None
     """An image whose /code folder is copied before training starts. It must contain `cp`."""
+
+    git: GitCode | None = None
+    """One commit of a git repository, fetched before training starts by the bundled trainer's image, or one made from
+    it. No submodules, no LFS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,6 +293,12 @@ class TrainerConfig:
     code: Code = field(default_factory=Code)
     """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
     the image has the code."""
+
+    requirements: tuple[str, ...] = ()
+    """Packages that pip installs before the program starts, one line of a requirements file each: `einops==0.8.1`, with
+    `--hash` where it is to be checked; `-r requirements.txt`, a file of the code; `--no-index` and `--find-links
+    wheels` for a folder of it. The versions of TensorFlow, Keras and what they need stay as the image has them. The
+    output directory keeps what was installed for the next attempt."""
 
     output: Output = field(default_factory=Output)
     """Where results go: checkpoints/, model.keras and run.json."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from tfgpujob.cli import options
 from tfgpujob.cli.screen import Screen
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.convert.code import job_of_file
@@ -35,6 +36,7 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 @click.option("--local", is_flag=True, help="On this machine, without a cluster.")
 @click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
 @click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
+@options.requirements
 @click.option("--resume", is_flag=True, help="Go on with the run in the folder, from its last checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start anew; a run that is in the folder is renamed, not deleted.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of the run. [default: runs/NAME]")
@@ -51,6 +53,7 @@ def command(
     local: bool,
     workers: int | None,
     gpus: int | None,
+    requirements: Path | None,
     resume: bool,
     fresh: bool,
     directory: Path | None,
@@ -67,8 +70,11 @@ def command(
         raise CliError("run is for this machine", "add --local")
     if resume and fresh:
         raise CliError("--resume and --fresh are given together", "keep one of them")
-    own = {"--workers": workers, "--gpus": gpus}
-    job_file = _job_of_script(Path(file), workers or 1, gpus) if file.endswith(".py") else _job_of_yaml(file, own)
+    own = {"--workers": workers, "--gpus": gpus, "--requirements": requirements}
+    if file.endswith(".py"):
+        job_file = _job_of_script(Path(file), workers or 1, gpus, requirements)
+    else:
+        job_file = _job_of_yaml(file, own)
     name = job_file.job["metadata"]["name"]
     spec = job_file.spec
     folder = Folder((directory or RUNS / name).resolve(), claim_of(job_file.job), predicts=spec.predicts)
@@ -145,14 +151,14 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: I
     screen.say(f"  results in {shown(here.folder.output)}, logs in {here.folder.shown()}/logs: {logs}")
 
 
-def _job_of_yaml(file: str, own: Mapping[str, int | None]) -> JobFile:
+def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
     for flag, value in own.items():
         if value is not None:
             raise CliError(f"{flag} is for a Python file", f"write it into {file}")
     return read_job(file)
 
 
-def _job_of_script(file: Path, workers: int, gpus: int | None) -> JobFile:
+def _job_of_script(file: Path, workers: int, gpus: int | None, requirements: Path | None) -> JobFile:
     """A job that runs the plain script, in whose folder its other files are. Raises CliError if it is none."""
     try:
         if not is_script(file):
@@ -162,7 +168,8 @@ def _job_of_script(file: Path, workers: int, gpus: int | None) -> JobFile:
     except ValueError as error:
         raise CliError(str(error)) from error
     name = file.stem.replace("_", "-").lower()
-    job, _ = job_of_file(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer={})
+    trainer = {} if requirements is None else {"requirements": options.required(requirements)}
+    job, _ = job_of_file(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
     del job["spec"]["trainer"]["code"]
     return job_file_of(job, str(file))
 

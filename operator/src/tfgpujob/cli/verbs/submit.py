@@ -12,8 +12,10 @@ import yaml
 from click.core import ParameterSource
 
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.cli import options
 from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.output import Format, data
+from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.convert.python_file import is_script
@@ -40,6 +42,7 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
 @click.option("--claim", metavar="NAME[/FOLDER]", help="PersistentVolumeClaim for checkpoints and the model.")
 @click.option("--with", "extra", multiple=True, type=click.Path(path_type=Path), help="Another file of the code.")
+@options.requirements
 @click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
 @cluster_options
 def command(file: str, *, dry_run: bool, context: str | None, namespace: str | None, **flags: Any) -> None:
@@ -75,7 +78,7 @@ def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Obje
         given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if given and parameter.name not in _FOR_BOTH:
             raise CliError(f"{parameter.opts[0]} is for a Python file", f"write it into {file}")
-    found = read_jobs(file, namespace)
+    found = read_jobs(file, namespace, prepare=lambda job: pinned(job, lambda line: click.echo(line, err=True)))
     for job_file in found:
         metadata = job_file.job["metadata"]
         if context.params["namespace"] not in {None, metadata["namespace"]}:
@@ -102,11 +105,14 @@ def _of_python(
     params: Sequence[str],
     claim: str | None,
     extra: Sequence[Path],
+    requirements: Path | None,
 ) -> tuple[Sequence[Object], Sequence[Object]]:
     given = dict(_param(text) for text in params)
     trainer = _length(file, batch, epochs, params)
     if given:
         trainer["params"] = given
+    if requirements is not None:
+        trainer["requirements"] = options.required(requirements)
     if claim:
         name_of_claim, _, folder = claim.partition("/")
         trainer["output"] = {"claim": name_of_claim, **({"subPath": folder} if folder else {})}

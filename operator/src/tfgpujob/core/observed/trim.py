@@ -72,7 +72,7 @@ def trim_pod(obj: Object) -> Pod:
         waiting_reason=_text(waiting_reason),
         waiting_message=_text(waiting_message),
         disruption=_disruption(conditions.get("DisruptionTarget", _EMPTY)),
-        termination=_termination(container),
+        termination=_termination(_fetch(status)) or _termination(container),
         gave_up_at_gate=_gave_up_at_gate(status),
         ip=status.get("podIP") or "",
         progress_token=_token(spec, names.PROGRESS_TOKEN),
@@ -139,6 +139,16 @@ def controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     for container in status.get("containerStatuses") or ():
         if container.get("name") == names.CONTAINER:
+            found: Mapping[str, Any] = container
+            return found
+    return _EMPTY
+
+
+def _fetch(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The init container that fetches code, if it has failed: then the program never began, and it says why."""
+    for container in status.get("initContainerStatuses") or ():
+        ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
+        if container.get("name") == names.FETCH_CONTAINER and ended.get("exitCode"):
             found: Mapping[str, Any] = container
             return found
     return _EMPTY

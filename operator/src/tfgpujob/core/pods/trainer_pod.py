@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import CodeSource, TrainerSpec
+from tfgpujob.api.trainer import GitCode
 
 GROUP_ID = 65532
 """The trainer image's group: volumes that support it become writable for it."""
+_CODE_TARGET = "/tfgpu-code"
+"""Where an init container has what the tensorflow container has as /code."""
+_GIT_KEYS = ("username", "password", "ca.crt")
+_PROXIES = frozenset({"https_proxy", "http_proxy", "no_proxy", "all_proxy"})
+_USER = frozenset({"runAsNonRoot", "runAsUser", "runAsGroup"})
+_OF_ANY_NODE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STOP_SECONDS = 120
 """Time between SIGTERM and SIGKILL, at the least: a save of a large model must fit."""
 _LONGEST_STOP_SECONDS = 3600
@@ -79,18 +87,65 @@ def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource)
         sub_path = code.volume.sub_path
     else:
         volume["emptyDir"] = {}
-        pod_spec["initContainers"] = [*pod_spec.get("initContainers", []), _copy_code(str(code.image))]
+        filled = _copy_code(str(code.image)) if code.git is None else _fetch_code(pod_spec, container, code.git)
+        pod_spec["initContainers"] = [*pod_spec.get("initContainers", []), filled]
     mount(pod_spec, container, volume, names.CODE_DIR, read_only=True, sub_path=sub_path)
 
 
 def _copy_code(image: str) -> dict[str, Any]:
     """An init container that copies the code image's /code: older clusters have no image volumes."""
-    target = "/tfgpu-code"
+    return _filler(image, ["cp", "-a", f"{names.CODE_DIR}/.", _CODE_TARGET])
+
+
+def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCode) -> dict[str, Any]:
+    """An init container of the trainer's own image that fetches the commit. Nobody else sees the credentials."""
+    values = {
+        "TFGPU_GIT_URL": git.url,
+        "TFGPU_GIT_COMMIT": git.revision,
+        "TFGPU_GIT_PATH": git.path,
+        "TFGPU_GIT_CREDENTIALS": names.GIT_DIR if git.secret_name else None,
+        "TFGPU_GIT_TARGET": _CODE_TARGET,
+    }
+    own = [{"name": name, "value": value} for name, value in values.items() if value is not None]
+    proxies = [variable for variable in container.get("env", ()) if str(variable.get("name")).lower() in _PROXIES]
+    filler = {
+        **_filler(container["image"], ["python", "-m", "tfgpujob_trainer.fetch_code"]),
+        "name": names.FETCH_CONTAINER,
+        "env": [*proxies, *own],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if "imagePullPolicy" in container:
+        filler["imagePullPolicy"] = container["imagePullPolicy"]
+    user = {key: value for key, value in (container.get("securityContext") or {}).items() if key in _USER}
+    filler["securityContext"] |= user
+    # Without, a quota refuses the pod, and it is not of the QoS class Guaranteed. A pod needs the larger, not the sum.
+    if resources := _of_any_node(container.get("resources") or {}):
+        filler["resources"] = resources
+    if git.secret_name is not None:
+        # These keys alone: the user's image runs here, and the Secret may be that of another account's token.
+        items = [{"key": key, "path": key} for key in _GIT_KEYS]
+        source = {"secretName": git.secret_name, "items": items, "optional": True}
+        secret = {"name": names.GIT_VOLUME, "secret": source}
+        mount(pod_spec, filler, secret, names.GIT_DIR, read_only=True)
+    return filler
+
+
+def _of_any_node(resources: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Requests and limits, without devices."""
+    kept = {
+        kind: {key: value for key, value in (resources.get(kind) or {}).items() if key in _OF_ANY_NODE}
+        for kind in ("requests", "limits")
+    }
+    return {kind: amounts for kind, amounts in kept.items() if amounts}
+
+
+def _filler(image: str, command: list[str]) -> dict[str, Any]:
+    """An init container that fills the volume that is the tensorflow container's /code."""
     return {
         "name": names.CODE_VOLUME,
         "image": image,
-        "command": ["cp", "-a", f"{names.CODE_DIR}/.", target],
-        "volumeMounts": [{"name": names.CODE_VOLUME, "mountPath": target}],
+        "command": command,
+        "volumeMounts": [{"name": names.CODE_VOLUME, "mountPath": _CODE_TARGET}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
 

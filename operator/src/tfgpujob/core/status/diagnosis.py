@@ -30,6 +30,7 @@ class Diagnosis(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     HOST_OUT_OF_MEMORY = "HostOutOfMemory"
     LIMIT_REACHED = "LimitReached"
+    NOT_FETCHED = "NotFetched"
     FENCED = "Fenced"
     STOPPED = "Stopped"
     PEER_FAILURE = "PeerFailure"
@@ -59,6 +60,7 @@ ACTIONS = {
     Diagnosis.OUT_OF_MEMORY: "Lower spec.trainer.globalBatchSize, or ask for more memory or larger GPUs.",
     Diagnosis.HOST_OUT_OF_MEMORY: "Raise resources.limits.memory in the role's template, or cache and batch less.",
     Diagnosis.LIMIT_REACHED: "Raise the limit that the message names, or use less of what it limits.",
+    Diagnosis.NOT_FETCHED: "Let the pods reach the host in the message, or bring what they need with the image.",
     Diagnosis.FENCED: "A newer start owns the checkpoint directory: give each job an output directory of its own.",
     Diagnosis.STOPPED: "Nothing: it stopped on request and resumes from its last checkpoint.",
     Diagnosis.PEER_FAILURE: "Look at how the other replicas ended; if none failed, check the network.",
@@ -121,6 +123,7 @@ _BY_TRAINER = {
     "DiskFull": Diagnosis.DISK_FULL,
     "OutOfMemory": Diagnosis.OUT_OF_MEMORY,
     "LimitReached": Diagnosis.LIMIT_REACHED,
+    "NotFetched": Diagnosis.NOT_FETCHED,
     "Fenced": Diagnosis.FENCED,
     "Stopped": Diagnosis.STOPPED,
     "PeerFailure": Diagnosis.PEER_FAILURE,
@@ -142,6 +145,7 @@ _BY_CODE = {
     160: Diagnosis.PEER_FAILURE,
     161: Diagnosis.HANG,
     162: Diagnosis.LIMIT_REACHED,
+    163: Diagnosis.NOT_FETCHED,
 }
 _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"

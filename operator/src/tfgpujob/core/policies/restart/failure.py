@@ -1,9 +1,9 @@
 """Which replicas have failed, which failure is the root cause of the others, and whether it is retryable.
 
 Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer documents
-as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine). A pod that failed without
-an exit code was evicted or lost, which is retryable. A peer failure (160) only follows another failure, so it is the
-root cause last.
+as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). A pod
+that failed without an exit code was evicted or lost, which is retryable. A peer failure (160) only follows another
+failure, so it is the root cause last.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""A branch or a tag in a job file becomes the commit that it stands for now, by git on this machine."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any, Final
+
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.exits import CliError, Exit
+
+_FIELD: Final = "spec.trainer.code.git.revision"
+_SECONDS: Final = 60
+_LAST: Final = "^{}"
+"""Behind an annotated tag: the commit that it stands for."""
+
+
+def pinned(job: Object, say: Callable[[str], None]) -> Object:
+    """The job with a full commit where it names a branch or a tag; what is not so written stays. Raises CliError."""
+    git: Any = job
+    for key in ("spec", "trainer", "code", "git"):
+        git = git.get(key) if isinstance(git, dict) else None
+    if not isinstance(git, dict) or not isinstance(git.get("url"), str) or not isinstance(git.get("revision"), str):
+        return job
+    url, revision = git["url"], git["revision"]
+    # Before git is given it: an option, or another transport, would run commands here, and anybody on this machine
+    # sees a password in a process's arguments.
+    if (
+        re.fullmatch("[0-9a-f]{40}", revision)
+        or not re.fullmatch(r"https?://[^/@\s]+/\S+", url)
+        or not re.fullmatch(r"[^-]\S*", revision)
+    ):
+        return job
+    commit = _commit(url, revision)
+    say(f"{revision} of {url} is {commit}")
+    written = copy.deepcopy({**job})
+    written["spec"]["trainer"]["code"]["git"]["revision"] = commit
+    return written
+
+
+def _commit(url: str, revision: str) -> str:
+    """What `git ls-remote` says. A branch goes before a tag of its name, as in git checkout."""
+    full = [f"{revision}{_LAST}", revision]
+    names = [f"refs/heads/{revision}", f"refs/tags/{revision}{_LAST}", f"refs/tags/{revision}", *full]
+    fix = "write the full commit that git rev-parse HEAD prints"
+    try:
+        done = subprocess.run(
+            ["git", "ls-remote", "--", url, *names],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        )
+    except FileNotFoundError as error:
+        raise CliError(f"{_FIELD}: {revision} is to be looked up, and git is not installed here", fix) from error
+    except subprocess.TimeoutExpired as error:
+        raise CliError(f"{_FIELD}: {url} does not answer within {_SECONDS} s", fix) from error
+    if done.returncode:
+        said = " ".join(done.stderr.split())
+        raise CliError(f"{_FIELD}: {revision} can't be looked up: {said[-300:]}", fix)
+    found = {name: commit for commit, _, name in (line.partition("\t") for line in done.stdout.splitlines())}
+    for name in names:
+        if name in found:
+            return found[name]
+    raise CliError(f"{_FIELD}: {url} has no branch and no tag {revision}", fix, Exit.NOT_FOUND)
