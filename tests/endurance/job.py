@@ -121,11 +121,13 @@ def running(
             )
             assert trained.wait(_END_SECONDS) == 0, trained.log
             config["predict"] = {**config["predict"], "model": str(directory / "trained/model.keras")}
-        port, *ports = free_ports(1 + scenario.processes)
+        port, leader, *ports = free_ports(2 + scenario.processes)
         job = Job(scenario, launch, output, port)
         addresses = {name: f"127.0.0.1:{one}" for name, one in zip(_names(scenario), ports, strict=True)}
         for name in addresses:
             env = _environment(scenario, name, addresses, directory / "tmp")
+            if scenario.in_place:
+                env |= _recovery(leader)
             if name == scenario.steps_by:
                 env["TFGPU_PROGRESS_PORT"] = str(port)
             job.tasks[name] = launch.start(config, env=_common(env))
@@ -137,14 +139,16 @@ def _names(scenario: Scenario) -> list[str]:
 
 
 def _config(scenario: Scenario, output: Path, files: Path, *, steps: int | None, log_every: int) -> dict[str, Any]:
-    params: dict[str, Any] = {"kind": scenario.kind, "folder": str(files)}
+    saves: dict[str, Any] = {"checkpoint": {"everySteps": scenario.every, "keep": KEEP}}
     common: dict[str, Any] = {
         "entrypoint": scenario.entrypoint,
-        "params": params,
-        "globalBatchSize": BATCH,
         "output": {"directory": str(output)},
         "logEverySeconds": log_every,
     }
+    if scenario.is_script:
+        return {**common, **saves}
+    params: dict[str, Any] = {"kind": scenario.kind, "folder": str(files)}
+    common |= {"params": params, "globalBatchSize": BATCH}
     if scenario.predicts:
         rows = PREDICTED if steps is None else steps * PREDICT_BATCH
         return {**common, **scenario.config, "params": {**params, "rows": rows}}
@@ -152,7 +156,7 @@ def _config(scenario: Scenario, output: Path, files: Path, *, steps: int | None,
         **common,
         "params": {**params, "rows": ROWS},
         "steps": steps or 2**31 - 1,
-        "checkpoint": {"everySteps": scenario.every, "keep": KEEP},
+        **saves,
         "evaluate": {"everySteps": scenario.every},
         **scenario.config,
     }
@@ -183,6 +187,17 @@ def _environment(scenario: Scenario, name: str, addresses: dict[str, str], tmp: 
     if scenario.strategy in ("MultiWorkerMirrored", "ParameterServer") and role != "evaluator":
         env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": int(index)}})
     return env
+
+
+def _recovery(leader: int) -> dict[str, str]:
+    """What the operator gives to a job with `recovery: InPlace`."""
+    return {
+        "TFGPU_RECOVERY": "InPlace",
+        "TFGPU_RECOVERY_BUDGET": "0",
+        "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leader}",
+        "TFGPU_RECOVERY_TOKEN": "endurance",
+        "TFGPU_JOB_UID": "endurance",
+    }
 
 
 def _call(command: list[str]) -> None:

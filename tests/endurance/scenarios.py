@@ -38,7 +38,14 @@ class Scenario:
     every: int = 50
     """Steps from one checkpoint to the next, and from one evaluation to the next."""
     entrypoint: str = "small"
+    in_place: bool = False
+    """Recovers in place: with a warm process beside each that trains, and in-memory checkpoints."""
     steps_per_epoch: int = STEPS_PER_EPOCH
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it says itself what is trained, for how long."""
+        return self.entrypoint.endswith(".py")
 
     @property
     def predicts(self) -> bool:
@@ -90,8 +97,12 @@ SCENARIOS = (
         replicas={"ps": 1, "worker": 2, "chief": 1},
         every=20,
     ),
+    Scenario(name="multi-worker-in-place", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, in_place=True),
+    Scenario(name="multi-worker-script", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="script.py"),
+    Scenario(name="multi-worker-own-step", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="own_step"),
     Scenario(name="mirrored", strategy="Mirrored", devices=2),
     Scenario(name="one-device", config={"best": {"monitor": "accuracy", "mode": "max", "restore": False}}),
+    Scenario(name="one-device-in-place", in_place=True),
     Scenario(name="one-device-busy", every=10, config={"accumulate": 4}),
     Scenario(name="mixed-float16", config={"precision": "mixed_float16"}),
     Scenario(name="csv", kind="csv"),
@@ -151,8 +162,8 @@ def of_process(name: str, scenario: Scenario, length: Length) -> dict[str, Bound
     }
     if "/" not in name:
         bounds["processes"] = Flat(warm_up=counted)
-    # A supervisor and an evaluator look now and then, however many steps there were.
-    elif length.cpu_ratio is not None and not name.startswith("evaluator"):
+    # A supervisor and an evaluator look now and then, however many steps there were; a warm process only waits.
+    elif length.cpu_ratio is not None and not name.startswith("evaluator") and not name.endswith(".warm"):
         bounds["cpu"] = PerStep(ratio=length.cpu_ratio, warm_up=length.warm_up)
     return bounds
 
@@ -175,6 +186,14 @@ def of_job(scenario: Scenario, *, log_every: int) -> dict[tuple[str, str], Bound
     lines = 1000 / scenario.steps_per_epoch + 200 / scenario.every
     if "evaluator" in scenario.replicas:
         each_interval += 300
+    checkpoints: Bound = Flat(warm_up=WarmUp(steps=scenario.every * (KEEP + 2)), ratio=1.02, slack=4096)
+    if scenario.is_script:
+        checkpoints = Rate(
+            why="the History that fit() returns, of each epoch",
+            base=20_000,
+            per_step=(KEEP + 1) * 150 / scenario.steps_per_epoch,
+            unit="bytes",
+        )
     scalars = 1000 / scenario.steps_per_epoch + 400 / scenario.every
     return {
         **bounds,
@@ -196,6 +215,6 @@ def of_job(scenario: Scenario, *, log_every: int) -> dict[tuple[str, str], Bound
         ("tensorboard", "files"): AtMost(4),
         # The newest may be written while the oldest of those kept is still there.
         ("checkpoints", "kept"): AtMost(KEEP + 1),
-        ("checkpoints", "bytes"): Flat(warm_up=WarmUp(steps=scenario.every * (KEEP + 2)), ratio=1.02, slack=4096),
+        ("checkpoints", "bytes"): checkpoints,
         ("output", "files"): AtMost(60),
     }
