@@ -74,7 +74,8 @@ ACTIONS = {
     Diagnosis.NODE_LOST: "Nothing: it is started on another node; have this one looked at.",
     Diagnosis.NODE_REFUSED: "The node could not give the pod its devices: look at its device plugin.",
     Diagnosis.DEVICE_UNHEALTHY: "Nothing: it goes on from its last checkpoint; have the device looked at.",
-    Diagnosis.DELETED: "Nothing: it is started again; find out who deletes the job's pods.",
+    Diagnosis.DELETED: "Nothing: it is started again; if no node was drained, which servers before 1.26 don't tell, "
+    "find out who deletes the job's pods.",
     Diagnosis.IMAGE: "Check the image's name and that the node may pull it (imagePullSecrets, network).",
     Diagnosis.UNSCHEDULABLE: "Ask for less, or add nodes that fit the pods' requests, selectors and tolerations.",
     Diagnosis.QUOTA: "Ask for less, or have the namespace's ResourceQuota raised.",
