@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfgpujob_trainer.checkpoints.memory_file import Copy, MemoryFile
 from tfgpujob_trainer.checkpoints.pace import Pace
 from tfgpujob_trainer.contract.usage import memory_room
-from tfgpujob_trainer.model.variables import local_component
+from tfgpujob_trainer.model.variables import reader
 
 Say = Callable[[str], None]
 State = tuple[Mapping[str, Any], Sequence[np.ndarray]]
@@ -56,7 +56,7 @@ class InMemoryCheckpoints:
         self._file, self._of, self._say = file, of, say
         self._names, self._pace, self.on = list(variables), Pace(), True
         """`on`: whether any are made."""
-        self._read = reader([local_component(v) for v in variables.values()])
+        self._read = reader(variables.values())
         self._described: tuple[Any, str] = (None, "")
         self._checked = False
         self._cost = 0.0
@@ -73,7 +73,7 @@ class InMemoryCheckpoints:
         """Copy everything; training goes on when that is done. Without room for it this is said, and never done."""
         began, self._cost = time.monotonic() - self._cost, 0.0
         record, metrics = state()
-        values = [_numpy(value) for value in self._read()] + [np.asarray(value, order="C") for value in metrics]
+        values = self._read() + [np.asarray(value, order="C") for value in metrics]
         if not self._checked and not self._fits(sum(value.nbytes for value in values)):
             return
         try:
@@ -126,31 +126,3 @@ class InMemoryCheckpoints:
     def _leave_out(self, reason: str) -> None:
         self.on = False
         self._say(f"no in-memory checkpoints, so recovery in place goes back to those in storage: {reason}")
-
-
-def reader(components: Sequence[Any]) -> Callable[[], list[Any]]:
-    """Reads all of these variables, to the host.
-
-    On the host each by itself, in the thread that asks: a tf.function hands them to threads that may have to wait for a
-    core, and takes several times as long. From a GPU all at once, and from parameter servers: of 30 variables on two of
-    them each by itself took 270 ms, all at once 14 (on a busy machine).
-    """
-    read_variable = tf.raw_ops.ReadVariableOp
-    if not any(away in component.device for component in components for away in ("GPU", "/job:ps/")):
-        places = [(component.handle, component.dtype) for component in components]
-        return lambda: [read_variable(resource=handle, dtype=dtype) for handle, dtype in places]
-
-    def read() -> list[Any]:
-        values = [component.read_value() for component in components]
-        with tf.device("/cpu:0"):
-            return [tf.identity(value) for value in values]
-
-    return tf.function(read, autograph=False)
-
-
-def _numpy(tensor: Any) -> np.ndarray:
-    """The tensor's own memory where NumPy can show it, else a copy."""
-    try:
-        return np.asarray(memoryview(tensor))
-    except (TypeError, ValueError, BufferError):
-        return np.asarray(tensor.numpy())

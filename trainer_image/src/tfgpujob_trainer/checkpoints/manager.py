@@ -16,7 +16,7 @@ from tfgpujob_trainer.checkpoints.in_memory import InMemory, InMemoryCheckpoints
 from tfgpujob_trainer.checkpoints.store import Saved, Store, place
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.model.variables import local_value, reader
 
 Say = Callable[[str], None]
 
@@ -50,6 +50,7 @@ class CheckpointManager:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="save")
         self._writing: Future[None] | None = None
         self._identity, self._config, self._run_json = identity, config, run_json
+        self._read = reader(variables.values())
         self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
 
     def save(self, peers: Peers, step: int, state: Mapping[str, Any], metrics: Sequence[np.ndarray]) -> None:
@@ -61,7 +62,8 @@ class CheckpointManager:
         if not peers.is_chief:
             return
         began = time.monotonic()
-        arrays = {name: local_value(v) for name, v in self._variables.items()}
+        # A copy of its own: what NumPy shows may be the variable's memory, which the next step changes.
+        arrays = {name: np.array(value) for name, value in zip(self._variables, self._read(), strict=True)}
         arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
         self._writing = self._writer.submit(self._write, began, step, arrays, self._record(state))
 

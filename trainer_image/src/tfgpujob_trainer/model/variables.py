@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -19,6 +20,37 @@ def local_component(variable: Any) -> Any:
     """TensorFlow's variable behind a Keras variable, on this worker's first replica."""
     value = variable.value
     return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+
+
+def reader(variables: Iterable[Any]) -> Callable[[], list[np.ndarray]]:
+    """Reads the values of these Keras variables on this worker's first replica, to the host. They hold until the next
+    step.
+
+    On the host each by itself, in the thread that asks: a tf.function hands them to threads that may have to wait for a
+    core, and takes several times as long. From a GPU all at once, and from parameter servers: of 30 variables on two of
+    them each by itself took 270 ms, all at once 14 (on a busy machine).
+    """
+    components = [local_component(variable) for variable in variables]
+    read_variable = tf.raw_ops.ReadVariableOp
+    if not any(away in component.device for component in components for away in ("GPU", "/job:ps/")):
+        places = [(component.handle, component.dtype) for component in components]
+        return lambda: [_numpy(read_variable(resource=handle, dtype=dtype)) for handle, dtype in places]
+
+    @tf.function(autograph=False)
+    def read() -> list[Any]:
+        values = [component.read_value() for component in components]
+        with tf.device("/cpu:0"):
+            return [tf.identity(value) for value in values]
+
+    return lambda: [_numpy(value) for value in read()]
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    """The tensor's own memory where NumPy can show it, else a copy."""
+    try:
+        return np.asarray(memoryview(tensor))
+    except (TypeError, ValueError, BufferError):
+        return np.asarray(tensor.numpy())
 
 
 def weights_digest(model: keras.Model) -> str:
