@@ -54,9 +54,11 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undi
     resumed = re.search(r"resuming after step (\d+)", tasks[0].log)
     assert resumed is not None
     assert 2 <= int(resumed[1]) <= 10
+    # Who ends last is started again at once, which may be less than the millisecond that is worth a part.
+    assert any("restarting" in task.ended["ledger"]["parts"] for task in tasks)
     for task in tasks:
         told = task.ended["ledger"]
-        assert {"importing", "waiting", "tracing", "useful", "lost", "restarting"} <= told["parts"].keys()
+        assert {"importing", "waiting", "tracing", "useful", "lost"} <= told["parts"].keys()
         assert list(told["marks"]) == ["failed", "detected", "ended", "started", "restored", "stepped"]
         assert sorted(told["marks"].values()) == list(told["marks"].values())
         assert re.search(r"goodput \d+\.\d% of \d+\.\d s: ", task.log)
