@@ -69,6 +69,7 @@ class Scenario:
 
 
 TWO_WORKERS = {"worker": 2}
+SERVERS = {"ps": 1, "worker": 2, "chief": 1}
 PREDICT = {
     "mode": "predict",
     "predict": {"partRows": PART_ROWS},
@@ -90,13 +91,9 @@ SCENARIOS = (
         replicas={"worker": 2, "evaluator": 1},
         every=200,
     ),
-    Scenario(name="parameter-server", strategy="ParameterServer", replicas={"ps": 1, "worker": 2, "chief": 1}),
-    Scenario(
-        name="parameter-server-busy",
-        strategy="ParameterServer",
-        replicas={"ps": 1, "worker": 2, "chief": 1},
-        every=20,
-    ),
+    Scenario(name="parameter-server", strategy="ParameterServer", replicas=SERVERS),
+    Scenario(name="parameter-server-busy", strategy="ParameterServer", replicas=SERVERS, every=20),
+    Scenario(name="parameter-server-in-place", strategy="ParameterServer", replicas=SERVERS, in_place=True),
     Scenario(name="multi-worker-in-place", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, in_place=True),
     Scenario(name="multi-worker-script", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="script.py"),
     Scenario(name="multi-worker-own-step", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="own_step"),

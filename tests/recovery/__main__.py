@@ -6,7 +6,8 @@ back-off to that. In place, the state comes from in-memory checkpoints, else fro
 
 `parameter_server` has a job of its own, of which each role is killed in turn (servers.py).
 `turns` has what those and the ledger cost an undisturbed run (turns.py).
-Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one.
+Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one, and no process
+holds more after the last kills than after the first (held.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from tests.recovery import servers, turns
+from tests.recovery.held import Held
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
@@ -46,6 +48,8 @@ class Found:
     repeated: list[int] = field(default_factory=list)
     """Steps that were known to be done at the kill, and were done again."""
     weights: str = ""
+    grown: list[str] | None = None
+    """What processes hold more of than after the first kills; None where each kill ends them all."""
 
     def figures(self) -> dict[str, Any]:
         """As they stand in the line of JSON."""
@@ -56,6 +60,7 @@ class Found:
             "p95_seconds": round(of_hundred[94], 2),
             "repeated_steps": round(median(self.repeated), 1),
             "most_repeated_steps": max(self.repeated),
+            **({} if self.grown is None else {"grown": self.grown}),
         }
 
 
@@ -133,7 +138,7 @@ class Job:
 
 def disturbed(job: Job, *, kills: int, chance: random.Random, in_place: bool) -> Found:
     """Kill and wait for the next step, so many times; then let it end."""
-    found = Found()
+    found, held = Found(), Held({f"worker-{i}": task.process.pid for i, task in enumerate(job.tasks)})
     for number in range(kills):
         ready = job.steps + chance.randint(*_STEPS_BETWEEN)
         until(lambda: job.steps >= ready)  # noqa: B023 (called at once)
@@ -151,7 +156,10 @@ def disturbed(job: Job, *, kills: int, chance: random.Random, in_place: bool) ->
         resumed = job.resumed[known if in_place else 0 :]
         # Without a line that says so, training has begun anew.
         found.repeated.append(max(0, before - (resumed[-1] if resumed else 0)))
+        held.sample()
         print(f"{number + 1}: {found.seconds[-1]:.2f} s", file=sys.stderr, flush=True)
+    if in_place:
+        found.grown = held.grown()
     found.weights = job.wait()
     return found
 
@@ -177,6 +185,7 @@ def measure(workers: int, *, kills: int, beside: int, in_turns: int, steps: int,
             "fresh": fresh.figures(),
             "turns": cost,
             "bit_equal": found.weights == fresh.weights == undisturbed,
+            "ok": not found.grown,
         }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.recovery.held import Held
 from tests.trainer.harness import Launcher, ask, until
 from tests.trainer.servers import ServerJob
 
@@ -38,6 +39,7 @@ def measure(launch: Launcher, output: Path, *, kills: int, seed: int) -> Mapping
     job, chance = ServerJob(launch, config, workers=2, servers=2, in_place=True, budget=_MANY), random.Random(seed)
     found: dict[str, list[float]] = {"worker": [], "ps": [], "chief": []}
     repeated: list[int] = []
+    held = Held({name: task.process.pid for name, task in job.tasks.items()})
     for number in range(kills * len(found)):
         role = list(found)[number % len(found)]
         victim = "chief-0" if role == "chief" else f"{role}-{chance.randrange(2)}"
@@ -53,8 +55,9 @@ def measure(launch: Launcher, output: Path, *, kills: int, seed: int) -> Mapping
             after = job.chief.log.rpartition(_RESUMED)[2].split()[0]
             repeated.append(max(0, before - int(after)))
         found[role].append(time.monotonic() - since)
+        held.sample()
         print(f"{number + 1}: {victim} {found[role][-1]:.2f} s", file=sys.stderr, flush=True)
-    told = ask(job.port)["inPlaceRestarts"]
+    told, grown = ask(job.port)["inPlaceRestarts"], held.grown()
     job.chief.process.terminate()
     ended = job.chief.wait()
     job.end()
@@ -64,7 +67,8 @@ def measure(launch: Launcher, output: Path, *, kills: int, seed: int) -> Mapping
         "told": told,
         "repeated_steps": median(repeated),
         "most_repeated_steps": max(repeated),
-        "ok": told == kills * len(found) and ended == 143,
+        "grown": grown,
+        "ok": told == kills * len(found) and ended == 143 and not grown,
     }
 
 
