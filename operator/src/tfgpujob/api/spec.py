@@ -270,7 +270,7 @@ class RunPolicy(Model):
     """Which pods are deleted when the job has finished. Auto: ps and evaluator pods and whatever still runs, so that
     GPUs are free, while finished chiefs and workers stay for their logs. Running: whatever still runs. All: all. None:
     none, so that parameter servers keep their GPUs until the job is deleted; but what is there of a job that could not
-    be started goes."""
+    be started goes, and what waits for a lost worker of one that failed."""
     ttl_seconds_after_finished: NotNegative | None = None
     """Delete the job and its pods this many seconds after it finished. Absent: keep it."""
     active_deadline_seconds: Positive64 | None = None

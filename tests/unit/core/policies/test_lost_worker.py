@@ -244,3 +244,17 @@ def test_another_process_of_the_operator_goes_on_with_it() -> None:
     world.start()
     assert (world.pods, world.attempts()) == (workers(0, 1, 2), {"1"})
     assert environment(world, "train-worker-1")[names.RECOVERY_JOINS] == "1"
+
+
+def test_when_the_job_fails_nobody_waits_in_a_pod_that_is_kept() -> None:
+    world = training(run={"cleanPodPolicy": "None"})
+    deleted(world, "train-worker-1")
+    world.exits("train-worker-1", 1)
+    world.advance(minutes=1)
+    assert (world.phase, world.pods) == ("Failed", ["train-worker-1"])
+
+
+def test_whom_nobody_has_left_may_go_on_in_a_pod_that_is_kept() -> None:
+    world = training(run={"cleanPodPolicy": "None", "activeDeadlineSeconds": 600})
+    world.advance(minutes=11)
+    assert (world.phase, world.pods) == ("Failed", workers(0, 1, 2))

@@ -30,6 +30,8 @@ _NEVER_STARTED = frozenset(
 )
 """Failures of a job that never had all its pods. A gang has all or none, so cleanPodPolicy None means Running here."""
 
+_GANG = (Role.CHIEF, Role.WORKER)
+
 
 def succeed(builder: StatusBuilder, reason: Reason, message: str) -> None:
     _set_finished(builder, Reason.SUCCEEDED, Phase.SUCCEEDED, message)
@@ -60,7 +62,7 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> 
     due = expiry(policy, builder.fields)
     if due is not None and builder.now >= due:
         return Outcome(deletes=(_delete_job(snapshot),))
-    return Outcome(deletes=clean_up(snapshot, builder, policy.clean_pod_policy), requeue_at=due)
+    return Outcome(deletes=clean_up(snapshot, builder, policy), requeue_at=due)
 
 
 def ran_too_long(ctx: ReconcileContext) -> Outcome | None:
@@ -81,34 +83,40 @@ def deadline_exceeded(snapshot: Snapshot, builder: StatusBuilder, policy: RunPol
 
 def finish(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
     """The Outcome whose intent is the terminal status, with the clean-up that follows it."""
-    deletes = clean_up(snapshot, builder, policy.clean_pod_policy)
+    deletes = clean_up(snapshot, builder, policy)
     uncount(builder, snapshot, deletes)
     status = builder.build()
     due = expiry(policy, status)
     return Outcome(status=status, intent=status, deletes=deletes, events=(final_event(builder),), requeue_at=due)
 
 
-def clean_up(snapshot: Snapshot, builder: StatusBuilder, policy: CleanPodPolicy) -> tuple[Delete, ...]:
+def clean_up(snapshot: Snapshot, builder: StatusBuilder, run_policy: RunPolicy) -> tuple[Delete, ...]:
     """Deletes of running pods carry the resourceVersion as a precondition: a pod that has ended since may have to
     stay."""
-    own = own_pods(snapshot, builder.attempt)
+    own, policy = own_pods(snapshot, builder.attempt), run_policy.clean_pod_policy
     if policy is CleanPodPolicy.NONE and builder.reason(Condition.FAILED) in _NEVER_STARTED:
         policy = CleanPodPolicy.RUNNING
-    chosen = {pod.uid: pod for pod in (*pods_to_clean(policy, own), *_waiting_for_nothing(snapshot, builder))}
+    waiting = _waiting_for_nothing(snapshot, builder, run_policy)
+    chosen = {pod.uid: pod for pod in (*pods_to_clean(policy, own), *waiting)}
     pods = (
         Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version) for pod in chosen.values()
     )
     return (*pods, *delete_pod_groups(snapshot, builder.attempt))
 
 
-def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder) -> tuple[Pod, ...]:
-    """Workers of a resize that was under way: they have nothing to train, and nobody ends them."""
+def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> tuple[Pod, ...]:
+    """Workers of a resize that was under way have nothing to train, and what is left of an elastic gang waits for the
+    pod in the place of a lost one, which does not come any more. Nobody ends them."""
     if not builder.fields.get("plan"):
         return ()
     observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
-    required = set(observed.plan.required())
-    workers = (pod for replica, pod in observed.pods.items() if replica[0] is Role.WORKER and replica not in required)
-    return tuple(pod for pod in (*workers, *observed.surplus) if not pod.deleting and not has_ended(pod))
+    gang = {replica for replica in observed.plan.required() if replica[0] in _GANG}
+    live = {replica for replica, pod in observed.pods.items() if not pod.deleting and not has_ended(pod)}
+    lost = any(replica not in live and not observed.succeeded(replica) for replica in gang)
+    if lost and policy.elastic_policy is not None and builder.is_true(Condition.FAILED):
+        gang = set()
+    left = [observed.pods[replica] for replica in sorted(live) if replica[0] in _GANG and replica not in gang]
+    return (*left, *(pod for pod in observed.surplus if not pod.deleting and not has_ended(pod)))
 
 
 def _delete_job(snapshot: Snapshot) -> Delete:
