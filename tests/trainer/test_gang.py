@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 import threading
 
@@ -129,6 +131,22 @@ def _is_closed(connection: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+def test_while_no_descriptor_is_left_who_comes_is_heard_later(monkeypatch, capsys):
+    refusals = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3
+
+    class Server(socket.socket):
+        def accept(self):
+            if refusals:
+                raise refusals.pop()
+            return super().accept()
+
+    create = socket.create_server
+    monkeypatch.setattr(socket, "create_server", lambda at: Server(fileno=create(at).detach()))
+    monkeypatch.setattr(listener_module, "_AGAIN_SECONDS", 0.01)
+    joined(Leader(["worker-0", "worker-1"], budget=3, token="secret", host="127.0.0.1"))
+    assert capsys.readouterr().out.count("cannot hear other pods now, and try again: Too many open files") == 1
 
 
 def test_when_the_leader_is_gone_no_round_follows():

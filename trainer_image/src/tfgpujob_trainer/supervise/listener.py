@@ -12,11 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import IO, Any
 
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import messages
 
 GUESTS = 8
 """Connections beyond one a member that have not shown the token yet, so that strangers can't make it start threads."""
 _HELLO_SECONDS = 5.0
+_AGAIN_SECONDS = 0.5
 
 
 class Listener(ABC):
@@ -41,12 +43,26 @@ class Listener(ABC):
         """Hear a member until it leaves."""
 
     def _accept(self) -> None:
+        refused = False
         while True:
-            connection, _ = self._server.accept()
+            try:
+                connection, _ = self._server.accept()
+            except OSError as error:
+                # No descriptor is left, say. Whoever wants to come waits, and asks again.
+                if not refused:
+                    say(f"cannot hear other pods now, and try again: {error.strerror}")
+                refused = True
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            refused = False
             if not self._guests.acquire(blocking=False):
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
+            except RuntimeError:  # no thread is left: it asks again
+                self._guests.release()
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
