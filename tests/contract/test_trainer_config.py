@@ -42,6 +42,7 @@ FULL: dict[str, Any] = {
     "precision": "mixed_bfloat16",
     "jit": "replica",
     "allReduce": "float16",
+    "communication": "Ring",
     "recompute": ["block_*"],
     "classWeights": {"0": 1, "1": 8.5},
     "steps": 5_000_000_000,
@@ -210,6 +211,8 @@ BAD: dict[str, tuple[str, Any]] = {
     "layers on a GPU that is no number": ("placement", {"encoder_*": "1"}),
     "XLA everywhere": ("jit", "all"),
     "gradients in a byte": ("allReduce", "float8"),
+    "gradients by post": ("communication", "Post"),
+    "copies between machines": ("communication", "HierarchicalCopy"),
 }
 
 

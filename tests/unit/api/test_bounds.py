@@ -86,6 +86,7 @@ FULL: dict[str, Any] = {
         "precision": "mixed_float16",
         "jit": "replica",
         "allReduce": "float16",
+        "communication": "Ring",
         "recompute": ["block_*"],
         "classWeights": {"0": 0.5},
         "epochs": 1,

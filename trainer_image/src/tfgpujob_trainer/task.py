@@ -94,7 +94,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
     resolve_peers((*env.peers, *env.workers, *env.servers), say)
     # A worker under ParameterServer runs a script up to its fit(), for the rows of that.
-    strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices)
+    strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices, settings.communication)
     heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)
     stop = StopFlag()
     stop.listen()

@@ -77,6 +77,8 @@ class Traits:
     """The bundled trainer may start several processes in a pod (gpu.processesPerGpu)."""
     placement: bool = False
     """The bundled trainer may place layers on GPUs (trainer.placement)."""
+    communications: tuple[str, ...] = ()
+    """What the bundled trainer takes as trainer.communication besides Auto. Empty: no rule of the strategy's own."""
     advice: str = ""
     """The sentence of `tfgpu explain` on whether it suits; empty: it depends on the devices."""
 
@@ -101,6 +103,7 @@ TRAITS: Final[Mapping[Strategy, Traits]] = MappingProxyType(
             cluster=Cluster.NONE,
             restart=Restart.GANG,
             trainer_predicts=True,
+            communications=("NCCL", "HierarchicalCopy"),
         ),
         Strategy.MULTI_WORKER_MIRRORED: Traits(
             work=Work.SYNCHRONOUS,
@@ -112,6 +115,7 @@ TRAITS: Final[Mapping[Strategy, Traits]] = MappingProxyType(
             ends_together=True,
             resizable=True,
             several_processes=True,
+            communications=("Ring", "NCCL"),
         ),
         Strategy.PARAMETER_SERVER: Traits(
             work=Work.PARAMETER_SERVERS,

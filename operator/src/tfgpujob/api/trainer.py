@@ -49,6 +49,15 @@ class AllReduce(StrEnum):
     FLOAT16 = "float16"
 
 
+class Communication(StrEnum):
+    """spec.trainer.communication: the names that TensorFlow has for them."""
+
+    AUTO = "Auto"
+    RING = "Ring"
+    NCCL = "NCCL"
+    HIERARCHICAL_COPY = "HierarchicalCopy"
+
+
 class Direction(StrEnum):
     """spec.trainer.best.mode."""
 
@@ -247,6 +256,10 @@ class TrainerSpec(Model):
     all_reduce: Annotated[AllReduce | None, Field(strict=False)] = None
     """float16: send gradients between replicas as float16, each scaled so that it cannot overflow. Half the bytes, for
     an error of at most 0.05 % of the summed magnitudes for each replica. Absent: in their own type, exactly."""
+    communication: Annotated[Communication | None, Field(strict=False)] = None
+    """How replicas add up their gradients. Under MultiWorkerMirrored Ring, by TensorFlow itself over gRPC, or NCCL,
+    which needs a GPU for each process; under Mirrored NCCL, or HierarchicalCopy between the GPUs of one machine. Auto,
+    also if absent: TensorFlow chooses. Without effect where there is one replica."""
     recompute: Annotated[list[Text], Field(min_length=1, max_length=100)] | None = None
     """Names of layers, such as block*, whose activations are dropped in the forward pass and computed again in the
     backward pass: less memory for more time, with the same result."""

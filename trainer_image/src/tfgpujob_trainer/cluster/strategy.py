@@ -11,10 +11,12 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.instance_keys import reuse_instance_keys
+from tfgpujob_trainer.contract.checks import AUTO, HIERARCHICAL_COPY, NCCL, RING, no_gpus_for_nccl
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, PARAMETER_SERVER
 from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.reporting.log import say
 
 Say = Callable[[str], None]
 
@@ -43,10 +45,27 @@ def _resolves(host: str) -> bool:
     return True
 
 
-def build_strategy(env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
-    """The strategy. Raises ConfigError if TensorFlow's server cannot listen on its port."""
+def build_strategy(
+    env: Environment, devices: Sequence[str], communication: str | None = None
+) -> tf.distribute.Strategy:
+    """The strategy; `communication` as in spec.trainer, which contract/checks.py has looked at.
+
+    Raises ConfigError if TensorFlow's server cannot listen on its port, and for NCCL without a GPU.
+    """
     with listening(env.name):
-        return _BUILDERS[env.strategy](env, devices)
+        return _BUILDERS[env.strategy](env, devices, _on(devices, communication or AUTO, env))
+
+
+def _on(devices: Sequence[str], communication: str, env: Environment) -> str:
+    """What is possible on these devices: with CPUs in the place of granted GPUs, as in a local run, no NCCL."""
+    if communication != NCCL or env.traits.single_replica or any("gpu" in device.lower() for device in devices):
+        return communication
+    if env.is_evaluator:
+        return AUTO
+    if not env.gpus:
+        raise no_gpus_for_nccl()
+    say("trainer.communication NCCL needs GPUs, and this trains on CPUs in their place: TensorFlow chooses instead")
+    return AUTO
 
 
 @contextmanager
@@ -63,32 +82,33 @@ def listening(name: str) -> Iterator[None]:
         ) from error
 
 
-def _one_device(_env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+def _one_device(_env: Environment, devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def _mirrored(_env: Environment, devices: Sequence[str]) -> tf.distribute.Strategy:
+def _mirrored(_env: Environment, devices: Sequence[str], communication: str) -> tf.distribute.Strategy:
     reuse_instance_keys()
-    return tf.distribute.MirroredStrategy(list(devices))
+    # Between GPUs its own choice is NCCL.
+    by_copy = tf.distribute.HierarchicalCopyAllReduce() if communication == HIERARCHICAL_COPY else None
+    return tf.distribute.MirroredStrategy(list(devices), cross_device_ops=by_copy)
 
 
-def _multi_worker_mirrored(env: Environment, _devices: Sequence[str]) -> tf.distribute.Strategy:
+def _multi_worker_mirrored(env: Environment, _devices: Sequence[str], communication: str) -> tf.distribute.Strategy:
     reuse_instance_keys()
-    # NCCL refuses two ranks on one GPU.
-    ring = tf.distribute.experimental.CommunicationImplementation.RING
-    auto = tf.distribute.experimental.CommunicationImplementation.AUTO
+    if communication == AUTO and env.processes_per_gpu > 1:
+        communication = RING  # NCCL refuses two ranks on one GPU
     # Without timeout_seconds: it costs a sleeping thread for each collective. See cluster/collective_deadline.py.
     options = tf.distribute.experimental.CommunicationOptions(
-        implementation=ring if env.processes_per_gpu > 1 else auto
+        implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     )
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
-def _parameter_server(_env: Environment, _devices: Sequence[str]) -> tf.distribute.Strategy:
+def _parameter_server(_env: Environment, _devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
-_BUILDERS: dict[str, Callable[[Environment, Sequence[str]], tf.distribute.Strategy]] = {
+_BUILDERS: dict[str, Callable[[Environment, Sequence[str], str], tf.distribute.Strategy]] = {
     ONE_DEVICE: _one_device,
     MIRRORED: _mirrored,
     MULTI_WORKER_MIRRORED: _multi_worker_mirrored,

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.support import require
+
+AUTO, RING, NCCL, HIERARCHICAL_COPY = "Auto", "Ring", "NCCL", "HierarchicalCopy"
+"""spec.trainer.communication. Absent is Auto."""
 
 TECHNIQUE_FIELDS: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
     "gradient accumulation": ("accumulate", lambda c: (c.accumulate or 1) > 1),
@@ -37,6 +41,7 @@ def check(settings: TrainerConfig, env: Environment) -> None:
     for technique, (field, wanted) in TECHNIQUE_FIELDS.items():
         if wanted(settings):
             require(technique, env.strategy, f"trainer.{field}")
+    _check_communication(settings.communication or AUTO, env)
     if env.is_asynchronous:
         _check_parameter_server_task(env)
     workers = max(1, len(env.peers))
@@ -44,6 +49,40 @@ def check(settings: TrainerConfig, env: Environment) -> None:
         raise ConfigError(
             f"trainer.profile.worker is {settings.profile.worker} of {workers} workers", f"use 0 to {workers - 1}"
         )
+
+
+def _check_communication(communication: str, env: Environment) -> None:
+    """Raise ConfigError for what the strategy lacks. An evaluator has one replica, and nothing to choose."""
+    if communication == AUTO or env.is_evaluator:
+        return
+    if env.is_asynchronous:
+        raise ConfigError(
+            f"trainer.communication is {communication}, and there is no all-reduce under {env.strategy}", "remove it"
+        )
+    if communication in _LACKS.get(env.strategy, ()):
+        fix = f"use {' or '.join(_HAS[env.strategy])}, or remove it"
+        raise ConfigError(f"trainer.communication is {communication}, which {env.strategy} does not have", fix)
+    if communication == NCCL and not env.traits.single_replica:
+        if env.gpus == 0:
+            raise no_gpus_for_nccl()
+        if env.processes_per_gpu > 1:
+            raise ConfigError(
+                f"trainer.communication is NCCL, and gpu.processesPerGpu is {env.processes_per_gpu}: NCCL takes one "
+                "process a GPU",
+                "use Ring or remove it, or remove spec.gpu.processesPerGpu",
+            )
+
+
+def no_gpus_for_nccl() -> ConfigError:
+    """NCCL on CPUs: TensorFlow would take Ring, and only warn."""
+    return ConfigError(
+        "trainer.communication is NCCL, and this worker has no GPU",
+        "grant GPUs with spec.gpu.perReplica or spec.replicaSpecs.worker.gpus, or remove trainer.communication",
+    )
+
+
+_HAS = {MULTI_WORKER_MIRRORED: (RING, NCCL), MIRRORED: (NCCL, HIERARCHICAL_COPY)}
+_LACKS = {MULTI_WORKER_MIRRORED: (HIERARCHICAL_COPY,), MIRRORED: (RING,)}
 
 
 def _check_parameter_server_task(env: Environment) -> None:

@@ -241,6 +241,11 @@ class TrainerConfig:
     """float16: send gradients between replicas as float16, each scaled so that it cannot overflow. Half the bytes, for
     an error of at most 0.05 % of the summed magnitudes for each replica. Absent: in their own type, exactly."""
 
+    communication: Literal["Auto", "Ring", "NCCL", "HierarchicalCopy"] | None = None
+    """How replicas add up their gradients. Under MultiWorkerMirrored Ring, by TensorFlow itself over gRPC, or NCCL,
+    which needs a GPU for each process; under Mirrored NCCL, or HierarchicalCopy between the GPUs of one machine. Auto,
+    also if absent: TensorFlow chooses. Without effect where there is one replica."""
+
     recompute: tuple[str, ...] = ()
     """Names of layers, such as block*, whose activations are dropped in the forward pass and computed again in the
     backward pass: less memory for more time, with the same result."""
@@ -326,6 +331,7 @@ OF_TRAINING = (
     "accumulate",
     "jit",
     "allReduce",
+    "communication",
     "recompute",
     "newLayers",
     "classWeights",

@@ -17,6 +17,7 @@ OF_TRAINING = (
     "accumulate",
     "jit",
     "allReduce",
+    "communication",
     "recompute",
     "newLayers",
     "classWeights",

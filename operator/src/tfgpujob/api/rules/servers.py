@@ -8,7 +8,7 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_is_not
 from tfgpujob.api.strategies import Work, having
-from tfgpujob.api.trainer import Jit, Precision, TrainerSpec
+from tfgpujob.api.trainer import Communication, Jit, Precision, TrainerSpec
 from tfgpujob.names import Role
 
 _NOT_TAKEN = "isn't taken under ParameterServer, where workers don't wait for each other"
@@ -28,6 +28,7 @@ def _together(job: Job) -> Iterator[Invalid]:
         ("recompute", bool(trainer.recompute), _REMOVE),
         ("jit", trainer.jit is not Jit.NONE, _REMOVE),
         ("allReduce", trainer.all_reduce is not None, _NO_ALL_REDUCE),
+        ("communication", trainer.communication not in {None, Communication.AUTO}, _NO_ALL_REDUCE),
         ("deterministic", trainer.deterministic, _REMOVE),
         ("profile.steps", trainer.profile.steps is not None, _REMOVE),
         ("data.stepsPerEpoch", trainer.data.steps_per_epoch is not None, _END),
@@ -74,6 +75,12 @@ RULES = (
             _cel("!has(self.trainer.recompute)", "size(self.trainer.recompute) == 0", "recompute", _REMOVE),
             _cel("!has(self.trainer.jit)", "self.trainer.jit == 'none'", "jit", _REMOVE),
             _cel("!has(self.trainer.allReduce)", "", "allReduce", _NO_ALL_REDUCE),
+            _cel(
+                "!has(self.trainer.communication)",
+                "self.trainer.communication == 'Auto'",
+                "communication",
+                _NO_ALL_REDUCE,
+            ),
             _cel("!has(self.trainer.deterministic)", "!self.trainer.deterministic", "deterministic", _REMOVE),
             _cel("!has(self.trainer.profile)", "!has(self.trainer.profile.steps)", "profile.steps", _REMOVE),
             _cel("!has(self.trainer.data)", "!has(self.trainer.data.stepsPerEpoch)", "data.stepsPerEpoch", _END),

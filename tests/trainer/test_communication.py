@@ -1,0 +1,121 @@
+"""spec.trainer.communication: what TensorFlow is given, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.trainer.harness import Launcher, Task, launcher, trainer_config
+
+from tfgpujob_trainer.cluster.strategy import build_strategy
+from tfgpujob_trainer.contract import checks, config
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+
+HERE = Path(__file__).parent
+TELLS_HINTS = """
+from tensorflow.python.ops import collective_ops
+_all_reduce = collective_ops.all_reduce_v2
+def _told(*args, **kwargs):
+    print("all_reduce_v2 is given", kwargs["communication_hint"], flush=True)
+    return _all_reduce(*args, **kwargs)
+collective_ops.all_reduce_v2 = _told
+"""
+"""Put before a program: shows what TensorFlow's own operation is told."""
+PROGRAMS = {
+    "user_module.py": {},
+    "plain_script.py": {"globalBatchSize": None, "epochs": None},
+}
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    with launcher(tmp_path_factory.mktemp("tasks")) as started:
+        yield started
+
+
+def two_workers(launch: Launcher, program: str, name: str, **fields: str) -> Task:
+    code, output = launch.directory / name, launch.directory / f"{name}-output"
+    code.mkdir()
+    (code / program).write_text(TELLS_HINTS + (HERE / program).read_text())
+    settings = trainer_config(output, entrypoint=program, **(PROGRAMS[program] | fields))
+    given = {key: value for key, value in settings.items() if value is not None}
+    env = {i: {"TFGPU_CODE_DIR": str(code), "TEST_OUT": str(output / f"out{i}")} for i in range(2)}
+    tasks = launch.start_workers(given, env=env)
+    assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    return tasks[0]
+
+
+def hints(task: Task) -> set[str]:
+    return set(re.findall(r"all_reduce_v2 is given (\w+)", task.log))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_tensorflow_is_given_ring_and_the_result_is_the_same(launch, program):
+    ring = two_workers(launch, program, f"ring-{program}", communication="Ring")
+    auto = two_workers(launch, program, f"auto-{program}")
+    assert (hints(ring), hints(auto)) == ({"RING"}, {"AUTO"})
+    if program == "plain_script.py":
+        splits = [task.ended["summary"]["splits"]["train"]["loss"] for task in (ring, auto)]
+        assert abs(splits[0] - splits[1]) < 1e-12
+        return
+    found, expected = (
+        keras.saving.load_model(launch.directory / f"{name}-{program}-output/model.keras").get_weights()
+        for name in ("ring", "auto")
+    )
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
+
+
+def settings_with(communication: str):
+    return config.parse({"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1, "communication": communication})
+
+
+@pytest.mark.parametrize(
+    ("communication", "env", "message"),
+    [
+        ("HierarchicalCopy", Environment(strategy="MultiWorkerMirrored"), "MultiWorkerMirrored does not have"),
+        ("Ring", Environment(strategy="Mirrored"), "Mirrored does not have"),
+        ("Ring", Environment(strategy="ParameterServer", role="chief"), "no all-reduce"),
+        ("NCCL", Environment(strategy="MultiWorkerMirrored", gpus=0), "this worker has no GPU"),
+        ("NCCL", Environment(strategy="MultiWorkerMirrored", gpus=1, processes_per_gpu=2), "processesPerGpu is 2"),
+    ],
+)
+def test_what_a_strategy_lacks_is_refused(communication, env, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        checks.check(settings_with(communication), env)
+    assert refused.value.fix
+
+
+def test_one_replica_and_an_evaluator_have_nothing_to_choose():
+    for env in (Environment(), Environment(strategy="Mirrored", role="evaluator")):
+        for communication in ("Auto", "Ring", "NCCL", "HierarchicalCopy"):
+            checks.check(settings_with(communication), env)
+            assert build_strategy(env, ["/cpu:0"], communication).num_replicas_in_sync == 1
+
+
+def test_nccl_on_cpus_is_refused_and_only_in_the_place_of_granted_gpus_left_to_tensorflow(capfd):
+    with pytest.raises(ConfigError, match="this worker has no GPU"):
+        build_strategy(Environment(strategy="Mirrored"), ["/cpu:0"], "NCCL")
+    build_strategy(Environment(strategy="Mirrored", gpus=1), ["/cpu:0"], "NCCL")
+    assert "TensorFlow chooses instead" in "".join(capfd.readouterr())
+
+
+def test_mirrored_is_given_the_hierarchical_copy():
+    strategy = build_strategy(Environment(strategy="Mirrored"), ["/cpu:0", "/cpu:1"], "HierarchicalCopy")
+    assert isinstance(strategy.extended._cross_device_ops, tf.distribute.HierarchicalCopyAllReduce)
+
+    @tf.function
+    def step():
+        def replica():
+            context = tf.distribute.get_replica_context()
+            own = tf.range(10, dtype=tf.float64) * tf.cast(context.replica_id_in_sync_group + 1, tf.float64)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+        return strategy.experimental_local_results(strategy.run(replica))
+
+    for sums in step():
+        assert np.abs(sums - 3 * np.arange(10)).max() < 1e-12
