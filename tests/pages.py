@@ -19,6 +19,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HERE = "tests/trainer/test_local.py"
 SCRIPTS = "tests/trainer/test_scripts.py"
 ADVISE = "tests/trainer/test_advise.py"
+LEARNING_RATES = "tests/trainer/test_learning_rates.py"
 CONVERT = "tests/unit/cli/test_convert.py"
 CLUSTER = "tests/integration/test_cli.py"
 SIGNING = "tests/unit/release/test_signing.py"
@@ -33,6 +34,7 @@ TYPED_BY = {
     "tfgpu run train.yaml --local": HERE,
     "tfgpu run train.py --local --workers 2": SCRIPTS,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
+    "python -m tfgpujob_trainer.advise --config trainer.json --learning-rates 1e-5 10": LEARNING_RATES,
     "tfgpu convert old-jobs/ -d new-jobs/": CONVERT,
     "tfgpu convert tfjob.yaml --strategy MultiWorkerMirrored": CONVERT,
     "kubectl apply -f examples/digits-multiworker.yaml": CLUSTER,
@@ -120,5 +122,6 @@ def shell(folder: Path, **variables: str) -> dict[str, str]:
         script.write_text(f'#!/bin/sh\nexec {sys.executable} {command}"$@"\n')
         script.chmod(0o755)
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-    ours = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "operator/src")}
+    packages = f"{ROOT / 'operator/src'}:{ROOT / 'trainer_image/src'}"
+    ours = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": packages}
     return {**inherited, **ours, **variables}

@@ -1,7 +1,8 @@
 """`python -m tfgpujob_trainer.advise --config trainer.json`: does it pay to share a GPU among processes?
 
 Runs the job of a config file with 1, 2 and 4 processes on one GPU (or on this machine's cores, with TensorFlow for
-CPUs), each for a while, and prints a table of throughput and memory. Nothing of it is kept.
+CPUs), each for a while, and prints a table of throughput and memory. With `--learning-rates LOWEST HIGHEST` it asks
+another question, which learning rates suit the job, and answers by a range test. Nothing of either is kept.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from tfgpujob_trainer.contract.text import counted
 _WORTH = 1.1
 """How many times faster it must be for several processes to be worth their memory."""
 _POLL_SECONDS = 0.2
+_STEPS, _RATES = 500, 100
+"""Steps of a run with some processes, and of a learning-rate range test."""
+_NEIGHBOURS = 2
+"""On either side of a rate, to take the median with: a single batch may be an odd one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"advise: {error.outcome().line()}", file=sys.stderr)
         return int(error.code)
+    if options.learning_rates:
+        return _learning_rates(options)
     found = []
     for count in options.processes:
         print(f"advise: {counted(count, 'process', 'processes')}…", file=sys.stderr, flush=True)
@@ -77,12 +84,94 @@ def advice(found: Sequence[Measured]) -> str:
     return f"set spec.gpu.processesPerGpu: {best.processes}, with spec.gpu.memory.limitMiB"
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Places in a range test. `rises`: the first rate whose step made the loss rise for good; None: none did."""
+
+    fastest: int | None
+    rises: int | None
+
+
+def judge(losses: Sequence[float], *, ended: bool) -> Range:
+    """Where the loss falls fastest, over the logarithm of the rate, and from where on it rises.
+
+    `losses` are of each step before it. `ended`: the test ended early, since the loss rose too far.
+    """
+    around = range(len(losses))
+    smooth = [statistics.median(losses[max(0, i - _NEIGHBOURS) : i + _NEIGHBOURS + 1]) for i in around]
+    lowest = min(around, key=lambda i: smooth[i], default=0)
+    falls = {i: smooth[i + 1] - smooth[i - 1] for i in range(1, lowest)}
+    fastest = min(falls, key=lambda i: falls[i]) if falls else None
+    rises = lowest if ended or (losses and smooth[-1] > smooth[0]) else None
+    return Range(fastest if fastest is not None and falls[fastest] < 0 else None, rises)
+
+
+def rates_table(rates: Sequence[float], losses: Sequence[float], found: Range) -> str:
+    """Every rate with its loss, aligned."""
+    marks = {found.fastest: "falls fastest", found.rises: "rises from here"}
+    rows = [
+        f"{r:>13.3e}  {loss:>12.6g}  {marks.get(i, '')}" for i, (r, loss) in enumerate(zip(rates, losses, strict=True))
+    ]
+    return "\n".join(row.rstrip() for row in [f"{'learning rate':>13}  {'loss':>12}", *rows])
+
+
+def rates_advice(rates: Sequence[float], found: Range) -> str:
+    """One sentence: from which learning rate to which."""
+    if found.fastest is None:
+        return "the loss does not fall at any of these learning rates: begin lower, or look at the model and the data"
+    low = f"{rates[found.fastest]:.2g}"
+    if found.rises is None:
+        return f"the loss falls fastest at {low}, and rises at none of these learning rates: try higher ones too"
+    high = f"{rates[found.rises]:.2g}"
+    return f"choose a learning rate from {low}, where the loss falls fastest, to below {high}, where it rises"
+
+
+def _learning_rates(options: argparse.Namespace) -> int:
+    """Test, print table, sentence and a line of JSON, and return the exit code."""
+    (low, high), steps = options.learning_rates, options.steps or _RATES
+    if not 0 < low < high or steps < 3:
+        print(
+            "advise: --learning-rates takes the lowest and the highest, above 0, and --steps at least 3",
+            file=sys.stderr,
+        )
+        return 2
+    with tempfile.TemporaryDirectory(prefix="tfgpu-advise-") as folder:
+        found = Path(folder, "found.json")
+        command = [sys.executable, "-m", "tfgpujob_trainer.learning_rates", "--config", str(options.config)]
+        overrides = [*options.set, f"output.directory={Path(folder, 'output')}", "output.store=null"]
+        command += [part for override in overrides for part in ("--set", override)]
+        command += ["--lowest", str(low), "--highest", str(high), "--steps", str(steps), "--found", str(found)]
+        run = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+        )
+        if run.returncode:
+            print(run.stdout[-4000:], file=sys.stderr)
+            return run.returncode
+        measured = json.loads(found.read_text())
+    rates, losses = measured["rates"], measured["losses"]
+    places = judge(losses, ended=len(rates) < steps or not losses)
+    print(rates_table(rates, losses, places))
+    print(rates_advice(rates, places))
+    best = {"fallsFastestAt": places.fastest, "risesFrom": places.rises}
+    line = {"tfgpu": "learningRates", **{k: None if i is None else rates[i] for k, i in best.items()}, **measured}
+    print(json.dumps(line))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m tfgpujob_trainer.advise", description=__doc__)
     result.add_argument("--config", type=Path, required=True, metavar="FILE", help="spec.trainer as JSON")
     result.add_argument("--set", action="append", default=[], metavar="A.B=C", help="override one field")
     result.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], metavar="N", help="default: 1 2 4")
-    result.add_argument("--steps", type=int, default=500, help="optimizer steps of each run (default: 500)")
+    result.add_argument(
+        "--learning-rates",
+        type=float,
+        nargs=2,
+        metavar=("LOWEST", "HIGHEST"),
+        help="test which learning rates suit the job, on one device",
+    )
+    steps = f"optimizer steps of each run (default: {_STEPS}; with --learning-rates {_RATES})"
+    result.add_argument("--steps", type=int, help=steps)
     return result
 
 
@@ -90,8 +179,9 @@ def _measure(options: argparse.Namespace, settings: TrainerConfig, count: int, f
     """One run; None, said aloud, if it failed."""
     overrides = [*options.set, f"output.directory={folder / 'output'}", "logEverySeconds=1"]
     if settings.mode == "train":
-        overrides += ["epochs=null", f"steps={options.steps}", f"checkpoint.everySteps={options.steps}"]
-        overrides += ["checkpoint.everyEpochs=null", "output.store=null"]
+        overrides += ["epochs=null", f"steps={options.steps or _STEPS}"]
+        overrides += [f"checkpoint.everySteps={options.steps or _STEPS}", "checkpoint.everyEpochs=null"]
+        overrides += ["output.store=null"]
     command = [sys.executable, "-m", "tfgpujob_trainer.main", "--config", str(options.config)]
     command += [part for override in overrides for part in ("--set", override)]
     log = folder / "log"

@@ -1,0 +1,126 @@
+"""A learning-rate range test: the loss of each step while the learning rate rises geometrically. advise.py starts it.
+
+Trains the job's model on its data, with its batch size, on one device, and keeps nothing of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare_devices
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.strategy import build_strategy
+from tfgpujob_trainer.contract import config, entrypoint, environment, script
+from tfgpujob_trainer.contract.exits import ConfigError, classify, users_traceback
+from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.strategies import ONE_DEVICE
+from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.own_steps import has_own_steps
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.train.assemble import start_from
+from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.loop import SynchronousTrainer
+
+_ENOUGH = 3
+"""So many times what it was at first may the loss rise above that, until there is nothing more to see."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write the file, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    low, high, steps = options.lowest, options.highest, options.steps
+    try:
+        settings = replace(config.load(options.config, options.set), epochs=None, steps=steps)
+        rates = [low * (high / low) ** (i / (steps - 1)) for i in range(steps)]
+        losses = list(measure(settings, rates))
+    except Exception as error:  # noqa: BLE001 (every end is mapped)
+        outcome = classify(error, has_peers=False)
+        if outcome.cause == "Exception":
+            print(users_traceback(error), end="", file=sys.stderr)
+        print(outcome.line(), file=sys.stderr)
+        return int(outcome.code)
+    options.found.write_text(json.dumps({"rates": rates[: len(losses)], "losses": losses}))
+    return 0
+
+
+def measure(settings: TrainerConfig, rates: Sequence[float]) -> Iterator[float]:
+    """The loss of each step's batch before the step, until it is not finite, or so large that it need not go on."""
+    alone = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TFGPU_STRATEGY")}
+    env = replace(environment.read(alone), strategy=ONE_DEVICE, role="worker", index=0)
+    if settings.mode != "train":
+        raise ConfigError("trainer.mode is predict, which has no learning rate", "test a job that trains")
+    if script.find(settings, env) is not None:
+        raise ConfigError(
+            f"{settings.entrypoint} is a plain script, of which only a run tells the model and the data",
+            "give it model() and data(), which the learning rate can be tested with",
+        )
+    if settings.precision is not None:
+        keras.config.set_dtype_policy(settings.precision)
+    leave_threads_for_reading(settings.data.parallel_reads)
+    devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+    strategy, heartbeat = build_strategy(env, devices[:1]), Heartbeat(None)
+    stop_keras_scaling_by_replicas()
+    with strategy.scope():
+        trainer = SynchronousTrainer(settings, env, strategy, heartbeat)
+        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)
+        start_from(settings, built.model, Peers(strategy, workers=1, is_chief=True))
+    _check(built.model, built.takeover.optimizer)
+    feed = Feed(
+        built.data, built.schedule, 0, built.local_replicas, (0, 0), parallel_reads=settings.data.parallel_reads
+    )
+    first = lowest = math.nan
+    try:
+        for rate in rates:
+            built.takeover.optimizer.learning_rate.assign(rate)
+            batch = feed.next()
+            whole = batch.rows == settings.global_batch_size
+            result = built.steps.train(batch.replicas, edges=batch.edges, stop=False, whole=whole)
+            loss = float(built.steps.values(result.loss, result.metrics)["loss"])
+            if any(result.not_finite) or not math.isfinite(loss):
+                return
+            first, lowest = (loss, loss) if math.isnan(first) else (first, min(lowest, loss))
+            yield loss
+            if loss > first + _ENOUGH * max(first - lowest, abs(first)):
+                return
+            if batch.index + 1 == built.schedule.steps_per_epoch:
+                built.steps.metric_states.reset()
+    finally:
+        feed.close()
+
+
+def _check(model: keras.Model, optimizer: Any) -> None:
+    name = type(model).__name__
+    if has_own_steps(model):
+        raise ConfigError(f"{name} has a train_step of its own, and may have several learning rates", "test it by hand")
+    if not isinstance(getattr(optimizer, "_learning_rate", None), keras.Variable):
+        raise ConfigError(
+            f"the learning rate of {name}'s optimizer is a schedule", "give the optimizer a number for this test"
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="python -m tfgpujob_trainer.learning_rates", description=__doc__)
+    result.add_argument("--config", type=Path, required=True)
+    result.add_argument("--set", action="append", default=[])
+    result.add_argument("--lowest", type=float, required=True)
+    result.add_argument("--highest", type=float, required=True)
+    result.add_argument("--steps", type=int, required=True)
+    result.add_argument("--found", type=Path, required=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
