@@ -20,7 +20,7 @@ from tfgpujob import names
 KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim", "Workload")
 """Of what belongs to a job."""
 Promise = Callable[[Change, Truth], Iterator[str]]
-OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree, pods.rounds_do_not_mix)
+OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
 OF_STATUS: tuple[Promise, ...] = (
     status.terminal_is_final,
     status.generation_is_observed,
@@ -41,6 +41,7 @@ OF_WRITES: tuple[Promise, ...] = (
 )
 """Of operators. They hold for a write that arrives late too."""
 OF_WRITES_IN_TIME: tuple[Promise, ...] = (
+    pods.rounds_do_not_mix,
     writes.nothing_for_a_job_that_goes,
     claims.claims_come_before_pods,
     intent.creates_follow_persisted_intent,
@@ -50,6 +51,7 @@ OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     queues.admission_comes_before_pods,
     queues.quota_goes_after_pods,
 )
+"""Those of operators that nobody can keep for a write that arrives when it was given up long ago."""
 ALL = (*OF_PODS, *OF_STATUS, *OF_LEASES, *OF_WRITES, *OF_WRITES_IN_TIME)
 
 

@@ -39,8 +39,8 @@ def addresses_agree(change: Change, truth: Truth) -> Iterator[str]:
 def rounds_do_not_mix(change: Change, truth: Truth) -> Iterator[str]:
     """Whoever begins with a gang knows as many workers as the status says, and so do all others that began with it.
     Whoever joins later knows itself among them."""
-    job = truth.job_of(change.object) if change.type == "ADDED" else None
-    known = _workers(change.object)
+    job = truth.job_of(change.object) if change.kind == "Pod" and change.type == "ADDED" else None
+    known = None if job is None else _workers(change.object)
     if job is None or known is None:
         return
     name, mine = change.object["metadata"]["name"], attempt_of(change.object)
