@@ -33,7 +33,7 @@ PAUSES = st.sampled_from((0.01, 0.03, 0.6, 0.6, 3.0, 3.0, 12.0, 12.0, 40.0, 150.
 ENDINGS = ("evict", "vanish", "drain", "exit 0", "exit 1", "exit 137", "exit 160")
 OBSTACLES = st.one_of(
     st.tuples(st.just("quota"), st.sampled_from((0, 1, 2, None, None))),
-    st.tuples(st.just("room"), st.sampled_from((0, 1, 2, 64))),
+    st.tuples(st.just("room"), st.sampled_from((0, 1, 2, 3, 5, 64))),
     st.tuples(st.just("image"), st.booleans()),
     st.tuples(st.just("foreign"), st.sampled_from(("Pod", "Service", "Evaluator")), JOBS),
     st.tuples(st.just("forbid"), JOBS, st.sampled_from(("worker-0", "worker-1", "chief-0", "evaluator-0"))),

@@ -52,6 +52,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "predicting": {"strategy": "Custom", "worker": 3, "spec": {"trainer": _PREDICT}},
 }
 SPEC_EDITS: Mapping[str, Mapping[str, Any]] = {
+    "five workers": {"replicaSpecs": {"worker": {"replicas": 5}}},
     "three workers": {"replicaSpecs": {"worker": {"replicas": 3}}},
     "two workers": {"replicaSpecs": {"worker": {"replicas": 2}}},
     "other image": {"image": "example.com/train:2"},
@@ -94,6 +95,10 @@ class Story:
         changes = dict(SPEC_EDITS[edit])
         if "runPolicy" in changes:
             changes["runPolicy"] = {**old["spec"].get("runPolicy", {}), **changes["runPolicy"]}
+        if "worker" in changes.get("replicaSpecs", {}):
+            before = old["spec"]["replicaSpecs"].get("worker", {})
+            bounds = {key: before[key] for key in ("minReplicas", "maxReplicas") if key in before}
+            changes["replicaSpecs"] = {"worker": {**bounds, **changes["replicaSpecs"]["worker"]}}
         self.world.server.replace(names.KIND, NAMESPACE, merged(old, spec=merged(old["spec"], **changes)), by="user")
 
     async def _delete(self, name: str, policy: str) -> None:
