@@ -83,9 +83,17 @@ class Gang:
     """Whether the leader knows of a member of this round that its pod is gone, and may be replaced."""
     replaced: int = 0
     """Rounds that began with another pod in the place of a lost one."""
+    reduced: int = 0
+    """Rounds that began without a pod that had left."""
+    departed: set[str] = field(default_factory=set)
+    """Members whose pods have told the leader that they stop, and in whose place none has come yet."""
     over: bool = False
     trouble: float = 1.0
     """How often something fails."""
+    resized: float = 0.2
+    """How often somebody asks for another number of workers."""
+    drained: float = 0.1
+    """How often a member's node is drained."""
     calm: bool = False
     """Nothing fails any more, and nobody asks for another number."""
 
@@ -111,7 +119,9 @@ class Gang:
         assert not (self.over and isinstance(command, Start)), "a round after the leader gave up"
         self.asked_at = self.now if isinstance(command, Send) else None
         if isinstance(command, Drain):
-            assert set(NAMING.of(self.rounds.wanted)) <= self.available, "stopped for a worker that has not come"
+            awaited = set(NAMING.of(self.rounds.wanted)) - self.departed
+            come_back = {NAMING.worker(index) for index in self.last.without} & self.available
+            assert come_back or awaited <= self.available, "stopped for a worker that has not come"
         if isinstance(command, Start):
             self.check_start(command)
         self.leader.told.take(command)
@@ -120,9 +130,11 @@ class Gang:
     def check_start(self, start: Start) -> None:
         assert not self.running, "two rounds at once"
         if start.workers is not None:
-            members = NAMING.of(start.workers)
-            assert set(members) <= self.available, "a round of a worker that has not come"
-            self.available &= {*members, *(set(self.connected) - set(NAMING.of(self.last.workers or 0)))}
+            before, members = _members(self.last), _members(start)
+            assert members <= self.available - self.departed, "a round of a worker that has not come"
+            assert not start.without or len(members) >= (self.rounds.least or 99), "too few workers train on"
+            self.available &= members | (set(self.connected) - before)
+            self.reduced += bool(start.without)
             resized = start.resizes > self.last.resizes
             failed = self.disturbed and not self.bereft
             assert resized != failed, "a resize costs a restart, or a restart costs nothing"
@@ -135,7 +147,7 @@ class Gang:
         pod.runs = pod.drains = pod.hangs = False
         if not pod.unheard:
             self.outbox.append((pod, "ended", pod.round, End(code, self.chance.random() < 0.9, step, saved)))
-        if pod.told_to_stop:
+        if pod.told_to_stop and self.chance.randrange(2):
             self.lose(pod)
 
     def obey(self, pod: Pod) -> None:
@@ -149,9 +161,9 @@ class Gang:
                 pod.drains = True
             case Leave() if not pod.runs:
                 self.lose(pod)
-            case Start(round_, step, workers) if round_ > pod.round and not pod.runs and not self.over:
+            case Start(round_, step, workers) as start if round_ > pod.round and not pod.runs and not self.over:
                 assert all(other.round == round_ for other in self.running), "two rounds at once"
-                assert workers is None or pod.name in NAMING.of(workers), "a worker too many"
+                assert workers is None or pod.name in _members(start), "a worker too many"
                 pod.memory.keep(step)
                 pod.round, pod.runs = round_, True
                 if pod is self.leader:
@@ -263,13 +275,15 @@ class Gang:
         self.tell(self.rounds.waited(self.now))
         self.unsent |= waiting is not None and self.rounds._sending != waiting
         late = self.asked_at is not None and self.now > self.asked_at + PATIENCE_SECONDS
-        assert self.over or not late, "a copy that never comes is waited for"
+        waits = self.rounds._sending is not None and not self.over
+        assert not (waits and late), "a copy that never comes is waited for"
 
     def hear(self) -> None:
         """What a pod has said reaches the leader."""
         pod, what, round_, end = self.outbox.pop(0)
         if what == "joined":
             self.available.add(pod.name)
+            self.departed.discard(pod.name)
             last = self.rounds_told
             self.bereft |= pod.name in self.rounds.members
             self.connected.pop(pod.name, None)
@@ -284,10 +298,15 @@ class Gang:
                 replaceable = self.rounds.wanted == self.rounds.workers and not self.disturbed
                 why = "" if pod.name in self.rounds.members and not (replaceable and self.rounds.naming) else "left"
                 self.bereft |= pod.name in self.rounds.members
+                if pod.name in {NAMING.worker(index) for index in self.last.without}:
+                    self.departed.add(pod.name)
                 self.tell(self.rounds.left(pod.name, self.now), why=why)
         else:
             assert end is not None
             self.disturbed |= not end.saved and not end.leaves
+            if end.leaves and round_ == self.rounds.round and pod.name in self.rounds.members:
+                self.bereft = True
+                self.departed.add(pod.name)
             self.tell(self.rounds.ended(pod.name, round_, end, self.now), why="saved" if end.saved else "")
 
     @property
@@ -312,10 +331,11 @@ class Gang:
         """What the operator does: asks, creates what is missing, deletes what the leader no longer has."""
         rounds = self.rounds
         wanted = set(NAMING.of(rounds.wanted))
-        if not self.calm and self.chance.randrange(6) == 0:
+        if not self.calm and self.chance.random() < self.resized:
             self.tell(rounds.resize(1 + self.chance.randrange(4)))
             return
-        for pod in [pod for pod in self.pods.values() if pod.unheard or (pod.told_to_stop and pod.hangs)]:
+        stopped = [pod for pod in self.pods.values() if pod.told_to_stop and (pod.hangs or not pod.runs)]
+        for pod in [*stopped, *(pod for pod in self.pods.values() if pod.unheard)]:
             self.lose(pod)
             return
         lost = {name for name in rounds.members if name not in self.pods}
@@ -332,15 +352,12 @@ class Gang:
         waiting = [pod for pod in self.pods.values() if not pod.told.takes_part]
         if waiting and not self.calm and self.chance.randrange(3) == 0:
             self.lose(self.chance.choice(waiting))
-        elif self.chance.randrange(20) == 0 and not self.calm and self.trouble and len(self.members) > 1:
+        elif not self.calm and len(self.members) > 1:
             pod = self.chance.choice(self.members[1:])
-            match self.chance.randrange(3):
-                case 0:
-                    self.lose(pod)
-                case 1 if not pod.unheard:
-                    self.cut_off(pod)
-                case 2 if pod.runs and not pod.unheard:
-                    pod.told_to_stop = pod.drains = True
+            if self.chance.random() < self.drained and pod.runs and not pod.unheard:
+                pod.told_to_stop = pod.drains = True
+            elif self.chance.randrange(30) == 0 and self.trouble and not pod.unheard:
+                self.chance.choice([self.lose, self.cut_off])(pod)
 
     def step(self) -> None:
         self.now += self.chance.random() / 2
@@ -376,3 +393,8 @@ class Gang:
                 return
             self.step()
         raise AssertionError("what was asked for never comes about")
+
+
+def _members(start: Start) -> set[str]:
+    """Of the round that this begins, where the number of workers may change."""
+    return set(NAMING.of(start.workers or 0)) - {NAMING.worker(index) for index in start.without}

@@ -214,9 +214,9 @@ SAVED = End(143, progressed=True, saved=True)
 
 def test_a_gang_grows_and_shrinks_over_its_connections(elastic):
     first, second = elastic_member(elastic, 1), elastic_member(elastic, 2, joins=True)
-    assert elastic.gang() == {"round": 0, "workers": 2, "wanted": 2, "here": 2}
+    assert elastic.gang() == {"round": 0, "workers": 2, "wanted": 2, "here": 2, "without": []}
     elastic.resize(3)
-    assert elastic.gang() == {"round": 0, "workers": 2, "wanted": 3, "here": 3}
+    assert elastic.gang() == {"round": 0, "workers": 2, "wanted": 3, "here": 3, "without": []}
     until(lambda: first.command(0) == elastic.command(0) == Drain(0))
     first.ended(0, SAVED)
     elastic.ended(0, SAVED)
@@ -227,7 +227,7 @@ def test_a_gang_grows_and_shrinks_over_its_connections(elastic):
         member.ended(1, SAVED)
     until(lambda: first.command(1) == second.command(1) == Leave(2))
     assert elastic.command(1) == Start(2, None, 1, 2)
-    assert elastic.gang() == {"round": 2, "workers": 1, "wanted": 1, "here": 1}
+    assert elastic.gang() == {"round": 2, "workers": 1, "wanted": 1, "here": 1, "without": []}
 
 
 def test_a_pod_that_is_to_join_is_replaced_at_any_time(elastic):
@@ -255,10 +255,29 @@ def test_a_pod_that_is_lost_is_replaced_once_and_again(elastic):
     until(lambda: second.command(-1) == elastic.command(0) == Start(1, None, 2, 1))
     loses(second)
     until(lambda: elastic.command(1) == Stop(1))
-    assert elastic.gang() == {"round": 1, "workers": 2, "wanted": 2, "here": 1}
+    assert elastic.gang() == {"round": 1, "workers": 2, "wanted": 2, "here": 1, "without": []}
     third = elastic_member(elastic, 1, joins=True)
     elastic.ended(1, PEER)
     until(lambda: third.command(-1) == elastic.command(1) == Start(2, None, 2, 2))
+
+
+def test_the_others_train_on_without_a_pod_that_leaves_and_take_in_the_next():
+    names = list(Naming().of(3))
+    leader = Leader(names, budget=3, token="secret", host="127.0.0.1", naming=Naming(), least=1)
+    leaves, stays = elastic_member(leader, 1), elastic_member(leader, 2)
+    leaves.ended(0, End(143, progressed=True))
+    stays.ended(0, SAVED)
+    leader.ended(0, SAVED)
+    without = Start(1, None, 3, 1, (1,))
+    until(lambda: stays.command(0) == leader.command(0) == without)
+    until(lambda: leaves.command(0) == Leave(1))
+    assert leader.gang() == {"round": 1, "workers": 3, "wanted": 3, "here": 2, "without": [1]}
+    loses(leaves)
+    comes = elastic_member(leader, 1, joins=True)
+    until(lambda: stays.command(1) == leader.command(1) == Drain(1))
+    stays.ended(1, SAVED)
+    leader.ended(1, SAVED)
+    until(lambda: comes.command(-1) == stays.command(1) == leader.command(1) == Start(2, None, 3, 2))
 
 
 def test_who_joins_does_not_look_for_the_leader_for_ever(monkeypatch):
@@ -324,7 +343,7 @@ def test_who_may_be_resized_follows_from_the_environment(capsys):
     told = {"TF_CONFIG": json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 0}})}
     alone = gang.member(read({**told, "TFGPU_RECOVERY": "InPlace", **asked}), 1)
     assert isinstance(alone, Leader)
-    assert alone.gang() == {"round": 0, "workers": 1, "wanted": 1, "here": 1}
+    assert alone.gang() == {"round": 0, "workers": 1, "wanted": 1, "here": 1, "without": []}
     # Hosts of which nobody could say what the next is called.
     rigid = gang.member(environment(0, **asked), 4)
     assert rigid.gang() is None

@@ -25,7 +25,7 @@ from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 TOKEN = "0af3"
-GANG = {"round": 3, "workers": 2, "wanted": 2, "here": 2}
+GANG = {"round": 3, "workers": 2, "wanted": 2, "here": 2, "without": []}
 
 
 def put(port: int, body: bytes, token: str = TOKEN) -> tuple[int, Any]:
@@ -78,8 +78,8 @@ def test_a_number_of_workers_is_the_supervisors_to_decide():
     with supervisor(decided.__getitem__) as (_, theirs):
         port = serve(theirs)
         assert ask(port, TOKEN)["gang"] == GANG
-        assert put(port, b'{"workers": 4}') == (200, {"workers": 2, "wanted": 4})
-        assert put(port, b'{"workers": 3}') == (200, {"workers": 2, "wanted": 4})
+        assert put(port, b'{"workers": 4}') == (200, {"workers": 2, "wanted": 4, "without": []})
+        assert put(port, b'{"workers": 3}') == (200, {"workers": 2, "wanted": 4, "without": []})
         assert ask(port, TOKEN)["gang"] == {**GANG, "wanted": 4}
         assert put(port, b'{"workers": 1}') == (409, {"reason": "the gang has given up: why"})
         assert "gang" not in ask(port, TOKEN)
@@ -163,7 +163,7 @@ def ports_in_a_row(count: int) -> list[int]:
 
 
 def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
-    """Also with another pod in the place of one that was deleted in between."""
+    """Also without one that was deleted in between, and with another pod in its place."""
     ports, (progress, leads) = ports_in_a_row(3), free_ports(2)
     seen, gate = tmp_path / "seen", tmp_path / "gate"
     config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
@@ -182,10 +182,12 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
             "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leads}",
             "TFGPU_RECOVERY_TOKEN": "token",
             "TFGPU_RECOVERY_RESIZE": "1",
+            "TFGPU_RECOVERY_LEAST": "2",
             # Steps that last, so that what is asked for is heard before the end.
             "TEST_AT": "1",
             "TEST_DO": "slow",
             "TEST_SECONDS": "0.1",
+            "TEST_AFTER": str(gate),
             "TEST_SEEN": str(seen),
             **more,
         }
@@ -214,14 +216,23 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
         until(lambda: gang("workers") == 3 and (ask(progress, TOKEN).get("step") or 0) > 4)
         deleted = tasks.pop(1)
         deleted.process.terminate()
-        tasks.append(worker(1, 3, TFGPU_RECOVERY_JOINS="1"))
         assert deleted.wait() == 143, deleted.log
-        until(lambda: gang("round") == 2)
+        # The others have the indexes 0 and 2.
+        until(lambda: gang("without") == [1])
+        before = ask(progress, TOKEN).get("step") or 0
+        until(lambda: (ask(progress, TOKEN).get("step") or 0) > before + 2)
+        gate.unlink()
+        tasks.append(worker(1, 3, TFGPU_RECOVERY_JOINS="1"))
+        until(lambda: gang("here") == 3)
+        gate.touch()
+        until(lambda: gang("round") == 3)
+        assert gang("without") == []
         resize(1)
         assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
     assert all("left the gang, which goes on with fewer workers" in task.log for task in tasks[1:])
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
-    assert len(set(resumed(tasks[0]))) == 3, tasks[0].log
+    assert len(set(resumed(tasks[0]))) == 4, tasks[0].log
+    assert "round 2 has 2 workers, without worker-1" in tasks[1].log
     expected = plain_keras_weights(epochs=5)
     found = keras.saving.load_model(tmp_path / "out" / "model.keras").get_weights()
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10

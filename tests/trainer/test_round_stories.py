@@ -23,16 +23,18 @@ def play(seed: int) -> Gang:
     budget = chance.randrange(10)
     names = NAMING.of(1 + chance.randrange(4))
     resizable = chance.randrange(3) > 0
-    rounds = Rounds(names, budget, NAMING, len(names)) if resizable else Rounds(names, budget)
+    least = chance.choice([None, 1, 1, 2])
+    rounds = Rounds(names, budget, NAMING, len(names), least) if resizable else Rounds(names, budget)
     pods = {name: Pod(name, Told(name, NAMING if resizable else None), 0, runs=True) for name in names}
     story = Gang(rounds, chance, pods, last=Start(0, None, len(names) if resizable else None))
     story.trouble = chance.choice([0.0, 0.01, 0.03, 0.2])
+    story.resized, story.drained = chance.choice([(0.2, 0.0), (0.2, 0.5), (0.02, 1.0)])
     every = {id(pod): pod for pod in pods.values()}
     try:
         for name in names:
             assert rounds.joined(name, 0.0) is None
         story.connected, story.available = dict(pods), set(names)
-        for _ in range(500):
+        for _ in range(600):
             story.step()
             every |= {id(pod): pod for pod in story.pods.values()}
         assert rounds.round - rounds.resizes <= budget
@@ -61,6 +63,7 @@ def test_the_stories_are_about_something():
     assert sum(story.rounds.resizes for story in stories) > 50
     assert sum(story.rounds.round - story.rounds.resizes for story in stories) > 50
     assert sum(story.replaced for story in stories) > 20
+    assert sum(story.reduced for story in stories) > 5
     assert 20 < sum(story.over for story in stories) < 80
 
 
@@ -110,11 +113,11 @@ def _unchecked(self: Any, wanted: Any) -> Iterator[bytes]:
 
 
 def _before_they_come(self: Rounds) -> Any:
-    return self.members if self.naming is None else self.naming.of(self.wanted)
+    return (self.wanted, self.members if self.naming is None else self.naming.of(self.wanted))
 
 
 def _without_the_leavers_copies(self: Rounds, now: float, right: Any = Rounds._next) -> Any:
-    staying = set(self._next_members())
+    staying = set((self._following() or (0, ()))[1])
     self._in_memory = {name: step for name, step in self._in_memory.items() if name in staying}
     return right(self, now)
 
@@ -188,6 +191,21 @@ def _nobody_is_told(self: Rounds, *event: Any, right: Any = Rounds._lose) -> Any
     return command
 
 
+def _whoever_is_lost(self: Rounds, right: Any = Rounds._dispensable) -> set[str]:
+    return right(self) | self._lost if self.least is not None else right(self)
+
+
+def _however_few(self: Rounds, right: Any = Rounds._following) -> Any:
+    least, self.least = self.least, None if self.least is None else 0
+    following = right(self)
+    self.least = least
+    return following
+
+
+def _all_count(_self: Rounds) -> tuple[int, ...]:
+    return ()
+
+
 def _no_loss_is_waited_for(self: Rounds, member: str) -> bool:
     return False
 
@@ -203,7 +221,7 @@ def _no_loss_is_waited_for(self: Rounds, member: str) -> bool:
         (MemoryFile, "write", _one_slot, "a step that somebody holds is done again"),
         (MemoryFile, "write", _marked_first, "a state that nobody had|is done again"),
         (transfer._Incoming, "chunks", _unchecked, "a state that nobody had"),
-        (Rounds, "_next_members", _before_they_come, "stopped for a worker that has not come"),
+        (Rounds, "_following", _before_they_come, "stopped for a worker that has not come"),
         (Rounds, "_next", _leavers_count, "stopped for a worker that has not come"),
         (Rounds, "_next", _without_the_leavers_copies, "a step that somebody holds is done again"),
         (Rounds, "_next", _a_resize_is_a_restart, "a resize costs a restart"),
@@ -217,6 +235,9 @@ def _no_loss_is_waited_for(self: Rounds, member: str) -> bool:
         (Rounds, "_next", _without_the_lost, "a round of a worker that has not come|two rounds at once"),
         (Rounds, "_lose", _before_the_others_have_ended, "two rounds at once"),
         (Rounds, "_lose", _nobody_is_told, "what was asked for never comes about"),
+        (Rounds, "_dispensable", _whoever_is_lost, "two rounds at once|stopped for a worker that has not come"),
+        (Rounds, "_following", _however_few, "too few workers train on"),
+        (Rounds, "without", property(_all_count), "a round of a worker that has not come"),
         (Rounds, "_replaceable", _no_loss_is_waited_for, "a pod that can be replaced ends the gang"),
     ],
 )

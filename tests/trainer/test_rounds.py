@@ -127,9 +127,9 @@ def test_a_copy_that_does_not_come_is_done_without():
     assert not rounds.awaits(Send(0, "c", 7), 60.0)
 
 
-def resizable(workers: int = 2, *, come: int = 0, budget: int = 6) -> Rounds:
+def resizable(workers: int = 2, *, come: int = 0, budget: int = 6, least: int | None = None) -> Rounds:
     """A gang of so many workers, all there, with `come` more that wait to join."""
-    rounds = Rounds(Naming().of(workers), budget, Naming(), workers)
+    rounds = Rounds(Naming().of(workers), budget, Naming(), workers, least)
     for name in Naming().of(workers + come):
         assert rounds.joined(name, 0.0) is None
     return rounds
@@ -273,6 +273,83 @@ def test_a_pod_that_is_told_to_stop_stops_all_after_the_same_step():
             assert rounds.ended(f"worker-{index}", 0, end, 0.0) is None
         assert rounds.left("worker-1", 1.0) is None
         assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, 4, 3, 1), "what it had went with it"
+
+
+LEAVES = End(STOPPED, True)
+
+
+def departed(*indexes: int, workers: int = 4, least: int = 1, budget: int = 0) -> Rounds:
+    """A gang that trains on without these, whose pods were told to stop."""
+    rounds, command = resizable(workers, budget=budget, least=least), None
+    for index in range(workers):
+        command = rounds.ended(f"worker-{index}", 0, LEAVES if index in indexes else SAVED, 0.0)
+    assert command == Start(1, None, workers, 1, indexes)
+    return rounds
+
+
+def test_the_others_train_on_at_once_without_a_pod_that_has_said_goodbye_and_take_in_the_next():
+    rounds = departed(1)
+    assert rounds.members == ("worker-0", "worker-2", "worker-3")
+    assert rounds.left("worker-1", 1.0) is None, "it was to go"
+    assert rounds.joined("worker-1", 9.0, joins=True) == Drain(1)
+    assert drained(rounds)[-1] == Start(2, None, 4, 2)
+    assert Start(2, None, 4, 2).restarts == 0
+
+
+def test_who_comes_and_goes_while_others_train_on_harms_nobody():
+    rounds = departed(1, 2)
+    assert (rounds.left("worker-1", 1.0), rounds.left("worker-2", 1.0)) == (None, None)
+    assert rounds.joined("worker-2", 2.0, joins=True) == Drain(1)
+    assert rounds.left("worker-2", 2.0) is None
+    assert drained(rounds)[-1] == Start(2, None, 4, 2, (1, 2)), "as it was"
+    assert rounds.joined("worker-2", 3.0, joins=True) == Drain(2)
+    assert drained(rounds)[-1] == Start(3, None, 4, 3, (1,))
+
+
+def test_fewer_than_least_do_not_train_on():
+    rounds = resizable(3, least=2)
+    for index in range(3):
+        assert rounds.ended(f"worker-{index}", 0, LEAVES if index else SAVED, 0.0) is None
+    assert rounds.waited(1e6) is None, "a pod may take its time to go"
+    assert rounds.left("worker-1", 1.0) is None
+    assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, None, 3, 1, (2,)), "the first that makes them enough"
+
+
+def test_whose_processes_may_run_is_waited_for_though_another_has_said_goodbye():
+    rounds = departed(1, workers=3, budget=6)
+    assert rounds.left("worker-2", 1.0) == Stop(1)
+    assert rounds.ended("worker-0", 1, End(PEER, True, 5), 1.0) is None
+    assert rounds.joined("worker-1", 2.0, joins=True) is None
+    assert rounds.joined("worker-2", 3.0, joins=True) == Start(2, 5, 3, 2)
+
+
+def test_a_gang_that_lacks_some_is_resized_as_any_other():
+    grown = departed(1, workers=3)
+    assert grown.joined("worker-3", 1.0, joins=True) is None
+    assert grown.resize(4) == Drain(1)
+    assert drained(grown)[-1] == Start(2, None, 4, 2, (1,))
+    shrunk = departed(1, workers=3)
+    assert shrunk.resize(2) == Drain(1)
+    assert drained(shrunk)[-1] == Start(2, None, 2, 2, (1,))
+    few = departed(1, workers=3, least=2)
+    assert few.resize(2) is None, "it would leave too few"
+    assert few.joined("worker-1", 1.0, joins=True) == Drain(1)
+    assert drained(few)[-1] == Start(2, None, 2, 2)
+
+
+def test_a_failure_while_others_are_away_is_counted_as_ever():
+    rounds = departed(1, workers=3, budget=1)
+    assert ended(rounds, "worker-2", KILLED, round_=1) == Stop(1)
+    assert ended(rounds, "worker-0", PEER, round_=1) == Start(2, None, 3, 1, (1,))
+    assert Start(2, None, 3, 1, (1,)).restarts == 1
+    assert isinstance(ended(rounds, "worker-2", KILLED, round_=2), GiveUp)
+
+
+def test_what_a_leaving_pod_has_in_memory_goes_with_it():
+    rounds = resizable(3, least=1)
+    assert rounds.ended("worker-1", 0, End(STOPPED, progressed=False, in_memory=9), 0.0) == Stop(0)
+    assert rounds.ended("worker-2", 0, End(PEER, True, 7), 0.0) is None
+    assert rounds.ended("worker-0", 0, End(PEER, True, 7), 0.0) == Start(1, 7, 3, 1, (1,))
 
 
 def test_a_pod_that_is_told_to_stop_and_stays_or_stops_nobody_ends_it():

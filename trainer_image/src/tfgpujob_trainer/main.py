@@ -15,7 +15,7 @@ from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
-from tfgpujob_trainer.contract.resize import resized
+from tfgpujob_trainer.contract.resize import resized, tasks
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
 from tfgpujob_trainer.reporting.log import say
@@ -131,7 +131,10 @@ def _in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int 
         times = now.restarts if restarts is None else restarts
         told |= {environment.ROUND: str(now.round), environment.IN_PLACE_RESTARTS: str(times)}
     if now.workers is not None:
-        told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes)
+        told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes, now.without)
+        told[environment.WITHOUT] = ",".join(str(task) for task in tasks(now.without, processes))
+        # TF_CONFIG's own no longer says which pod it is.
+        told["TFGPU_REPLICA_INDEX"] = str(environment.read(own).index)
     return told
 
 

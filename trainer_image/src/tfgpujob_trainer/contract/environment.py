@@ -18,7 +18,8 @@ from tfgpujob_trainer.contract.text import did_you_mean
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 ROUND = "TFGPU_ROUND"
 IN_PLACE_RESTARTS = "TFGPU_IN_PLACE_RESTARTS"
-"""These two are set by the supervisor, not by the operator."""
+WITHOUT = "TFGPU_WITHOUT"
+"""These three are set by the supervisor, not by the operator."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,8 @@ class Recovery:
     token: str = field(default="", repr=False)
     resizable: bool = False
     """Whether the number of workers may change from round to round."""
+    least: int | None = None
+    """The fewest worker pods that train on when others have left; None: nobody trains without them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +74,8 @@ class Environment:
     """How often the gang's processes have been started again in this attempt."""
     in_place_restarts: int = 0
     """How often of these after a failure."""
+    without: tuple[int, ...] = ()
+    """The indexes of workers that are not in `peers`, between others that are."""
     reached_step: int = 0
     """The highest step that earlier attempts are known to have done: it and those before it are done again."""
 
@@ -119,14 +124,18 @@ class Environment:
     @property
     def position(self) -> int:
         """The place of this task in `peers`."""
-        return self.index if self.role == "chief" else self.chiefs + self.index
+        if self.role == "chief":
+            return self.index
+        return self.chiefs + self.index - sum(absent < self.index for absent in self.without)
 
     @property
     def worker_names(self) -> tuple[str, ...]:
         """The names of all tasks that train, in the order of `peers`; this one alone without them."""
         if not self.peers:
             return (self.name,)
-        return tuple(f"chief-{i}" if i < self.chiefs else f"worker-{i - self.chiefs}" for i in range(len(self.peers)))
+        workers = len(self.peers) - self.chiefs + len(self.without)
+        present = (f"worker-{i}" for i in range(workers) if i not in self.without)
+        return (*(f"chief-{i}" for i in range(self.chiefs)), *present)
 
     @property
     def name(self) -> str:
@@ -179,6 +188,7 @@ def read(env: Mapping[str, str]) -> Environment:
         joins=env.get("TFGPU_RECOVERY_JOINS") == "1",
         round=_integer(env, ROUND, 0, 0) or 0,
         in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,
+        without=tuple(int(index) for index in env.get(WITHOUT, "").split(",") if index),
         reached_step=_integer(env, "TFGPU_REACHED_STEP", 0, 0) or 0,
     )
 
@@ -197,7 +207,8 @@ def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves:
     if not (host and port.isdigit() and token):
         # Without them the pods can't agree, and each end is the pod's, as under Pods; but a chief needs nobody.
         return Recovery(budget=budget) if asynchronous and not serves else None
-    return Recovery(budget=budget, leader=(host, int(port)), token=token, resizable=resizable)
+    least = _integer(env, "TFGPU_RECOVERY_LEAST", None, 1)
+    return Recovery(budget=budget, leader=(host, int(port)), token=token, resizable=resizable, least=least)
 
 
 def processes(env: Mapping[str, str]) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 MAX_WORKERS = 512
 """As many as a job may have replicas."""
@@ -12,11 +12,21 @@ _FIRST = re.compile(r"^([^.:]*-worker-)0(?=[.:])")
 """What a host is called, up to the index of its worker."""
 
 
-def resized(tf_config: str, workers: int, processes: int = 1) -> str:
-    """The same TF_CONFIG for so many worker pods, each of which has so many processes; raises as `addresses` does."""
-    config = json.loads(tf_config)
-    cluster = {**config["cluster"], "worker": addresses(config["cluster"]["worker"], workers, processes)}
-    return json.dumps({**config, "cluster": cluster}, separators=(",", ":"))
+def resized(tf_config: str, workers: int, processes: int = 1, without: Collection[int] = ()) -> str:
+    """The same TF_CONFIG for so many worker pods but those of the indexes `without`, each of which has so many
+    processes; raises as `addresses` does. To TensorFlow, which knows no gaps, the workers behind one count on."""
+    config, absent = json.loads(tf_config), tasks(without, processes)
+    all_of_them = addresses(config["cluster"]["worker"], workers, processes)
+    cluster = {**config["cluster"], "worker": [a for index, a in enumerate(all_of_them) if index not in absent]}
+    task = dict(config.get("task", {}))
+    if task.get("type") == "worker":
+        task["index"] -= sum(index < task["index"] for index in absent)
+    return json.dumps({**config, "cluster": cluster, "task": task}, separators=(",", ":"))
+
+
+def tasks(pods: Collection[int], processes: int = 1) -> list[int]:
+    """The indexes of the worker tasks of worker pods."""
+    return [pod * processes + process for pod in sorted(pods) for process in range(processes)]
 
 
 def addresses(given: Sequence[str], workers: int, processes: int = 1) -> list[str]:

@@ -112,7 +112,7 @@ class _Endpoint:
             return _json(HTTPStatus.CONFLICT, self._gang)
         if not self._gang or self._answered < self._asked:
             return _response(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"the supervisor is busy: ask again\n")
-        return _json(HTTPStatus.OK, {name: self._gang[name] for name in ("workers", "wanted")})
+        return _json(HTTPStatus.OK, {name: self._gang[name] for name in ("workers", "wanted", "without")})
 
     async def _decided(self, wanted: int) -> None:
         """Pass a number on, and wait a moment for what comes of it: an answer is what the gang is going to do."""

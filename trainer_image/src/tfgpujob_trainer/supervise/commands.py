@@ -58,15 +58,16 @@ class Send:
 class Start:
     """To all members: start the processes of this round, and forget in-memory checkpoints of later steps than `step`.
 
-    Without a step: all of them. Whoever is none of so many `workers` leaves, or waits if it has not joined yet; without
-    a number nothing changes. `resizes` of the rounds so far were begun for another number, or with another pod in the
-    place of a lost one; the others after a failure.
+    Without a step: all of them. Whoever is none of so many `workers`, or has one of the indexes `without`, leaves, or
+    waits if it has not joined yet; without a number nothing changes. `resizes` of the rounds so far were begun for
+    other workers, or with another pod in the place of a lost one; the others after a failure.
     """
 
     round: int
     step: int | None = None
     workers: int | None = None
     resizes: int = 0
+    without: tuple[int, ...] = ()
 
     @property
     def restarts(self) -> int:
@@ -105,7 +106,11 @@ class Naming:
 
     def workers(self, count: int) -> tuple[str, ...]:
         """The worker pods alone."""
-        return tuple(f"worker-{index * self.processes}" for index in range(count))
+        return tuple(self.worker(index) for index in range(count))
+
+    def worker(self, index: int) -> str:
+        """The worker pod of this index."""
+        return f"worker-{index * self.processes}"
 
 
 class Told:
@@ -124,7 +129,8 @@ class Told:
         if isinstance(self.last, Leave):
             return
         if isinstance(command, Start) and command.workers is not None and self._naming is not None:
-            if self._member in self._naming.of(command.workers):
+            absent = {self._naming.worker(index) for index in command.without}
+            if self._member in {*self._naming.of(command.workers)} - absent:
                 self.takes_part = True
             elif self.takes_part:
                 command = Leave(command.round)

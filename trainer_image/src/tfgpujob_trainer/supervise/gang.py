@@ -95,7 +95,16 @@ def member(
             naming = None
     budget, token = recovery.budget, recovery.token
     try:
-        return Leader(members, budget=budget, token=token, port=port, host=_host(env), memory=memory, naming=naming)
+        return Leader(
+            members,
+            budget=budget,
+            token=token,
+            port=port,
+            host=_host(env),
+            memory=memory,
+            naming=naming,
+            least=recovery.least,
+        )
     except OSError as error:
         return _cannot_listen(port, error)
 

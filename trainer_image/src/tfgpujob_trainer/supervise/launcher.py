@@ -171,7 +171,8 @@ class _Launcher:
             say(f"started again in place, for the {times} time, after: {outcome.line()}")
         said = self.current.workers, self.current.resizes
         if following.workers is not None and (following.workers, following.resizes) != said:
-            say(f"round {following.round} has {counted(following.workers, 'worker')}")
+            absent = "".join(f", without worker-{index}" for index in following.without)
+            say(f"round {following.round} has {counted(following.workers - len(following.without), 'worker')}{absent}")
         self.current = following
 
     def _pass_on_resizes(self) -> None:

@@ -35,14 +35,16 @@ class Leader(Listener):
         host: str = "",
         memory: MemoryFile | None = None,
         naming: Naming | None = None,
+        least: int | None = None,
         outside: bool = False,
     ) -> None:
-        """`members` begins with its own name; with `naming` there may be other numbers of workers.
+        """`members` begins with its own name; with `naming` there may be other numbers of workers, of which `least`
+        train on when others have left.
 
         Raises OSError if the port can't be had.
         """
         workers = 0 if naming is None else len(members) - len(naming.chiefs)
-        self._rounds = Rounds(members, budget, naming, workers, outside=outside)
+        self._rounds = Rounds(members, budget, naming, workers, least, outside=outside)
         self._own = members[0]
         self._memory, self._naming = memory, naming
         self._lock = threading.Lock()
@@ -81,6 +83,7 @@ class Leader(Listener):
                 "workers": rounds.workers,
                 "wanted": rounds.wanted,
                 "here": rounds.here,
+                "without": list(rounds.without),
             }
 
     def restarts(self) -> None:

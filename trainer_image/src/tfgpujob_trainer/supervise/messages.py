@@ -64,6 +64,8 @@ def command(told: dict[str, Any]) -> Command:
     kind = next((kind for kind, known in _COMMANDS.items() if known == name), None)
     if kind is None or (kind is Start and (fields.get("workers") or 0) > MAX_WORKERS):
         return GiveUp("the leader speaks of what is not known here")
+    if kind is Start:
+        fields["without"] = tuple(fields.get("without", ()))
     return kind(**fields)
 
 

@@ -21,6 +21,11 @@ Otherwise a worker's pod that is gone is waited for, where the number of workers
 created only when it is gone for good, with all its processes. So the next round begins once another has come in its
 place, and costs no restart. Whether one comes is the operator's to decide; if not, it ends the pods. A pod that is told
 to stop stops all after the same step, as a drain does. The leader's own pod and a chief's can't be waited for.
+
+A pod that has said so itself before it went, as one that is drained, evicted or preempted does, has no processes any
+more. So the others train on without it, if they are `least` or more, and take in the one that comes in its place as
+they take in whoever joins. `workers` counts it all the while: the workers of a round are those of a number of workers,
+but for some of them.
 """
 
 from __future__ import annotations
@@ -47,6 +52,8 @@ class Rounds:
     budget: int
     naming: Naming | None = None
     workers: int = 0
+    least: int | None = None
+    """The fewest workers that train on when others have left; None: nobody trains without them."""
     outside: bool = False
     """Its processes depend on others than the members, as a chief does on parameter servers: it can't begin again
     before those have, and the operator sees to that."""
@@ -60,6 +67,8 @@ class Rounds:
     _ends: dict[str, End] = field(default_factory=dict)
     _lost: set[str] = field(default_factory=set)
     """Members of this round whose pods are gone; another may have come in the place of one."""
+    _leaving: set[str] = field(default_factory=set)
+    """Members of this round whose processes have ended since their pods are told to stop."""
     _progressed: set[int] = field(default_factory=set)
     _failed_before: bool = False
     """Whether this round was begun after a failure."""
@@ -82,6 +91,12 @@ class Rounds:
         assert self.naming is not None
         return len(self._here & set(self.naming.workers(max(self.workers, self.wanted))))
 
+    @property
+    def without(self) -> tuple[int, ...]:
+        """The indexes of worker pods that this round does without."""
+        assert self.naming is not None
+        return tuple(i for i, name in enumerate(self.naming.workers(self.workers)) if name not in self.members)
+
     def joined(self, member: str, now: float, *, joins: bool = False) -> Command | None:
         """A member has come; one of an earlier life of a pod can't be part of this attempt's rounds.
 
@@ -99,6 +114,7 @@ class Rounds:
             # It is news that the pod before is gone, unless its connection has been missed already.
             command = self._lose(member, now) if member in self._here else None
         self._here.add(member)
+        self._leaving.discard(member)
         return command or self._advance(now) or self._drain()
 
     def left(self, member: str, now: float) -> Command | None:
@@ -122,7 +138,9 @@ class Rounds:
         if end.progressed:
             self._progressed.add(round_)
         self._ends[member] = end
-        if end.in_memory is not None:
+        if end.leaves:
+            self._leaving.add(member)
+        elif end.in_memory is not None:
             self._in_memory[member] = end.in_memory
         if (reason := self._refusal(member, end)) is not None:
             return self._give_up(reason)
@@ -172,7 +190,8 @@ class Rounds:
 
     def _at_work(self) -> set[str]:
         """Members whose processes may still run, or whose pod ends and is not gone yet."""
-        return set(self.members) - self._lost - {name for name, end in self._ends.items() if not end.leaves}
+        ended = {name for name, end in self._ends.items() if not end.leaves}
+        return set(self.members) - self._lost - ended - self._dispensable()
 
     def _replaceable(self, member: str) -> bool:
         """Whether the next round may wait for another pod of this name."""
@@ -193,15 +212,33 @@ class Rounds:
             return self._stop(now)
         return self._advance(now)
 
-    def _next_members(self) -> Sequence[str]:
-        """Of the round that would follow this one now: as many as are wanted, if they have come."""
-        wanted = self.members if self.naming is None else self.naming.of(self.wanted)
-        return wanted if set(wanted) <= self._here else self.members
+    def _dispensable(self) -> set[str]:
+        """Of whom it is known that none of their processes runs, and without whom the others may train."""
+        if self.naming is None or self.least is None:
+            return set()
+        return self._leaving | (set(self.naming.of(self.workers)) - set(self.members))
+
+    def _following(self) -> tuple[int, Sequence[str]] | None:
+        """The number of workers of the round that would follow this one now, and its members: as many as are wanted, if
+        they have come. None: somebody has to come first."""
+        here = self._here - self._leaving
+        if self.naming is None:
+            return (self.workers, self.members) if set(self.members) <= here else None
+        for workers in (self.wanted, self.workers):
+            members = tuple(name for name in self.naming.of(workers) if name in here)
+            gone = set(self.naming.of(workers)) - set(members)
+            enough = len(members) - len(self.naming.chiefs) >= (self.least or 0)
+            if not gone or (gone <= self._dispensable() and enough):
+                return workers, members
+        return None
 
     def _drain(self) -> Drain | None:
         """End this round for another number of workers, if that can be had and nothing else goes on."""
         going_on = self._ends or self._lost or self._draining or self._stopping_since is not None
-        if going_on or not set(self.members) <= self._here or set(self._next_members()) == set(self.members):
+        following = self._following()
+        if going_on or following is None or not set(self.members) <= self._here:
+            return None
+        if set(following[1]) == set(self.members):
             return None
         self._draining = True
         return Drain(self.round)
@@ -237,29 +274,30 @@ class Rounds:
 
     def _next(self, now: float) -> Send | Start | None:
         own = self._in_memory.get(self.members[0])
-        drained = all(end.saved for end in self._ends.values())
+        drained = all(end.saved for end in self._ends.values() if not end.leaves)
         member, newest = max(self._in_memory.items(), key=lambda item: item[1], default=("", None))
         # After a drain nothing is newer than what is in storage.
         if newest is not None and (own is None or newest > own) and not drained:
             self._sending, self._heard = Send(self.round, member, newest), now
             return self._sending
-        if not set(self.members) <= self._here:
+        following = self._following()
+        if following is None:
             return None
         self.round += 1
-        drained = drained or bool(self._lost)
+        drained = drained or bool(self._lost | self._leaving)
         self.resizes += drained
         self._failed_before = not drained
-        self._ends.clear()
-        self._lost.clear()
-        self._in_memory.clear()
+        gone = {*self._leaving}
+        for known in (self._ends, self._lost, self._leaving, self._in_memory):
+            known.clear()
         self._draining = False
         self._stopping_since = self._stopped_since = self._sending = None
         if self.naming is None:
             return Start(self.round, own)
-        before, self.members = self.members, self._next_members()
-        self._here -= set(before) - set(self.members)
-        self.workers = len(self.members) - len(self.naming.chiefs)
-        return Start(self.round, own, self.workers, self.resizes)
+        before = self.members
+        self.workers, self.members = following
+        self._here -= gone | (set(before) - set(self.members))
+        return Start(self.round, own, self.workers, self.resizes, self.without)
 
     def _give_up(self, reason: str) -> GiveUp:
         self.given_up = self.given_up or GiveUp(reason)
