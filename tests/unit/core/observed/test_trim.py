@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from tests.unit.core import make
 
 from tfgpujob import names
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
@@ -220,3 +222,15 @@ def test_texts_of_a_pods_status_are_kept_up_to_a_length() -> None:
     found = trim_pod(pod(status=status))
     assert found.termination is not None
     assert {len(found.status_reason), len(found.termination.message), len(found.termination.reason)} == {4096}
+
+
+def test_what_two_objects_say_alike_is_kept_once() -> None:
+    """Of 1,000 jobs with 4,000 pods it is 4 MB."""
+    text = json.dumps(make.job(worker=2) | {"status": {"conditions": [{"type": "Running", "reason": "AllReady"}]}})
+    one, other = (trim_job(json.loads(text)) for _ in range(2))
+    (mine,), (theirs,) = (job["status"]["conditions"] for job in (one, other))
+    assert [key is same for key, same in zip(mine, theirs, strict=True)] == [True, True]
+    assert (mine["reason"] is theirs["reason"], one["spec"]["strategy"] is other["spec"]["strategy"]) == (True, True)
+    owned = json.dumps(pod(metadata={"ownerReferences": [OWNER]}, spec={"nodeName": "a-node"}))
+    first, second = (trim_pod(json.loads(owned)) for _ in range(2))
+    assert (first.owner_uid is second.owner_uid, first.node is second.node) == (True, True)
