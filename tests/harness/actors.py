@@ -116,13 +116,16 @@ class GarbageCollector:
 
 
 class Scheduler:
-    """Binds pods to the nodes by their replica's index, while GPUs are left."""
+    """Binds pods to the nodes by their replica's index, while GPUs are left; where they are not, pods that are told to
+    stop for one of a higher priority are those of the lowest that began last."""
 
     def __init__(self, server: ApiServer, gpus: int = 64, delay: float = 0.05) -> None:
         self.server = server
         self.gpus = gpus
         self.delay = delay
         self.nodes = [NODE]
+        self.priorities: Mapping[str, int] = {}
+        """Of the priority classes that there are. All other pods have 0."""
 
     def watch(self) -> None:
         self.server.observers.append(self._notice)
@@ -133,7 +136,7 @@ class Scheduler:
 
     def schedule(self) -> None:
         """Place every pod that fits; tell the others' status why not."""
-        pods = self.server.select("Pod")
+        pods = sorted(self.server.select("Pod"), key=self._priority, reverse=True)
         free = self.gpus - sum(_gpus(pod) for pod in pods if pod["spec"].get("nodeName") and not finished(pod))
         for pod in pods:
             meta = pod["metadata"]
@@ -145,9 +148,27 @@ class Scheduler:
                 free -= _gpus(pod)
                 self.server.bind(meta["namespace"], meta["name"], self._node_for(pod))
             else:
+                self._preempt(pod, _gpus(pod) - free)
                 message = f"0/1 nodes are available: 1 Insufficient {GPU}."
                 condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
                 write_status(self.server, pod, conditions=[{**condition, "message": message}])
+
+    def _preempt(self, pod: Object, missing: int) -> None:
+        """Stop as many pods of a lower priority as it takes, unless they are on their way out already."""
+        bound = [p for p in self.server.select("Pod") if p["spec"].get("nodeName") and not finished(p)]
+        leaving = sum(_gpus(p) for p in bound if "deletionTimestamp" in p["metadata"])
+        lower = [
+            p for p in bound if self._priority(p) < self._priority(pod) and "deletionTimestamp" not in p["metadata"]
+        ]
+        lower.sort(key=lambda p: (-self._priority(p), p["status"].get("startTime", "~")))
+        while leaving < missing <= leaving + sum(map(_gpus, lower)):
+            victim = lower.pop()
+            leaving += _gpus(victim)
+            meta = victim["metadata"]
+            self.server.delete("Pod", meta["namespace"], meta["name"], uid=meta["uid"], by="scheduler")
+
+    def _priority(self, pod: Object) -> int:
+        return self.priorities.get(pod["spec"].get("priorityClassName", ""), 0)
 
     def _schedules(self, pod: Object) -> bool:
         """The default scheduler's pods; as Volcano those of a pod group that is there and has as many as it needs."""

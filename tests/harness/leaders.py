@@ -2,7 +2,8 @@
 
 As the trainer's supervisor (docs/adr/0027): a round with another number of workers begins once all its workers are up,
 and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted. If a
-pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037).
+pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037); if it has said goodbye, they
+train on without it until then, where the pods say so (docs/adr/0041).
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class _Leader:
     """Workers of the round that is about to begin; 0: none is."""
     members: dict[int, str] = field(default_factory=dict)
     """uids of the pods of the round that runs, by index."""
+    without: frozenset[int] = frozenset()
+    """Indexes of workers that the round does without."""
+    gone: set[str] = field(default_factory=set)
+    """uids of pods that have said goodbye."""
 
 
 class Leaders:
@@ -64,36 +69,60 @@ class Leaders:
         if not known.next:
             known.wanted = workers
             self.look(leader)
-        return 200, json.dumps({"workers": known.workers, "wanted": known.next or known.wanted}).encode()
+        return 200, json.dumps(self._answer(known)).encode()
 
     def begun(self, leader: Object, workers: Mapping[int, Object]) -> None:
         """A round with these pods runs."""
         self._leader(leader).members = {index: pod["metadata"]["uid"] for index, pod in workers.items()}
 
+    def said_goodbye(self, leader: Object, pod: Object) -> None:
+        """This member's processes have ended since its pod is told to stop."""
+        if environment(leader, names.RECOVERY_LEAST):
+            self._leader(leader).gone.add(pod["metadata"]["uid"])
+            self.look(leader)
+
+    @staticmethod
+    def _answer(known: _Leader) -> Object:
+        return {"workers": known.workers, "wanted": known.wanted, "without": sorted(known.without)}
+
     def look(self, leader: Object) -> None:
-        """Somebody is up who was not, or somebody else is wanted."""
-        known, up = self._leader(leader), self._gang(leader)
-        replaced = any(index in up and up[index]["metadata"]["uid"] != uid for index, uid in known.members.items())
-        same = known.wanted == known.workers and not replaced
-        if same or known.next or not set(range(known.wanted)) <= up.keys():
+        """Somebody is up who was not, or gone who was up, or somebody else is wanted."""
+        known, up = self._leader(leader), self._up(leader)
+        following = next((n for n in (known.wanted, known.workers) if self._enough(leader, up, n)), None)
+        if following is None or known.next:
             return
-        known.next = known.wanted
+        members = {index: pod["metadata"]["uid"] for index, pod in up.items() if index < following}
+        if following == known.workers and members == (known.members or members):
+            return
+        known.next = following
         self._trains(leader, max(known.next, known.workers))
         asyncio.get_running_loop().call_later(SECONDS, self._begin, leader)
 
     def _begin(self, leader: Object) -> None:
-        known, up = self._leader(leader), self._gang(leader)
+        known, up = self._leader(leader), self._up(leader)
         workers, known.next = known.next, 0
-        if not set(range(workers)) <= up.keys():
+        if not self._enough(leader, up, workers):
             self._trains(leader, known.workers)
             return
         known.workers = workers
+        known.without = frozenset(range(workers)) - up.keys()
         self._trains(leader, workers)
         for index in up.keys() - range(workers):
             if index % 2:
                 self._leaves(up[index], STOP)
-        self._begins([up[index] for index in range(workers)])
+        self._begins([up[index] for index in range(workers) if index in up])
         self.look(leader)
+
+    def _up(self, leader: Object) -> dict[int, Object]:
+        gone = self._leader(leader).gone
+        return {index: pod for index, pod in self._gang(leader).items() if pod["metadata"]["uid"] not in gone}
+
+    def _enough(self, leader: Object, up: Mapping[int, Object], workers: int) -> bool:
+        """Whether a round of so many may begin: all are up, or known not to be, and enough of them are left."""
+        known, missing = self._leader(leader), set(range(workers)) - up.keys()
+        dispensable = known.without | {index for index, uid in known.members.items() if uid in known.gone}
+        least = int(environment(leader, names.RECOVERY_LEAST) or workers)
+        return not missing or (missing <= dispensable and workers - len(missing) >= least)
 
     def _leader(self, leader: Object) -> _Leader:
         workers = len(tf_config(leader)["cluster"]["worker"])

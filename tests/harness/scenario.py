@@ -228,8 +228,20 @@ def trains(job_name: str, workers: int) -> When:
         obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
         status = (obj or {}).get("status") or {}
         plan = status.get("plan") or {}
-        done = "resize" not in plan and plan.get("counts", {}).get("worker") == workers
+        done = "resize" not in plan and "absent" not in plan and plan.get("counts", {}).get("worker") == workers
         return done and status.get("phase") == "Running"
+
+    return when
+
+
+def trains_without(job_name: str, *indexes: int) -> When:
+    """The status says that the others train on without these workers."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        status = (obj or {}).get("status") or {}
+        absent = (status.get("plan") or {}).get("absent") or ()
+        return tuple(absent) == indexes and status.get("phase") == "Running"
 
     return when
 

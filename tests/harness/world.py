@@ -29,6 +29,8 @@ PEER_FAILURE = 160
 """The trainer's exit code when a task that it trains with is lost."""
 WORK = 5.0
 """Seconds that a gang trains once it is complete."""
+GOODBYE = 0.5
+"""Seconds after which a pod that is told to stop has said goodbye to its gang."""
 STILL = 40.0
 """Seconds after which a run that hangs counts as standing still."""
 NOT_STATE = frozenset({"Lease", "Event"})
@@ -215,6 +217,18 @@ class World:
             for pod in self.pods(change.object["metadata"]["name"], change.object["metadata"]["namespace"]):
                 self._one_more_is_ready(pod)
 
+        if change.kind == "Pod" and _deletion_begins(change):
+            self.loop.call_later(GOODBYE, self._one_says_goodbye, change.object["metadata"]["uid"])
+        elif change.kind == "Pod" and (change.object.get("status") or {}).get("reason") == "Evicted":
+            self._one_says_goodbye(change.object["metadata"]["uid"])
+
+    def _one_says_goodbye(self, uid: str) -> None:
+        """As the trainer's supervisor does once its processes have ended, if it had the time to end them."""
+        pod = self.kubelet.find(uid)
+        leader = self._leader_of(pod) if pod is not None and not self.kubelet.cut_off(pod) else None
+        if pod is not None and leader is not None:
+            self.leaders.said_goodbye(leader, pod)
+
     def _died(self, identity: str) -> None:
         if identity not in self.lost:
             self.loop.call_later(RESTART, self.spawn, identity, self.behind_after_crash)
@@ -249,10 +263,17 @@ class World:
 
     def _one_more_joins(self, pod: Object) -> None:
         """It is up, and says so to the leader of its gang."""
-        name, attempt = pod["metadata"]["labels"][names.LABEL_JOB_NAME], attempt_of(pod)
-        leader = self.server.objects.get(("Pod", pod["metadata"]["namespace"], f"{name}-worker-0"))
-        if leader is not None and attempt_of(leader) == attempt and self._is_up(leader, *attempt):
+        leader = self._leader_of(pod)
+        if leader is not None:
             self.leaders.look(leader)
+
+    def _leader_of(self, pod: Object) -> Object | None:
+        """Worker 0 of its attempt, if that is up and may have another number of workers."""
+        name, attempt = pod["metadata"]["labels"].get(names.LABEL_JOB_NAME, ""), attempt_of(pod)
+        leader = self.server.objects.get(("Pod", pod["metadata"]["namespace"], f"{name}-worker-0"))
+        if leader is None or attempt_of(leader) != attempt or not self._is_up(leader, *attempt):
+            return None
+        return leader if environment(leader, names.RECOVERY_RESIZE) else None
 
     def _run(self, gang: Sequence[Object]) -> None:
         """They train from now on."""
@@ -262,8 +283,12 @@ class World:
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
         if environment(gang[0], names.RECOVERY_RESIZE):
             workers = {int(_replica(member)[1]): member for member in gang if _replica(member)[0] == "worker"}
-            self._train(gang[0], len(workers))
+            self._train(gang[0], max(workers) + 1)
             self.leaders.begun(workers[0], workers)
+        self.works(job, gang, run)
+
+    def works(self, job: Object, gang: Sequence[Object], run: int) -> None:
+        """These pods of the job do their work, which comes to its end."""
         for number, member in enumerate(gang):
             code = self._code(member, run, job["spec"].get("strategy"))
             if code is not None:
@@ -307,12 +332,12 @@ class World:
 
     def _waits(self, pod: Object) -> bool:
         """Whether its leader waits for another pod in the place of one that is lost, and it with that."""
-        owner, (uid, attempt) = controller(pod), attempt_of(pod)
-        leader = self.server.objects.get(
-            ("Pod", pod["metadata"]["namespace"], f"{owner['name']}-worker-0" if owner else "")
-        )
-        leads = leader is not None and attempt_of(leader) == (uid, attempt) and self._is_up(leader, uid, attempt)
-        return leads and bool(environment(pod, names.RECOVERY_RESIZE))
+        return self._leader_of(pod) is not None and bool(environment(pod, names.RECOVERY_RESIZE))
+
+
+def _deletion_begins(change: Change) -> bool:
+    before = (change.old or {"metadata": {}})["metadata"]
+    return "deletionTimestamp" in change.object["metadata"] and "deletionTimestamp" not in before
 
 
 def _replica(pod: Object) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from tests.integration import training
-from tests.integration.kube import path_of
+from tests.integration.kube import Object, path_of
 from tests.integration.workspace import Workspace
 
 STEPS = 2 * training.STEPS
@@ -59,7 +59,7 @@ def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
     workspace.eventually(lambda: workspace.uids(name).get(lost, before[lost]) != before[lost], "another pod comes")
     before[lost] = workspace.uids(name)[lost]
     done = training.steps_done(workspace, first)
-    workspace.wait_for(name, "Running")
+    workspace.eventually(partial(all_train, workspace, name, 3), "the new pod has joined")
     workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on with the new pod")
     done = training.steps_done(workspace, first)
     assert workspace.uids(name) == before, workspace.describe()
@@ -79,7 +79,8 @@ def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
 
 
 def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(workspace: Workspace) -> None:
-    """Eight are asked for, three have room: they train, and no pod of theirs is touched when a fourth joins."""
+    """Eight are asked for, three have room: they train, and no pod of theirs is touched when a fourth joins. They train
+    on without that one, too, while a job of a higher priority has its place."""
     eight = {"worker": {"replicas": 8}}
     job = training.new_trainer(workspace, "fits", eight, steps=IN_PLACE_STEPS, pace=IN_PLACE_PACE)
     worker = job["spec"]["replicaSpecs"]["worker"]
@@ -100,13 +101,38 @@ def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(works
         assert before.items() <= workspace.uids(name).items(), workspace.describe()
         done = training.steps_done(workspace, first)
         workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
+        before = workspace.uids(name)
+        urgent = workspace.submit(preempting(workspace, seat))
+        absent = workspace.eventually(lambda: workspace.status(name)["plan"].get("absent"), "it gave a worker up")
+        told = workspace.wait_for(name, "Running", reason="Shrunk")["message"]
+        assert (absent, told[:19]) == ([3], "3 of 4 workers trai"), told
+        workspace.wait_for(urgent, "Running")
+        done = training.steps_done(workspace, first)
+        workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
+        assert workspace.status(name)["plan"]["absent"] == [3], "there is no room for another one meanwhile"
+        training.enough(workspace, f"{urgent}-worker-0")
+        assert workspace.finished(urgent) == "Succeeded"
+        workspace.eventually(partial(all_train, workspace, name, 4), "another one has come in its place")
+        done = training.steps_done(workspace, first)
+        workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
+        now = workspace.uids(name)
+        assert {pod for pod in before if now.get(pod) == before[pod]} >= {f"{name}-worker-{i}" for i in range(3)}
         training.enough(workspace, first)
         assert workspace.finished(name) == "Succeeded"
     status = workspace.status(name)
-    assert (status["attempt"], status["resizes"], status["restarts"], status.get("disruptions", 0)) == (2, 2, 0, 0)
+    assert (status["attempt"], status["resizes"], status["restarts"], status["disruptions"]) == (2, 2, 0, 1)
     workspace.eventually(lambda: len(workspace.pods(name)) == 4, "the pod that looked for more room is gone")
     assert len(training.digests(workspace, name)) == 1
     assert training.summary(workspace.pods(name)[first])["steps"] == IN_PLACE_STEPS
+
+
+def preempting(workspace: Workspace, resource: str) -> Object:
+    """A job of one worker that needs one of this resource, and may take the place of others."""
+    job = training.new_trainer(workspace, "urgent", {"worker": {"replicas": 1}}, steps=IN_PLACE_STEPS)
+    container = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {resource: "1"}}
+    job["spec"]["runPolicy"] |= {"schedulingPolicy": {"priorityClass": "system-cluster-critical"}}
+    return job
 
 
 @contextmanager
@@ -125,6 +151,12 @@ def seats(workspace: Workspace, resource: str, count: int) -> Iterator[Callable[
         yield offer
     finally:
         offer(None)
+
+
+def all_train(workspace: Workspace, name: str, workers: int) -> bool:
+    """Nobody is missed any more."""
+    status = workspace.status(name)
+    return "absent" not in status["plan"] and status["ready"] == f"{workers}/{workers}"
 
 
 def trains_beyond(workspace: Workspace, pod: str, step: int) -> bool:

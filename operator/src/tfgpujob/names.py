@@ -63,6 +63,8 @@ PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
 RECOVERY_RESIZE: Final = "TFGPU_RECOVERY_RESIZE"
 """The environment variable that lets a gang's leader take another number of workers."""
+RECOVERY_LEAST: Final = "TFGPU_RECOVERY_LEAST"
+"""The environment variable that says how few workers train on when others have left."""
 RECOVERY_JOINS: Final = "TFGPU_RECOVERY_JOINS"
 """The environment variable of a worker that is to join a gang which trains already."""
 REACHED_STEP: Final = "TFGPU_REACHED_STEP"

@@ -10,7 +10,7 @@ from tests.harness.mutations.mutation import Mutation
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, Outcome
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import elastic_policy, ensure_pods, start
+from tfgpujob.core.policies import elastic_policy, ensure_pods, start, trains_without
 from tfgpujob.core.policies.restart import lost_worker
 from tfgpujob.names import Role
 
@@ -63,13 +63,25 @@ MUTATIONS = (
         "delete a lost worker's pod before the status says so",
         (lost_worker, "replace_lost"),
         _lost_before_word,
-        ("replaces_a_lost_worker",),
+        ("trains_on_without_an_evicted_worker",),
     ),
     Mutation(
         "go on without whoever has come in the place of a lost worker",
         (ensure_pods, "_replaces_member"),
         lambda _: lambda ctx, replica: False,
         ("replaces_a_lost_worker",),
+    ),
+    Mutation(
+        "take those for stopped who train on without a lost worker",
+        (trains_without, "_absent"),
+        lambda _: lambda ctx, without: (),
+        ("trains_on_without_an_evicted_worker",),
+    ),
+    Mutation(
+        "never require a worker again that was lost once",
+        (trains_without, "_absent"),
+        lambda real: lambda ctx, without: tuple(sorted({*ctx.plan.absent, *real(ctx, without)})),
+        ("trains_on_without_an_evicted_worker",),
     ),
     Mutation(
         "stop pods that wait for room before the status has fewer",

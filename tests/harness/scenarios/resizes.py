@@ -21,6 +21,8 @@ from tests.harness.scenario import (
     room,
     then,
     trains,
+    trains_without,
+    vanish,
 )
 from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
 from tests.harness.world import World
@@ -95,7 +97,7 @@ RESIZES = (
         name="shrinks_after_a_loss",
         script=(
             submit(takes_what_there_is(3)),
-            *once_it_runs(then(room(2), evict("train-worker-2"))),
+            *once_it_runs(then(room(2), vanish("train-worker-2"))),
             Step(trains("train", 2), ends(2)),
         ),
         ends=FOREVER,
@@ -106,11 +108,24 @@ RESIZES = (
         name="replaces_a_lost_worker",
         script=(
             submit(takes_what_there_is(3)),
-            *once_it_runs(evict("train-worker-1")),
+            *once_it_runs(vanish("train-worker-1")),
             Step(restarted("train-worker-1"), nothing),
             Step(trains("train", 3), ends(3)),
         ),
         ends=FOREVER,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="trains_on_without_an_evicted_worker",
+        script=(
+            submit(takes_what_there_is(3)),
+            *once_it_runs(then(room(2), evict("train-worker-1"))),
+            Step(trains_without("train", 1), room(3)),
+            Step(trains("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=3,
+        forgives=dict.fromkeys((f"{STATUS}progress", f"{STATUS}lastCheckpoint"), TOLD),
         phases=SUCCEEDED,
     ),
     Scenario(

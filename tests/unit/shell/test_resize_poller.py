@@ -188,12 +188,21 @@ def test_what_an_answer_says(status: int, body: bytes, refused: str) -> None:
     assert (found.workers, found.wanted) == ((2, 4) if status == 200 else (0, 0))
 
 
+def test_an_answer_says_who_does_not_train_though_counted() -> None:
+    older, newer = parse_answer(200, AGREED), parse_answer(200, b'{"workers": 2, "wanted": 4, "without": [1]}')
+    assert older is not None
+    assert newer is not None
+    assert (older.without, newer.without) == (frozenset(), frozenset({1}))
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [
         (200, b"{}"),
         (200, b'{"workers": "2", "wanted": 4}'),
         (200, b'{"workers": 0, "wanted": 4}'),
+        (200, b'{"workers": 2, "wanted": 4, "without": [-1]}'),
+        (200, b'{"workers": 2, "wanted": 4, "without": 1}'),
         (200, b'{"workers": 2, "wanted": 100000}'),
         (200, b"[" * 5000),
         (409, b"no"),

@@ -175,6 +175,11 @@ class ReplicaSpecs(Model):
         replica: ReplicaSpec | None = getattr(self, role)
         return 0 if replica is None else replica.replicas
 
+    @property
+    def least_workers(self) -> int:
+        """The fewest that an elastic job trains with: minReplicas, or one."""
+        return (self.worker.min_replicas if self.worker is not None else None) or 1
+
 
 class GpuMemory(Model):
     """spec.gpu.memory."""

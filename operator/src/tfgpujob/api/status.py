@@ -157,6 +157,8 @@ class PlanStatus(StatusModel):
     """The change of the number of workers that is under way without a new attempt. Absent: none."""
     limit: LimitStatus | None = None
     """Why it has fewer workers than replicas asks for. Absent: nothing but what replicas says counts."""
+    absent: list[NotNegative] | None = None
+    """Indexes of lost workers that the others train without, until new pods join in their places. Absent: none."""
     queue: str | None = None
     """The queue of Kueue that admitted it. Absent: it began without Kueue."""
     placement: dict[str, PlacementStatus] | None = None

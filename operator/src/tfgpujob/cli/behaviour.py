@@ -131,10 +131,10 @@ def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     """What an elastic job makes of a lack of room."""
-    policy, worker = spec.run_policy.elastic_policy, spec.replica_specs.worker
-    if policy is None or worker is None or not worker.elastic:
+    policy = spec.run_policy.elastic_policy
+    if policy is None or not spec.elastic:
         return
-    least, wanted = worker.min_replicas or 1, plan.counts[Role.WORKER]
+    least, wanted = spec.replica_specs.least_workers, plan.counts[Role.WORKER]
     if least < wanted:
         after = duration(policy.shrink_after_seconds)
         yield "start", f"If not all {wanted} workers have a node after {after}, it begins with {least} or more that do."

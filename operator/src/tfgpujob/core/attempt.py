@@ -22,6 +22,7 @@ from tfgpujob.core.policies import (
     stall,
     start_timeout,
     success,
+    trains_without,
 )
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, new_context
 from tfgpujob.core.policies.restart import in_place, replica, triggers
@@ -35,6 +36,7 @@ _CHAIN: tuple[Policy, ...] = (
     triggers.lost_or_failed,
     triggers.stalled,
     replica.restart_optional,
+    trains_without.trains_without,
     elastic_policy.fit_to_room,
     start_timeout.started_too_late,
     edited.edited,

@@ -30,6 +30,7 @@ from tfgpujob.core.observed.snapshot import (
 )
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.status import goodput_account
+from tfgpujob.core.status.progress import waits_for_lost
 from tfgpujob.names import Condition, Phase
 from tfgpujob.shell.cluster_objects import ClusterObjects
 from tfgpujob.shell.namespaces import Namespaces
@@ -149,7 +150,7 @@ class Store:
             entry.leader_answer = answer
 
     def resizing(self) -> list[Key]:
-        """Jobs that run, and whose status records a resize in place."""
+        """Jobs whose leader is asked: their status records a resize in place, or that workers are lost."""
         return [key for key in self._entries if self.is_resizing(key)]
 
     def is_resizing(self, key: Key) -> bool:
@@ -343,7 +344,9 @@ def _uid_of(entry: _Entry, kind: Kind, name: str) -> str | None:
 def _is_resized(job: Object) -> bool:
     status = job.get("status") or {}
     plan = status.get("plan")
-    return status.get("phase") == Phase.RUNNING and isinstance(plan, Mapping) and "resize" in plan
+    if status.get("phase") != Phase.RUNNING:
+        return waits_for_lost(job)
+    return isinstance(plan, Mapping) and ("resize" in plan or "absent" in plan)
 
 
 def _job_label(obj: Object) -> str:

@@ -53,7 +53,7 @@ def test_only_the_pod_that_is_lost_is_created_anew(how: str, index: int) -> None
         deleted(world, lost)
     assert (world.phase, world.condition("Restarting"), world.attempts()) == ("Restarting", "True/Disrupted", {"1"})
     assert world.message("Running").endswith(
-        f"; what starts again: {lost}. The others keep their pods, and wait there."
+        f"; what starts again: {lost}. The others keep their pods, and train on or wait there."
     )
     now = uids(world)
     assert [name for name in now if now[name] != before[name]] == [lost]

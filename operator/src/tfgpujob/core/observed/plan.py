@@ -89,6 +89,9 @@ class Plan:
     """None: none is under way."""
     limit: Limit | None = None
     """None: the spec alone says how many workers there are to be."""
+    absent: tuple[int, ...] = ()
+    """Indexes of workers that the gang trains without, until the pods in their places join it
+    (core/policies/trains_without.py)."""
     queue: str = ""
     """The queue of Kueue that admitted it; empty: it began without Kueue."""
     placement: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
@@ -101,13 +104,17 @@ class Plan:
 
     def pods(self) -> tuple[ReplicaId, ...]:
         """Every (role, index) of the attempt; in a resize also workers that are to join, and that may not have left."""
-        return (*self._members(), *self.joining())
+        return (*self._members(), *self.growing())
 
     def _members(self) -> tuple[ReplicaId, ...]:
         return tuple((role, index) for role, count in self.counts.items() for index in range(count))
 
     def joining(self) -> tuple[ReplicaId, ...]:
         """Workers that are to join the gang, or would if there was room."""
+        return (*((Role.WORKER, index) for index in self.absent), *self.growing())
+
+    def growing(self) -> tuple[ReplicaId, ...]:
+        """Those of them with which it would be more than it has."""
         wanted = self.resize.workers if self.resize is not None else 0
         probe = self.limit.probe if self.limit is not None else 0
         return tuple((Role.WORKER, index) for index in range(self.counts.get(Role.WORKER, 0), max(wanted, probe)))
@@ -118,9 +125,10 @@ class Plan:
         return tuple((Role.WORKER, index) for index in range(least, self.counts.get(Role.WORKER, 0)))
 
     def resized(self, workers: int) -> Plan:
-        """With so many workers, and none that are to join."""
+        """With so many workers, and none beyond them that are to join."""
         limit = replace(self.limit, probe=0) if self.limit is not None else None
-        return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit)
+        absent = tuple(index for index in self.absent if index < workers)
+        return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit, absent=absent)
 
     def chief(self) -> ReplicaId:
         """As TensorFlow has it: the replica of that role, or else worker 0."""
@@ -128,9 +136,9 @@ class Plan:
 
     def required(self) -> tuple[ReplicaId, ...]:
         """The pods without which the attempt can't run. Evaluators are never required, nor who may come or go in a
-        resize."""
-        doubtful = self.doubtful()
-        return tuple(r for r in self._members() if r[0] is not Role.EVALUATOR and r not in doubtful)
+        resize, nor whom the others train without."""
+        optional = {*self.doubtful(), *self.joining()}
+        return tuple(r for r in self._members() if r[0] is not Role.EVALUATOR and r not in optional)
 
     def to_status(self) -> dict[str, Any]:
         return {
@@ -143,6 +151,7 @@ class Plan:
             **({"schedulerName": self.scheduler} if self.scheduler else {}),
             **({"resize": self.resize.to_status()} if self.resize is not None else {}),
             **({"limit": self.limit.to_status()} if self.limit is not None else {}),
+            **({"absent": list(self.absent)} if self.absent else {}),
             **({"queue": self.queue} if self.queue else {}),
             **({"placement": {str(r): dict(added) for r, added in self.placement.items()}} if self.placement else {}),
         }
@@ -162,6 +171,7 @@ class Plan:
             scheduler=plan.get("schedulerName", ""),
             resize=Resize.from_status(plan["resize"]) if "resize" in plan else None,
             limit=Limit.from_status(plan["limit"]) if "limit" in plan else None,
+            absent=tuple(plan.get("absent", ())),
             queue=plan.get("queue", ""),
             placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
         )

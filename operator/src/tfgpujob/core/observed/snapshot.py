@@ -150,11 +150,13 @@ class LeaderAnswer:
 
     pod_uid: str
     generation: int
-    """The `Resize` that it was asked for."""
+    """The `Resize` that it was asked for; less than 1: it was only asked who trains (`who_trains`)."""
     workers: int = 0
     """Workers of the round that runs."""
     wanted: int = 0
     """What the leader is about to do; while it does something else, not what it was asked for."""
+    without: frozenset[int] = frozenset()
+    """Indexes of workers that the round does without."""
     refused: str = ""
     """Why it can't; empty: it can."""
     silent: bool = False

@@ -22,6 +22,8 @@ class _Schema(BaseModel):
 class _Agreed(_Schema):
     workers: _Workers
     wanted: _Workers
+    without: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_REPLICAS)]], Field(max_length=MAX_REPLICAS)] = []
+    """Absent in what older trainers answer."""
 
 
 class _Refused(_Schema):
@@ -36,7 +38,7 @@ def parse_answer(status: int, payload: bytes) -> LeaderAnswer | None:
     try:
         if status == HTTPStatus.OK:
             agreed = _Agreed.model_validate_json(payload)
-            return LeaderAnswer("", 0, agreed.workers, agreed.wanted)
+            return LeaderAnswer("", 0, agreed.workers, agreed.wanted, frozenset(agreed.without))
         if status == HTTPStatus.CONFLICT:
             return LeaderAnswer("", 0, refused=_plain(_Refused.model_validate_json(payload).reason))
     except ValidationError:

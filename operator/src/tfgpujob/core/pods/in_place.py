@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
-from tfgpujob.api.spec import RestartPolicy
+from tfgpujob.api.spec import RestartPolicy, RestartScope
 from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
@@ -46,17 +46,26 @@ def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     return spec.elastic and spec.traits.resizable and able and not plan.gang and not plan.queue
 
 
+def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
+    """Whether a worker that is lost is replaced beside the others, which may train on without it until then."""
+    policy = spec.run_policy
+    alone = policy.elastic_policy is not None and policy.restart_scope is not RestartScope.GANG
+    return alone and resizes_in_place(spec, plan)
+
+
 def environment(
     spec: JobSpec, plan: Plan, address: Address, role: Role, *, budget: int, token: str, joins: bool
 ) -> dict[str, str | None]:
     """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees.
     `joins`: a gang that trains already."""
     gang = spec.traits.work is not Work.OWN_PROGRAM and spec.traits.cluster is not Cluster.NONE
+    replaced = role is not Role.EVALUATOR and replaces_lost_workers(spec, plan)
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
         "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.chief())}:{names.RECOVERY_PORT}" if gang else None,
         names.RECOVERY_TOKEN: (token or None) if gang else None,
         names.RECOVERY_RESIZE: "1" if role is not Role.EVALUATOR and resizes_in_place(spec, plan) else None,
+        names.RECOVERY_LEAST: str(spec.replica_specs.least_workers) if replaced else None,
         names.RECOVERY_JOINS: "1" if joins else None,
     }

@@ -20,6 +20,9 @@ from tfgpujob.names import Condition
 SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
 """For how long a pod that is to find out whether there is room waits for the scheduler's word."""
 
+LEADERS_WORD: Final = 30
+"""Seconds within which the leader of a gang says that the others train on without whoever was lost, if they do."""
+
 
 def active_deadline(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
     """activeDeadlineSeconds after the first start, or the last resume."""
@@ -85,11 +88,15 @@ def shrink_deadline(builder: StatusBuilder, policy: RunPolicy, observed: Observe
     all have one, or without that policy."""
     if policy.elastic_policy is None:
         return None
+    seconds = policy.elastic_policy.shrink_after_seconds
     if not builder.is_true(Condition.RUNNING):
-        waiting = [pod for _, pod in waiting_for_a_node(observed)]
+        found = waiting_for_a_node(observed)
+        waiting = [pod for _, pod in found]
+        if any(observed.restart(replica) for replica, _ in found):
+            seconds = max(seconds, LEADERS_WORD)
     else:
         waiting = _joining_without_node(observed) if observed.plan.resize is not None else []
-    return _after_waiting(policy.elastic_policy.shrink_after_seconds, builder, waiting)
+    return _after_waiting(seconds, builder, waiting)
 
 
 def grow_time(policy: RunPolicy, observed: ObservedPods) -> datetime | None:
@@ -106,7 +113,7 @@ def finds_no_node_by(pod: Pod) -> datetime | None:
 
 
 def _joining_without_node(observed: ObservedPods) -> list[Pod]:
-    pods = (observed.pods.get(replica) for replica in observed.plan.joining())
+    pods = (observed.pods.get(replica) for replica in observed.plan.growing())
     return [pod for pod in pods if pod is not None and _waits_for_a_node(pod)]
 
 

@@ -68,11 +68,10 @@ def _applies(ctx: ReconcileContext) -> bool:
 
 
 def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
-    builder, worker = ctx.builder, ctx.spec.replica_specs.worker
+    builder, least = ctx.builder, ctx.spec.replica_specs.least_workers
     due = shrink_deadline(builder, ctx.spec.run_policy, ctx.observed)
     before, edited = ctx.plan.counts[Role.WORKER], workers_wanted(ctx.spec, ctx.plan) != ctx.plan.counts[Role.WORKER]
     fit = sum(_has_node(ctx, (Role.WORKER, index)) for index in range(before))
-    least = (worker.min_replicas if worker is not None else None) or 1
     waiting = waiting_for_a_node(ctx.observed)
     if edited or due is None or ctx.now < due or ctx.observed.required_missing() or not least <= fit < before:
         return None
@@ -99,7 +98,7 @@ def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
-    joining, resize = ctx.plan.joining(), ctx.plan.resize
+    joining, resize = ctx.plan.growing(), ctx.plan.resize
     fit = _fit(ctx, joining)
     due = shrink_deadline(ctx.builder, ctx.spec.run_policy, ctx.observed)
     edited = resize is None or resize.workers != workers_wanted(ctx.spec, ctx.plan)
@@ -111,9 +110,10 @@ def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _look_for_room(ctx: ReconcileContext, limit: Limit) -> Outcome | None:
-    joining, before = ctx.plan.joining(), ctx.plan.counts[Role.WORKER]
+    joining, before = ctx.plan.growing(), ctx.plan.counts[Role.WORKER]
     due = grow_time(ctx.spec.run_policy, ctx.observed)
-    if limit.workers != before or due is None or not resize_in_place.applies(ctx):
+    # The pod in the place of a lost worker looks for room already.
+    if limit.workers != before or ctx.plan.absent or due is None or not resize_in_place.applies(ctx):
         return None
     if not joining:
         return _probe(ctx, limit, before + 1) if ctx.now >= due else None

@@ -253,7 +253,7 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     # The leader is asked for who is to join now, and not for those that only look for room.
     agreed = ctx.plan.resize is None or agreement(ctx) is not None
-    waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.joining())}
+    waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing())}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
 

@@ -9,6 +9,7 @@ more, are deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -33,7 +34,7 @@ def next_attempt(
     """Records the next attempt. The conditions are up to the caller."""
     builder.put("attempt", builder.attempt + 1)
     # A resize that was under way is over: the pods are made for the new number.
-    plan = plan.resized(plan.counts[Role.WORKER]) if plan.joining() or plan.resize is not None else plan
+    plan = replace(plan.resized(plan.counts[Role.WORKER]), absent=()) if plan.joining() or plan.resize else plan
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
@@ -147,7 +148,9 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
     required = observed.plan.required()
     if all(observed.ready(r) for r in required):
-        if observed.plan.resize is None and observed.plan.limit is not None:
+        if observed.plan.resize is None and observed.plan.absent:
+            builder.set(Condition.RUNNING, True, Reason.SHRUNK, _without(observed))
+        elif observed.plan.resize is None and observed.plan.limit is not None:
             builder.set(Condition.RUNNING, True, Reason.SHRUNK, _shrunk(observed, observed.plan.limit))
         elif observed.plan.resize is None:
             builder.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
@@ -194,6 +197,15 @@ def _shrunk(observed: ObservedPods, limit: Limit) -> str:
     waiting = [replica for replica in observed.plan.joining() if not observed.ready(replica)]
     why = _blocked(observed, waiting) or "there was no room for more."
     return f"{observed.plan.counts[Role.WORKER]} of the {limit.asked} workers that replicas asks for train; {why}"
+
+
+def _without(observed: ObservedPods) -> str:
+    """With how many workers it trains since others are lost, and why those are not back, in one line."""
+    plan = observed.plan
+    total, waiting = plan.counts[Role.WORKER], [(Role.WORKER, index) for index in plan.absent]
+    names = ", ".join(observed.name(replica) for replica in waiting)
+    why = _blocked(observed, waiting) or f"new pods join in the places of those that are lost: {names}."
+    return f"{total - len(waiting)} of {total} workers train; {why}"
 
 
 def _resizing(observed: ObservedPods) -> str:

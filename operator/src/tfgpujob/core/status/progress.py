@@ -17,7 +17,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observ
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.progress_report import Report, parse_summary
-from tfgpujob.core.observed.snapshot import Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 
@@ -78,20 +78,45 @@ class ResizeRequest:
     leader: Pod
     workers: int
     generation: int
-    """That of the `Resize`."""
+    """That of the `Resize`; `who_trains`: it is asked for as many as it has, since some are lost."""
     pods_running: int
     """Whoever has joined soon will."""
 
 
 def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
-    """None: no resize in place is under way, or the leader can't be asked now."""
-    observed = _running(snapshot)
-    resize = observed.plan.resize if observed is not None else None
+    """None: no resize in place is under way and nobody is lost, or the leader can't be asked now."""
+    observed = _running(snapshot) or _waiting_for_lost(snapshot)
     leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
-    if resize is None or leader is None or not _can_report(leader):
+    if observed is None or leader is None or not _can_report(leader):
         return None
-    running = sum(pod.phase == "Running" for pod in snapshot.pods)
-    return ResizeRequest(leader, resize.workers, resize.generation, running)
+    plan, running = observed.plan, sum(pod.phase == "Running" for pod in snapshot.pods)
+    if plan.resize is not None:
+        return ResizeRequest(leader, plan.resize.workers, plan.resize.generation, running)
+    lost = plan.absent or (snapshot.job or {})["status"]["phase"] == Phase.RESTARTING
+    return ResizeRequest(leader, plan.counts[Role.WORKER], who_trains(observed), running) if lost else None
+
+
+def who_trains(observed: ObservedPods) -> int:
+    """In the place of a generation: tells an answer of now from one before the last loss. Never more than 0."""
+    members = observed.plan.counts.get(Role.WORKER, 0)
+    return -sum(observed.restart((Role.WORKER, index)) for index in range(members))
+
+
+def _waiting_for_lost(snapshot: Snapshot) -> ObservedPods | None:
+    """Of an elastic job, in which a worker is replaced beside others that may train on without it."""
+    if snapshot.job is None or not waits_for_lost(snapshot.job) or not is_ours(snapshot.job):
+        return None
+    status = snapshot.job["status"]
+    return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
+
+
+def waits_for_lost(job: Object) -> bool:
+    """Whether its status says so."""
+    status, spec = job.get("status") or {}, job.get("spec")
+    if status.get("phase") != Phase.RESTARTING or not status.get("plan") or not status.get("restartRecords"):
+        return False
+    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+    return isinstance(policy, Mapping) and policy.get("elasticPolicy") is not None
 
 
 def _running(snapshot: Snapshot) -> ObservedPods | None:

@@ -2,12 +2,13 @@
 
 A disruption takes a worker's pod away: it is deleted, evicted, on a lost node or with a broken device. The leader of
 the gang ends the processes of the others and waits in its pod, until another pod of the same name joins it
-(docs/adr/0037). So only that pod is created anew, by a persisted restart of the replica as restart/replica.py has it,
-and told to join. It spends what the restart of the gang would have spent.
+(docs/adr/0037), or begins the next round without it (trains_without.py). So only that pod is created anew, by a
+persisted restart of the replica as restart/replica.py has it, and told to join. It spends what the restart of the gang
+would have spent.
 
 What the pods can't wait for restarts the gang: the loss of the leader, which is the chief or worker 0; of so many that
 fewer than minReplicas live; in a start, or in a resize. And if no node is found for the new pod within
-elasticPolicy.shrinkAfterSeconds, the job goes on without it (elastic_policy.py).
+elasticPolicy.shrinkAfterSeconds while they wait, the job begins anew without it (elastic_policy.py).
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tfgpujob.api.spec import RestartScope
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import ReplicaId, workers_wanted
 from tfgpujob.core.observed.snapshot import Outcome
-from tfgpujob.core.pods.in_place import resizes_in_place
+from tfgpujob.core.pods.in_place import replaces_lost_workers, resizes_in_place
 from tfgpujob.core.policies import finished
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods
 from tfgpujob.core.policies.restart import backoff_limit
@@ -30,24 +30,20 @@ from tfgpujob.names import Condition, Role
 
 def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
     """Whether the others wait in their pods for those that these failures have taken."""
-    policy, wanted = ctx.spec.run_policy, workers_wanted(ctx.spec, ctx.plan)
-    in_place = policy.elastic_policy is not None and policy.restart_scope is not RestartScope.GANG
-    in_place = in_place and resizes_in_place(ctx.spec, ctx.plan) and not ctx.edited
-    resizing = ctx.plan.resize is not None or wanted != ctx.plan.counts.get(Role.WORKER)
+    resizing = ctx.plan.resize is not None or workers_wanted(ctx.spec, ctx.plan) != ctx.plan.counts.get(Role.WORKER)
+    in_place = replaces_lost_workers(ctx.spec, ctx.plan) and not ctx.edited
     if not in_place or resizing or not (ctx.builder.is_true(Condition.RUNNING) or _replaced(ctx)):
         return False
     lost = {failure.replica for failure in found if failure.cause is Cause.DISRUPTION}
     chief = ctx.plan.chief()
     others = [replica for replica in ctx.plan.required() if replica not in lost]
     live = [replica for replica in others if ctx.observed.ready(replica) and not ctx.observed.succeeded(replica)]
-    worker = ctx.spec.replica_specs.worker
-    least = (worker.min_replicas if worker is not None else None) or 1
     return (
         len(lost) == len(found)
         and all(role is Role.WORKER for role, _ in lost)
         and chief in live
         and not any(ctx.observed.succeeded(replica) for replica in others)
-        and sum(role is Role.WORKER for role, _ in live) >= least
+        and sum(role is Role.WORKER for role, _ in live) >= ctx.spec.replica_specs.least_workers
     )
 
 
@@ -67,7 +63,7 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
     ctx = replace(ctx, plan=plan, observed=observe_pods(ctx.snapshot, plan, builder.fields))
     lost = frozenset(failure.replica for failure in found)
     names = ", ".join(ctx.observed.name(replica) for replica in sorted(lost))
-    message = f"{cause}; what starts again: {names}. The others keep their pods, and wait there."
+    message = f"{cause}; what starts again: {names}. The others keep their pods, and train on or wait there."
     outcome = restart_with(ctx, found, lost, message, delay)
     return replace(outcome, deletes=(*outcome.deletes, *delete_pods(ctx.observed.surplus)))
 
