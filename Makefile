@@ -106,12 +106,14 @@ bench-operator: venv ## the operator's speed beside a direct client and kube's J
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
 	@$(TRAINER_PY) -m tests.trainer.bench
 
-.PHONY: crashpoints sequences specwalk fuzz strangers
+.PHONY: crashpoints sequences day specwalk fuzz strangers
 crashpoints: venv ## planted bugs, then every crash point and every misleading view
 	@$(PY) -m tests.harness.mutations
 	@$(PY) -m tests.harness.crashpoints
 sequences: venv ## 10,000 random stories of people, clusters and operators
 	@$(PY) -m tests.harness.sequences
+day: venv ## days of six GPUs that elastic and rigid jobs share, in virtual time
+	@$(PY) -m tests.harness.day
 specwalk: venv ## every field of the CRD through its edge values
 	@$(PY) -m tests.harness.specwalk
 fuzz: venv ## what strangers may write, by chance along the structure of good objects, for ten minutes
@@ -125,6 +127,10 @@ SERVERS ?= 20
 .PHONY: recovery
 recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 TURNS=0 SERVERS=20)
 	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --turns $(TURNS) --servers $(SERVERS)
+
+.PHONY: resizing
+resizing: venv ## on the cluster of the integration tests: how long training stands still when workers come and go
+	@$(PY) -m tests.resizing
 
 MINUTES ?= 60
 .PHONY: endurance
