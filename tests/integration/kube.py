@@ -30,6 +30,7 @@ RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "Node": ("/api/v1", "nodes", False),
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims", True),
     "Pod": ("/api/v1", "pods", True),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses", False),
     "ResourceQuota": ("/api/v1", "resourcequotas", True),
     "ResourceClaim": ("/apis/resource.k8s.io/v1", "resourceclaims", True),
     "ResourceSlice": ("/apis/resource.k8s.io/v1", "resourceslices", False),

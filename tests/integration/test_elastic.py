@@ -89,7 +89,7 @@ def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(works
     worker["template"]["spec"]["containers"][0]["resources"] = {"limits": {seat: "1"}}
     policy = {"shrinkAfterSeconds": 5, "growAfterSeconds": 5}
     job["spec"]["runPolicy"] |= {"recovery": "InPlace", "elasticPolicy": policy}
-    with seats(workspace, seat, 3) as offer:
+    with seats(workspace, seat, 3) as offer, higher_priority(workspace) as higher:
         name = workspace.submit(job)
         first = f"{name}-worker-0"
         told = workspace.wait_for(name, "Running", reason="Shrunk")["message"]
@@ -102,7 +102,7 @@ def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(works
         done = training.steps_done(workspace, first)
         workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
         before = workspace.uids(name)
-        urgent = workspace.submit(preempting(workspace, seat))
+        urgent = workspace.submit(preempting(workspace, seat, higher))
         absent = workspace.eventually(lambda: workspace.status(name)["plan"].get("absent"), "it gave a worker up")
         told = workspace.wait_for(name, "Running", reason="Shrunk")["message"]
         assert (absent, told[:19]) == ([3], "3 of 4 workers trai"), told
@@ -126,13 +126,24 @@ def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(works
     assert training.summary(workspace.pods(name)[first])["steps"] == IN_PLACE_STEPS
 
 
-def preempting(workspace: Workspace, resource: str) -> Object:
+def preempting(workspace: Workspace, resource: str, priority: str) -> Object:
     """A job of one worker that needs one of this resource, and may take the place of others."""
     job = training.new_trainer(workspace, "urgent", {"worker": {"replicas": 1}}, steps=IN_PLACE_STEPS)
     container = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     container["resources"] = {"limits": {resource: "1"}}
-    job["spec"]["runPolicy"] |= {"schedulingPolicy": {"priorityClass": "system-cluster-critical"}}
+    job["spec"]["runPolicy"] |= {"schedulingPolicy": {"priorityClass": priority}}
     return job
+
+
+@contextmanager
+def higher_priority(workspace: Workspace) -> Iterator[str]:
+    """A PriorityClass that others of its namespace don't have."""
+    name = f"urgent-{workspace.namespace}"
+    workspace.kube.create("PriorityClass", "", {"metadata": {"name": name}, "value": 1000})
+    try:
+        yield name
+    finally:
+        workspace.kube.delete("PriorityClass", "", name)
 
 
 @contextmanager
