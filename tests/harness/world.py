@@ -269,9 +269,12 @@ class World:
 
     def _leader_of(self, pod: Object) -> Object | None:
         """Worker 0 of its attempt, if that is up and may have another number of workers."""
-        name, attempt = pod["metadata"]["labels"].get(names.LABEL_JOB_NAME, ""), attempt_of(pod)
-        leader = self.server.objects.get(("Pod", pod["metadata"]["namespace"], f"{name}-worker-0"))
-        if leader is None or attempt_of(leader) != attempt or not self._is_up(leader, *attempt):
+        owner = controller(pod)
+        name = f"{owner['name']}-worker-0" if owner is not None else ""
+        leader = self.server.objects.get(("Pod", pod["metadata"]["namespace"], name))
+        if leader is None or controller(leader) is None or attempt_of(leader) != attempt_of(pod):
+            return None
+        if not self._is_up(leader, *attempt_of(leader)):
             return None
         return leader if environment(leader, names.RECOVERY_RESIZE) else None
 
