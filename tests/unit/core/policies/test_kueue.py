@@ -116,7 +116,7 @@ def test_an_eviction_gives_the_quota_back_when_the_last_pod_is_gone() -> None:
     world.grace = timedelta(seconds=30)
     evict(world)
     assert world.condition("Suspended") == "True/WaitingForAdmission"
-    assert world.message("Suspended").startswith("Waits in the queue gpus: Preempted: Preempted to accommodate")
+    assert world.message("Suspended").startswith("Waits in the queue gpus: Preempted to accommodate")
     world.advance(seconds=29)
     assert (len(world.pods), kueue.condition(workload(world), "QuotaReserved")) == (2, "True/QuotaReserved")
     world.advance(seconds=2)

@@ -83,7 +83,7 @@ def why_not_admitted(held: Workload) -> str:
         return f"its quota is reserved; it waits for its admission checks{f': {checks}' if checks else ''}."
     said = str(found.get("message") or "").rstrip(".")
     why = str(found.get("reason") or "") if evicted else ""
-    told = ": ".join(part for part in (why, said) if part)
+    told = said if why and said.startswith(why) else ": ".join(part for part in (why, said) if part)
     return f"{told}." if told else ""
 
 

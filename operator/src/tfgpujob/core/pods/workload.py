@@ -52,7 +52,11 @@ def build_workload(snapshot: Snapshot, spec: JobSpec, config: Config) -> Object 
     return {
         "apiVersion": KUEUE[kind],
         "kind": "Workload",
-        "metadata": {**metadata, "annotations": {names.ANNOTATION_POD_SETS: pod_sets(job, spec)}},
+        "metadata": {
+            **metadata,
+            "labels": {**metadata["labels"], names.LABEL_QUEUE_JOB_UID: job["metadata"]["uid"]},
+            "annotations": {names.ANNOTATION_POD_SETS: pod_sets(job, spec)},
+        },
         "spec": {
             "queueName": queue_name(job),
             **priority,
