@@ -19,12 +19,14 @@ Object = dict[str, Any]
 RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "ClusterQueue": ("/apis/kueue.x-k8s.io/v1beta1", "clusterqueues", False),
     "ConfigMap": ("/api/v1", "configmaps", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "Deployment": ("/apis/apps/v1", "deployments", True),
     "DeviceClass": ("/apis/resource.k8s.io/v1", "deviceclasses", False),
     "Event": ("/api/v1", "events", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
+    "LocalQueue": ("/apis/kueue.x-k8s.io/v1beta1", "localqueues", True),
     "Namespace": ("/api/v1", "namespaces", False),
     "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies", True),
     "Node": ("/api/v1", "nodes", False),
@@ -41,6 +43,7 @@ RESOURCES: Mapping[str, tuple[str, str, bool]] = {
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "TFGPUJob": ("/apis/tfgpu.dev/v1alpha1", "tfgpujobs", True),
     "Workload": ("/apis/kueue.x-k8s.io/v1beta1", "workloads", True),
+    "WorkloadPriorityClass": ("/apis/kueue.x-k8s.io/v1beta1", "workloadpriorityclasses", False),
 }
 """Collection path, plural, whether namespaced."""
 

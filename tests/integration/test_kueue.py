@@ -1,4 +1,4 @@
-"""A job in a queue of Kueue, whose part is played here: admitted, evicted, admitted again, finished."""
+"""A job in a queue of Kueue: admitted, evicted, admitted again, finished. If Kueue is not there, its part is played."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.harness import kueue
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object, Refused, path_of
+from tests.integration.training import digests, log, new_trainer, steps_done
 from tests.integration.workspace import RUN_UNTIL_TOLD, Workspace
 
 KINDS = {
@@ -124,3 +125,69 @@ def test_admitted_evicted_and_admitted_again(workspace: Workspace) -> None:
     workspace.eventually(lambda: kueue.condition(workload(), "Finished") == "True/Succeeded", "Kueue is told the end")
     workspace.delete(name)
     workspace.eventually(lambda: kube.find("Workload", here, name) is None, "the Workload goes with its job")
+
+
+@pytest.fixture
+def kueue_itself(operator: Installation, workspace: Workspace) -> Iterator[None]:
+    """A queue with room for two pods, and a priority class that preempts."""
+    kube, here = workspace.kube, workspace.namespace
+    if operator.as_process or kube.find("CustomResourceDefinition", "", "clusterqueues.kueue.x-k8s.io") is None:
+        pytest.skip("Kueue itself is not there")
+    room = {"cpu": 1000, "memory": "1000Gi", "pods": 2}
+    resources = [{"name": name, "nominalQuota": quota} for name, quota in room.items()]
+    cluster_queue = {
+        "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": list(room), "flavors": [{"name": here, "resources": resources}]}],
+    }
+    made: list[tuple[str, str, Object]] = [
+        ("ResourceFlavor", "", {"metadata": {"name": here}, "spec": {"nodeLabels": LINUX}}),
+        ("ClusterQueue", "", {"metadata": {"name": here}, "spec": cluster_queue}),
+        ("WorkloadPriorityClass", "", {"metadata": {"name": here}, "value": 1000}),
+        ("LocalQueue", here, {"metadata": {"name": "gpus"}, "spec": {"clusterQueue": here}}),
+    ]
+    try:
+        for kind, namespace, body in made:
+            kube.create(kind, namespace, body)
+        operator.upgrade(kueue={"enabled": True})
+        yield
+    finally:
+        operator.upgrade()
+        for kind, namespace, body in reversed(made):
+            kube.delete(kind, namespace, body["metadata"]["name"])
+
+
+@pytest.mark.usefixtures("kueue_itself")
+def test_kueue_itself_takes_the_quota_for_an_urgent_job_and_gives_it_back(workspace: Workspace) -> None:
+    """The evicted training goes on from its checkpoint, and ends with the bits of one that nobody disturbed."""
+    kube, here = workspace.kube, workspace.namespace
+
+    def workload(name: str) -> Object:
+        return kube.get("Workload", here, name)
+
+    undisturbed = workspace.submit(new_trainer(workspace, "undisturbed", {"worker": {"replicas": 2}}, steps=120))
+    queued = new_trainer(workspace, "evicted", {"worker": {"replicas": 2}}, steps=120)
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    evicted = workspace.submit(queued)
+    workspace.eventually(lambda: steps_done(workspace, f"{evicted}-worker-0") > 20, "it trains", seconds=180)
+    assert kueue.condition(workload(evicted), "PodsReady") == "True/Started"
+
+    job = workspace.new_job("urgent", RUN_UNTIL_TOLD)
+    job["metadata"]["labels"] = {**queued["metadata"]["labels"], "kueue.x-k8s.io/priority-class": here}
+    urgent = workspace.submit(job)
+    workspace.wait_for(evicted, "Suspended", reason="WaitingForAdmission")
+    assert "Preempted to accommodate a workload" in workspace.condition(evicted, "Created")["message"]
+    workspace.wait_for(urgent, "Running")
+    assert workspace.pods(evicted) == {}
+
+    workspace.tell_to_end(urgent)
+    assert workspace.finished(urgent) == "Succeeded"
+    workspace.eventually(
+        lambda: kueue.condition(workload(urgent), "Finished") == "True/Succeeded", "Kueue is told the end"
+    )
+    for name in (evicted, undisturbed):
+        assert workspace.finished(name, seconds=300) == "Succeeded", workspace.describe()
+    status = workspace.status(evicted)
+    assert (status["attempt"], status.get("restarts", 0), status.get("disruptions", 0)) == (2, 0, 0)
+    assert "resuming after step" in log(workspace, f"{evicted}-worker-0")
+    assert digests(workspace, evicted) == digests(workspace, undisturbed)
