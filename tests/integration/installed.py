@@ -63,7 +63,6 @@ class Installation:
                 pytest.exit(f"the operator {'/'.join(found)} sees to the jobs of this cluster; uninstall it", 2)
         used = bool(helm.status(self.kube.kubeconfig, RELEASE, NAMESPACE))
         self.uninstall()
-        eventually(lambda: not self.pods(), "the operator that was there is gone", seconds=90)
         # An uninstall leaves it, and a first start makes it.
         self.kube.delete("Lease", NAMESPACE, NAME)
         for namespace in self.kube.list("Namespace", ""):
@@ -90,7 +89,9 @@ class Installation:
         self.wait_for_leader()
 
     def uninstall(self) -> None:
+        """Waits until its pods are gone: helm waits for what it made, and the Deployment's pods end after it."""
         helm.uninstall(self.kube.kubeconfig, RELEASE, NAMESPACE)
+        eventually(lambda: not self.pods(), "the operator that was there is gone", seconds=90)
 
     def scale(self, replicas: int) -> None:
         """Waits until as many pods are there and ready, and no other."""

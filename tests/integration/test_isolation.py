@@ -67,8 +67,7 @@ def test_a_foreign_pod_reaches_no_port_of_a_job(operator: Installation, workspac
         "the stranger is shut out of both pods",
     )
     assert reached(here, first, "tensorflow", second) == {2222, 8080, 9999}, "the job's own pods"
-    (leader,) = operator.pods()
-    assert reached(NAMESPACE, leader["metadata"]["name"], "operator", first) == {8080}, "/progress alone"
+    assert reached(NAMESPACE, operator.wait_for_leader(), "operator", first) == {8080}, "/progress alone"
 
     kube.delete("NetworkPolicy", here, job)
     again = workspace.eventually(lambda: kube.find("NetworkPolicy", here, job), "the policy is there again")
