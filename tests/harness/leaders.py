@@ -2,8 +2,9 @@
 
 As the trainer's supervisor (docs/adr/0027): a round with another number of workers begins once all its workers are up,
 and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted. If a
-pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037); if it has said goodbye, they
-train on without it until then, where the pods say so (docs/adr/0041).
+pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037); if it has said goodbye, or
+is silent for longer than its processes live, they train on without it until then, where the pods say so
+(docs/adr/0041).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Leader:
     without: frozenset[int] = frozenset()
     """Indexes of workers that the round does without."""
     gone: set[str] = field(default_factory=set)
-    """uids of pods that have said goodbye."""
+    """uids of pods of which no process runs any more."""
 
 
 class Leaders:
@@ -55,7 +56,8 @@ class Leaders:
     ) -> None:
         """`begins`: a round with these pods. `leaves`: this pod ends with this code. `trains`: with the leader, so many
         workers, at most, of the round that runs and of the one that is about to begin."""
-        self.refuses = False
+        self.refuses = self.patient = False
+        """`patient`: as in older trainers, they wait for whoever has said nothing."""
         self._gang, self._begins, self._leaves, self._trains = gang, begins, leaves, trains
         self._known: dict[str, _Leader] = {}
 
@@ -80,6 +82,11 @@ class Leaders:
         if environment(leader, names.RECOVERY_LEAST):
             self._leader(leader).gone.add(pod["metadata"]["uid"])
             self.look(leader)
+
+    def fell_silent(self, leader: Object, pod: Object) -> None:
+        """This member has not been heard for longer than its processes live."""
+        if not self.patient:
+            self.said_goodbye(leader, pod)
 
     @staticmethod
     def _answer(known: _Leader) -> Object:

@@ -31,6 +31,10 @@ WORK = 5.0
 """Seconds that a gang trains once it is complete."""
 GOODBYE = 0.5
 """Seconds after which a pod that is told to stop has said goodbye to its gang."""
+UNHEARD = 20.0
+"""Seconds after which a leader misses a pod whose node is lost; one that is gone it misses at once."""
+SILENT = 21.0
+"""Seconds after that, in which the processes of that pod end, if they have not (supervise/rounds.py)."""
 STILL = 40.0
 """Seconds after which a run that hangs counts as standing still."""
 NOT_STATE = frozenset({"Lease", "Event"})
@@ -130,6 +134,9 @@ class World:
     def lose_node(self, name: str) -> None:
         """It falls silent, and the node controller says so."""
         self.kubelet.lost.add(name)
+        for pod in self.server.select("Pod", "default"):
+            if pod["spec"].get("nodeName") == name:
+                self.loop.call_later(UNHEARD + SILENT, self._one_is_silent, pod)
         self.scheduler.nodes.remove(name)
         self._report(name, "Unknown", by="node-controller")
 
@@ -221,6 +228,14 @@ class World:
             self.loop.call_later(GOODBYE, self._one_says_goodbye, change.object["metadata"]["uid"])
         elif change.kind == "Pod" and (change.object.get("status") or {}).get("reason") == "Evicted":
             self._one_says_goodbye(change.object["metadata"]["uid"])
+        elif change.kind == "Pod" and change.type == "DELETED":
+            self.loop.call_later(SILENT, self._one_is_silent, change.object)
+
+    def _one_is_silent(self, pod: Object) -> None:
+        """Its leader gives it up, if there is one that has not heard of it."""
+        leader = self._leader_of(pod)
+        if leader is not None and not self.kubelet.cut_off(leader):
+            self.leaders.fell_silent(leader, pod)
 
     def _one_says_goodbye(self, uid: str) -> None:
         """As the trainer's supervisor does once its processes have ended, if it had the time to end them."""

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import pytest
+from localcluster.layout import ClusterError
 from tests.integration import training
 from tests.integration.kube import Object, path_of
+from tests.integration.target import Target
 from tests.integration.workspace import Workspace
 
 STEPS = 2 * training.STEPS
@@ -146,11 +149,59 @@ def higher_priority(workspace: Workspace) -> Iterator[str]:
         workspace.kube.delete("PriorityClass", "", name)
 
 
+def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_back(
+    workspace: Workspace, target: Target
+) -> None:
+    if len(target.cluster.nodes) < 2:
+        pytest.skip("this cluster has no second node")
+    stays, goes = target.cluster.nodes[0], target.cluster.nodes[-1]
+    job = training.new_trainer(
+        workspace, "cut-off", {"worker": {"replicas": 1}}, steps=IN_PLACE_STEPS, pace=IN_PLACE_PACE
+    )
+    worker = job["spec"]["replicaSpecs"]["worker"]
+    worker |= {"minReplicas": 1, "maxReplicas": 2}
+    seat = f"example.com/{workspace.namespace}"
+    worker["template"]["spec"]["containers"][0]["resources"] = {"limits": {seat: "1"}}
+    policy = {"elasticPolicy": {"shrinkAfterSeconds": 600}, "forceDeleteAfterSeconds": 3}
+    job["spec"]["runPolicy"] |= {"recovery": "InPlace", "backoffLimit": 0, **policy}
+    with seats(workspace, seat, 1, stays), seats(workspace, seat, 0, goes) as offer:
+        name = workspace.submit(job)
+        first = f"{name}-worker-0"
+        workspace.eventually(partial(trains_beyond, workspace, first, 5), "it trains")
+        offer(1)
+        scale(workspace, name, 2)
+        workspace.eventually(lambda: workspace.status(name).get("resizes") == 1, "a second worker trains")
+        before = workspace.uids(name)
+        try:
+            target.cluster.stop_node(goes)
+        except ClusterError as error:
+            pytest.skip(error.problem)
+        try:
+            absent = workspace.eventually(lambda: workspace.status(name)["plan"].get("absent"), "it goes on without")
+            told = workspace.wait_for(name, "Running", reason="Shrunk")["message"]
+            assert (absent, told[:19]) == ([1], "1 of 2 workers trai"), told
+            done = training.steps_done(workspace, first)
+            workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
+        finally:
+            target.cluster.start_node(goes)
+        # A kubelet that starts says anew what its node has.
+        offer(1)
+        workspace.eventually(partial(all_train, workspace, name, 2), "a worker has come to the node that is back")
+        done = training.steps_done(workspace, first)
+        workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on with that")
+        assert workspace.uids(name)[first] == before[first]
+        training.enough(workspace, first)
+        assert workspace.finished(name) == "Succeeded"
+    status = workspace.status(name)
+    assert (status["attempt"], status["resizes"], status["restarts"], status["disruptions"]) == (1, 1, 0, 1)
+    assert len(training.digests(workspace, name)) == 1
+    assert training.summary(workspace.pods(name)[first])["steps"] == IN_PLACE_STEPS
+
+
 @contextmanager
-def seats(workspace: Workspace, resource: str, count: int) -> Iterator[Callable[[int], None]]:
+def seats(workspace: Workspace, resource: str, count: int, node: str = "") -> Iterator[Callable[[int], None]]:
     """One node has so many of a resource that nobody else has or asks for; what is given changes that."""
-    node = workspace.kube.list("Node", "")[0]["metadata"]["name"]
-    path = f"{path_of('Node', '', node)}/status"
+    path = f"{path_of('Node', '', node or workspace.kube.list('Node', '')[0]['metadata']['name'])}/status"
 
     def offer(count: int | None) -> None:
         given = None if count is None else str(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import transfer
 from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Leave, Naming, Send, Start, Stop, Told
-from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Rounds
+from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
 
+NOTICES_SECONDS = 10.0
+"""After the leader, a member that is cut off notices it too."""
 KILLED, PEER, RAISED, STOPPED = 137, 160, 1, 143
 NAMING = Naming()
 
@@ -42,8 +45,8 @@ class Pod:
     hangs: bool = False
     told_to_stop: bool = False
     """It is deleted: once its processes have stopped, it is gone."""
-    unheard: bool = False
-    """Its connection is lost. What runs in it runs on until somebody deletes it."""
+    unheard: float | None = None
+    """Its connection is lost; since when the leader knows. It runs on until it notices too, or somebody deletes it."""
 
 
 @dataclass
@@ -87,6 +90,10 @@ class Gang:
     """Rounds that began without a pod that had left."""
     departed: set[str] = field(default_factory=set)
     """Members whose pods have told the leader that they stop, and in whose place none has come yet."""
+    missed: dict[str, float] = field(default_factory=dict)
+    """Since when the leader does not hear members of this round, in whose place none has come."""
+    full: bool = False
+    """No new pod finds a node while anything may fail, and nobody deletes those that are cut off."""
     over: bool = False
     trouble: float = 1.0
     """How often something fails."""
@@ -135,24 +142,26 @@ class Gang:
             assert not start.without or len(members) >= (self.rounds.least or 99), "too few workers train on"
             self.available &= members | (set(self.connected) - before)
             self.reduced += bool(start.without)
+            self.departed |= {NAMING.worker(index) for index in start.without}
             resized = start.resizes > self.last.resizes
             failed = self.disturbed and not self.bereft
             assert resized != failed, "a resize costs a restart, or a restart costs nothing"
             self.replaced += self.bereft
         self.last, self.disturbed, self.bereft = start, False, False
+        self.missed.clear()
 
     def end(self, pod: Pod, code: int, *, saved: bool = False) -> None:
         newest = pod.memory.newest()
         step = None if newest is None else newest.step
         pod.runs = pod.drains = pod.hangs = False
-        if not pod.unheard:
+        if pod.unheard is None:
             self.outbox.append((pod, "ended", pod.round, End(code, self.chance.random() < 0.9, step, saved)))
         if pod.told_to_stop and self.chance.randrange(2):
             self.lose(pod)
 
     def obey(self, pod: Pod) -> None:
         """What its launcher does when it looks what was told."""
-        if pod.unheard:
+        if pod.unheard is not None:
             return
         match pod.told.in_round(pod.round):
             case Stop(round_) if round_ == pod.round and pod.runs:
@@ -174,12 +183,12 @@ class Gang:
         pod.runs = False
         self.copied.pop(pod.name, None)
         del self.pods[pod.name]
-        if not pod.unheard:
+        if pod.unheard is None:
             self.outbox.append((pod, "left", 0, None))
 
     def cut_off(self, pod: Pod) -> None:
         """Nobody hears of the pod any more. What it has is lost, though it may go on for a while."""
-        pod.unheard = True
+        pod.unheard = math.inf
         self.copied.pop(pod.name, None)
         self.outbox.append((pod, "left", 0, None))
 
@@ -255,7 +264,7 @@ class Gang:
             case 0:
                 self.now += 2 * PATIENCE_SECONDS
                 self.tell_time()
-            case 1:
+            case 1 if content.index(b"\n") + 1 < len(content):
                 at = self.chance.randrange(content.index(b"\n") + 1, len(content))
                 content = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
         lines = io.BytesIO(content)
@@ -271,12 +280,25 @@ class Gang:
         self.tell(self.rounds.sent(sending, self.now, whole=whole))
 
     def tell_time(self) -> None:
+        for pod in self.pods.values():
+            if pod.unheard is not None and self.now - pod.unheard > NOTICES_SECONDS:
+                pod.runs = False
         waiting = self.rounds._sending
         self.tell(self.rounds.waited(self.now))
         self.unsent |= waiting is not None and self.rounds._sending != waiting
         late = self.asked_at is not None and self.now > self.asked_at + PATIENCE_SECONDS
         waits = self.rounds._sending is not None and not self.over
         assert not (waits and late), "a copy that never comes is waited for"
+        self.check_wait()
+
+    def check_wait(self) -> None:
+        """Those that are left wait for whoever is not heard for no longer than they have to."""
+        rounds, left = self.rounds, self.available - self.departed
+        if self.over or rounds.least is None or rounds._at_work() or rounds._sending is not None or not self.missed:
+            return
+        late = self.now - max(self.missed.values()) > SILENT_SECONDS + PATIENCE_SECONDS
+        enough = len(left & set(rounds.members)) >= rounds.least
+        assert not (late and enough), "nobody trains on"
 
     def hear(self) -> None:
         """What a pod has said reaches the leader."""
@@ -284,6 +306,7 @@ class Gang:
         if what == "joined":
             self.available.add(pod.name)
             self.departed.discard(pod.name)
+            self.missed.pop(pod.name, None)
             last = self.rounds_told
             self.bereft |= pod.name in self.rounds.members
             self.connected.pop(pod.name, None)
@@ -292,6 +315,7 @@ class Gang:
                 self.inbox.append((pod, now))
             self.connected[pod.name] = pod
         elif what == "left":
+            pod.unheard = None if pod.unheard is None else self.now
             if self.connected.get(pod.name) is pod:
                 del self.connected[pod.name]
                 self.available.discard(pod.name)
@@ -300,6 +324,8 @@ class Gang:
                 self.bereft |= pod.name in self.rounds.members
                 if pod.name in {NAMING.worker(index) for index in self.last.without}:
                     self.departed.add(pod.name)
+                if pod.name in self.rounds.members:
+                    self.missed[pod.name] = self.now
                 self.tell(self.rounds.left(pod.name, self.now), why=why)
         else:
             assert end is not None
@@ -335,11 +361,15 @@ class Gang:
             self.tell(rounds.resize(1 + self.chance.randrange(4)))
             return
         stopped = [pod for pod in self.pods.values() if pod.told_to_stop and (pod.hangs or not pod.runs)]
-        for pod in [*stopped, *(pod for pod in self.pods.values() if pod.unheard)]:
+        # What is on a lost node stays for long.
+        unheard = [p for p in self.pods.values() if p.unheard is not None and (self.calm or not self.full)]
+        for pod in [*stopped, *unheard]:
             self.lose(pod)
             return
         lost = {name for name in rounds.members if name not in self.pods}
         for name in sorted((wanted - set(self.pods) - set(rounds.members)) | lost):
+            if self.full and not self.calm:
+                break
             gone = next((told[0] for told in reversed(self.outbox) if told[0].name == name), None)
             self.pods[name] = pod = Pod(name, Told(name, NAMING, joins=True), -1, runs=False)
             # That the one before is gone may be heard later.
@@ -354,9 +384,9 @@ class Gang:
             self.lose(self.chance.choice(waiting))
         elif not self.calm and len(self.members) > 1:
             pod = self.chance.choice(self.members[1:])
-            if self.chance.random() < self.drained and pod.runs and not pod.unheard:
+            if self.chance.random() < self.drained and pod.runs and pod.unheard is None:
                 pod.told_to_stop = pod.drains = True
-            elif self.chance.randrange(30) == 0 and self.trouble and not pod.unheard:
+            elif self.chance.randrange(30) == 0 and self.trouble and pod.unheard is None:
                 self.chance.choice([self.lose, self.cut_off])(pod)
 
     def step(self) -> None:

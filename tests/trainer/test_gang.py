@@ -6,7 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import select
 import socket
+import struct
 import threading
 
 import pytest
@@ -18,6 +20,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.supervise import follower as follower_module
 from tfgpujob_trainer.supervise import gang, messages
 from tfgpujob_trainer.supervise import listener as listener_module
+from tfgpujob_trainer.supervise import rounds as rounds_module
 from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Naming, Start, Stop
 from tfgpujob_trainer.supervise.follower import Follower
 from tfgpujob_trainer.supervise.gang import Alone
@@ -33,8 +36,8 @@ def leader():
     return Leader(["worker-0", "worker-1"], budget=3, token="secret", host="127.0.0.1")
 
 
-def follow(leader: Leader, token: str = "secret") -> Follower:
-    return Follower("worker-1", ("127.0.0.1", leader.port), token)
+def follow(leader: Leader, token: str = "secret", *, dispensable: bool = False) -> Follower:
+    return Follower("worker-1", ("127.0.0.1", leader.port), token, dispensable=dispensable)
 
 
 def joined(leader: Leader) -> Follower:
@@ -202,6 +205,32 @@ def elastic():
     return Leader(list(TWO), budget=3, token="secret", host="127.0.0.1", naming=Naming())
 
 
+class Network:
+    """Between a pod and its leader, until it is cut: then both ends have an error, and no end of the connection."""
+
+    def __init__(self, port: int) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._leader, self._cut = port, threading.Event()
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def cut(self) -> None:
+        self._cut.set()
+        self._thread.join()
+
+    def _carry(self) -> None:
+        pod, _ = self._server.accept()
+        leader = socket.create_connection(("127.0.0.1", self._leader))
+        others = {pod: leader, leader: pod}
+        while not self._cut.is_set():
+            for ready in select.select(list(others), [], [], 0.05)[0]:
+                others[ready].sendall(ready.recv(4096))
+        for end in others:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.close()
+
+
 def elastic_member(leader: Leader, index: int, *, joins: bool = False) -> Follower:
     name = f"worker-{index}"
     follower = Follower(name, ("127.0.0.1", leader.port), "secret", naming=Naming(), joins=joins)
@@ -278,6 +307,30 @@ def test_the_others_train_on_without_a_pod_that_leaves_and_take_in_the_next():
     stays.ended(1, SAVED)
     leader.ended(1, SAVED)
     until(lambda: comes.command(-1) == stays.command(1) == leader.command(1) == Start(2, None, 3, 2))
+
+
+def test_the_others_train_on_without_a_pod_that_is_silent_and_its_own_processes_end(monkeypatch):
+    """As on a node that is cut off: each end misses the other, and neither ends the connection."""
+    monkeypatch.setattr(rounds_module, "SILENT_SECONDS", 0.5)
+    leader = Leader(list(Naming().of(3)), budget=3, token="secret", host="127.0.0.1", naming=Naming(), least=1)
+    stays, network = elastic_member(leader, 2), Network(leader.port)
+    silent = Follower("worker-1", ("127.0.0.1", network.port), "secret", naming=Naming(), dispensable=True)
+    until(lambda: leader._rounds.here == 3 and silent._connection is not None)
+    network.cut()
+    until(lambda: stays.command(0) == leader.command(0) == Stop(0))
+    until(lambda: silent.command(0) == GiveUp("the leader has left", at_once=True))
+    for member in (stays, leader):
+        member.ended(0, PEER)
+    until(lambda: stays.command(0) == leader.command(0) == Start(1, None, 3, 1, (1,)))
+
+
+@pytest.mark.parametrize("dispensable", [False, True])
+def test_a_leader_that_ends_leaves_the_processes_of_the_others_alone(leader, dispensable):
+    """As at the end of the training: they may not be through yet."""
+    follower = follow(leader, dispensable=dispensable)
+    until(lambda: follower._connection is not None)
+    leader._connections["worker-1"].shutdown(socket.SHUT_RDWR)
+    until(lambda: follower.command(0) == GiveUp("the leader has left"))
 
 
 def test_who_joins_does_not_look_for_the_leader_for_ever(monkeypatch):

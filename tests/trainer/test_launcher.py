@@ -194,6 +194,13 @@ def test_who_joins_starts_nothing_before_its_first_round():
     assert (never.code, never.in_place_restarts, len(rounds)) == (160, 0, 1)
 
 
+def test_whoever_the_others_train_on_without_ends_its_processes_at_once():
+    process: Any = Process("worker-1", code=None)
+    silent = GiveUp("the leader has left", at_once=True)
+    end, _ = launcher.run(lambda _: [process], Told(silent, silent))
+    assert (end.code, process.killed) == (160, True)
+
+
 def test_what_is_asked_for_reaches_the_leader_and_its_answer_the_process():
     ours, theirs = ResizeRequests.pair()
     process: Any = Process("worker-0", code=None)

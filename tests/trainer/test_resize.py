@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.machine import PATIENCE
 from tests.trainer import user_module
-from tests.trainer.harness import Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.reference import plain_keras_weights
 
 from tfgpujob_trainer.reporting import progress_endpoint
@@ -162,24 +162,25 @@ def ports_in_a_row(count: int) -> list[int]:
         return row
 
 
-def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
-    """Also without one that was deleted in between, and with another pod in its place."""
-    ports, (progress, leads) = ports_in_a_row(3), free_ports(2)
-    seen, gate = tmp_path / "seen", tmp_path / "gate"
-    config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
+class Elastic:
+    """Workers of a gang that is resized in place: how they are started, and what is heard of them."""
 
-    def worker(index: int, workers: int, **more: str) -> Task:
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports[:workers]]}
+    def __init__(self, launch: Launcher, config: Mapping[str, Any], **environment: str) -> None:
+        self._launch, self._config, self._environment = launch, config, environment
+        self._ports, (self._progress, self._leads) = ports_in_a_row(3), free_ports(2)
+
+    def start(self, index: int, workers: int, **more: str) -> Task:
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in self._ports[:workers]]}
         env = {
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
             "TFGPU_STRATEGY": "MultiWorkerMirrored",
             "TFGPU_REPLICA_TYPE": "worker",
             "TFGPU_REPLICA_INDEX": str(index),
-            "TFGPU_PROGRESS_PORT": str(progress if index == 0 else 0),
+            "TFGPU_PROGRESS_PORT": str(self._progress if index == 0 else 0),
             "TFGPU_PROGRESS_TOKEN": TOKEN,
             "TFGPU_RECOVERY": "InPlace",
             "TFGPU_RECOVERY_BUDGET": "0",
-            "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leads}",
+            "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{self._leads}",
             "TFGPU_RECOVERY_TOKEN": "token",
             "TFGPU_RECOVERY_RESIZE": "1",
             "TFGPU_RECOVERY_LEAST": "2",
@@ -187,47 +188,56 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
             "TEST_AT": "1",
             "TEST_DO": "slow",
             "TEST_SECONDS": "0.1",
-            "TEST_AFTER": str(gate),
-            "TEST_SEEN": str(seen),
+            **self._environment,
             **more,
         }
-        return launch.start(config, env=env)
+        return self._launch.start(self._config, env=env)
 
-    def gang(field: str) -> Any:
-        return ask(progress, TOKEN).get("gang", {}).get(field)
+    def gang(self, field: str) -> Any:
+        return ask(self._progress, TOKEN).get("gang", {}).get(field)
 
-    def resize(workers: int) -> None:
+    def step(self) -> int:
+        return ask(self._progress, TOKEN).get("step") or 0
+
+    def resize(self, workers: int) -> None:
         """As the operator does: ask until it is known."""
 
         def known() -> bool:
-            wanted = gang("wanted")
+            wanted = self.gang("wanted")
             if wanted not in (None, workers):
-                assert put(progress, json.dumps({"workers": workers}).encode())[0] in (200, 503)
+                assert put(self._progress, json.dumps({"workers": workers}).encode())[0] in (200, 503)
             return bool(wanted == workers)
 
         until(known)
 
+
+def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
+    """Also without one that was deleted in between, and with another pod in its place."""
+    seen, gate = tmp_path / "seen", tmp_path / "gate"
+    config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
+
     with launcher(tmp_path) as launch:
-        tasks = [worker(0, 2), worker(1, 2), worker(2, 3, TFGPU_RECOVERY_JOINS="1")]
-        until(lambda: gang("here") == 2)
-        resize(3)
-        until(lambda: gang("here") == 3)
+        elastic = Elastic(launch, config, TEST_AFTER=str(gate), TEST_SEEN=str(seen))
+        tasks = [elastic.start(0, 2), elastic.start(1, 2), elastic.start(2, 3, TFGPU_RECOVERY_JOINS="1")]
+        until(lambda: elastic.gang("here") == 2)
+        elastic.resize(3)
+        until(lambda: elastic.gang("here") == 3)
         gate.touch()
-        until(lambda: gang("workers") == 3 and (ask(progress, TOKEN).get("step") or 0) > 4)
+        until(lambda: elastic.gang("workers") == 3 and elastic.step() > 4)
         deleted = tasks.pop(1)
         deleted.process.terminate()
         assert deleted.wait() == 143, deleted.log
         # The others have the indexes 0 and 2.
-        until(lambda: gang("without") == [1])
-        before = ask(progress, TOKEN).get("step") or 0
-        until(lambda: (ask(progress, TOKEN).get("step") or 0) > before + 2)
+        until(lambda: elastic.gang("without") == [1])
+        before = elastic.step()
+        until(lambda: elastic.step() > before + 2)
         gate.unlink()
-        tasks.append(worker(1, 3, TFGPU_RECOVERY_JOINS="1"))
-        until(lambda: gang("here") == 3)
+        tasks.append(elastic.start(1, 3, TFGPU_RECOVERY_JOINS="1"))
+        until(lambda: elastic.gang("here") == 3)
         gate.touch()
-        until(lambda: gang("round") == 3)
-        assert gang("without") == []
-        resize(1)
+        until(lambda: elastic.gang("round") == 3)
+        assert elastic.gang("without") == []
+        elastic.resize(1)
         assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
     assert all("left the gang, which goes on with fewer workers" in task.log for task in tasks[1:])
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
@@ -244,3 +254,19 @@ def resumed(task: Task) -> list[int]:
     """The steps after which it went on."""
     words = [line.split("resuming after step ")[1] for line in task.log.splitlines() if "resuming after step" in line]
     return [int(text.split()[0]) for text in words]
+
+
+def test_the_others_train_on_without_a_worker_that_is_killed_with_its_pod(tmp_path):
+    """It has said nothing: they wait until its processes have ended whatever has become of it, and no longer."""
+    config = trainer_config(tmp_path / "out", checkpoint={"everySteps": 1})
+    with launcher(tmp_path) as launch:
+        elastic = Elastic(launch, config)
+        tasks = [elastic.start(index, 3) for index in range(3)]
+        until(lambda: elastic.step() > 3)
+        tasks.pop(1).process.kill()
+        until(lambda: elastic.gang("without") == [1])
+        assert [task.wait() for task in tasks] == [0, 0], "\n".join(task.log for task in tasks)
+    assert "round 1 has 2 workers, without worker-1" in tasks[0].log
+    expected = plain_keras_weights(epochs=5)
+    found = keras.saving.load_model(tmp_path / "out" / "model.keras").get_weights()
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Leave, Naming, Send, Start, Stop, Told
-from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Rounds
+from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
 
 KILLED, PEER, RAISED, STOPPED, DONE = 137, 160, 1, 143, 0
 
@@ -321,6 +321,45 @@ def test_whose_processes_may_run_is_waited_for_though_another_has_said_goodbye()
     assert rounds.ended("worker-0", 1, End(PEER, True, 5), 1.0) is None
     assert rounds.joined("worker-1", 2.0, joins=True) is None
     assert rounds.joined("worker-2", 3.0, joins=True) == Start(2, 5, 3, 2)
+
+
+def silent(*, least: int | None = 1) -> Rounds:
+    """Of three workers, worker-1 is not heard any more since second 1, and the others' processes have ended."""
+    rounds = resizable(3, least=least, budget=0)
+    assert rounds.left("worker-1", 1.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(PEER, True, 7), 1.0) is None
+    assert rounds.ended("worker-2", 0, End(PEER, True, 7), 1.0) is None
+    assert rounds.waited(1.0 + SILENT_SECONDS) is None, "its processes may run"
+    return rounds
+
+
+def test_the_others_train_on_without_a_pod_that_has_been_silent_for_longer_than_its_processes_live():
+    rounds = silent()
+    assert rounds.waited(1.1 + SILENT_SECONDS) == Start(1, 7, 3, 1, (1,))
+    assert rounds.left("worker-1", 40.0) is None
+    assert rounds.joined("worker-1", 90.0, joins=True) == Drain(1)
+    assert drained(rounds, step=9)[-1] == Start(2, 9, 3, 2)
+
+
+def test_another_pod_in_the_place_of_a_silent_one_may_come_first_and_fall_silent_too():
+    rounds = silent()
+    assert rounds.joined("worker-1", 15.0, joins=True) == Start(1, 7, 3, 1)
+    late = resizable(3, least=1)
+    assert late.left("worker-1", 1.0) == Stop(0)
+    assert late.joined("worker-1", 15.0, joins=True) is None
+    assert late.left("worker-1", 16.0) is None
+    assert late.waited(30.0) is None, "the others have not ended"
+    assert late.ended("worker-0", 0, End(PEER, True), 31.0) is None
+    assert late.ended("worker-2", 0, End(PEER, True), 32.0) is None
+    assert late.waited(36.0) is None
+    assert late.waited(36.1) == Start(1, None, 3, 1, (1,))
+
+
+@pytest.mark.parametrize("least", [None, 3])
+def test_a_silent_pod_is_waited_for_where_the_others_are_too_few(least):
+    rounds = silent(least=least)
+    assert rounds.waited(1e6) is None
+    assert rounds.joined("worker-1", 1e6, joins=True) == Start(1, 7, 3, 1)
 
 
 def test_a_gang_that_lacks_some_is_resized_as_any_other():

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.harness.scenario import Scenario, Step, lose_node, no_pods, nothing, suspend, then
+from tests.harness.scenario import (
+    Scenario,
+    Step,
+    lose_node,
+    no_pods,
+    nothing,
+    suspend,
+    then,
+    trains,
+    trains_without,
+)
 from tests.harness.scenarios.common import (
     FOREVER,
     MWM,
@@ -13,6 +23,7 @@ from tests.harness.scenarios.common import (
     once_it_runs,
     submit,
 )
+from tests.harness.scenarios.resizes import FORGIVES_PROGRESS, ends, takes_what_there_is
 
 TWO_NODES = ("node-1", "node-2")
 NODES = (
@@ -46,5 +57,18 @@ NODES = (
         ends=FOREVER,
         nodes=TWO_NODES,
         phases={"train": "Suspended"},
+    ),
+    Scenario(
+        name="trains_on_without_a_lost_node",
+        script=(
+            submit(takes_what_there_is(3)),
+            *once_it_runs(lose_node("node-2")),
+            Step(trains_without("train", 1), nothing),
+            Step(trains("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
+        nodes=TWO_NODES,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
     ),
 )

@@ -28,6 +28,7 @@ from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEED
 from tests.harness.world import World
 
 TOLD = "training lasts about as long as the operator waits until it asks how far it is"
+FORGIVES_PROGRESS = dict.fromkeys((f"{STATUS}progress", f"{STATUS}lastCheckpoint"), TOLD)
 _BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
 
 
@@ -54,6 +55,10 @@ def ends(workers: int) -> Do:
 
 def _refuse(world: World) -> None:
     world.leaders.refuses = True
+
+
+def _older_trainer(world: World) -> None:
+    world.leaders.patient = True
 
 
 RESIZES = (
@@ -96,6 +101,7 @@ RESIZES = (
     Scenario(
         name="shrinks_after_a_loss",
         script=(
+            Step(at_once, _older_trainer),
             submit(takes_what_there_is(3)),
             *once_it_runs(then(room(2), vanish("train-worker-2"))),
             Step(trains("train", 2), ends(2)),
@@ -125,7 +131,20 @@ RESIZES = (
         ),
         ends=FOREVER,
         schedulable_gpus=3,
-        forgives=dict.fromkeys((f"{STATUS}progress", f"{STATUS}lastCheckpoint"), TOLD),
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="trains_on_without_a_silent_worker",
+        script=(
+            submit(takes_what_there_is(3)),
+            *once_it_runs(then(room(2), vanish("train-worker-1"))),
+            Step(trains_without("train", 1), room(3)),
+            Step(trains("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=3,
+        forgives=FORGIVES_PROGRESS,
         phases=SUCCEEDED,
     ),
     Scenario(
@@ -138,7 +157,7 @@ RESIZES = (
         ),
         ends=FOREVER,
         schedulable_gpus=2,
-        forgives=dict.fromkeys((f"{STATUS}progress", f"{STATUS}lastCheckpoint"), TOLD),
+        forgives=FORGIVES_PROGRESS,
         phases=SUCCEEDED,
     ),
 )

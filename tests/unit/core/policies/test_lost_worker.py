@@ -131,7 +131,7 @@ def test_if_no_node_is_found_for_it_the_job_goes_on_without_it() -> None:
     deleted(world, "train-worker-1")
     world.passes(seconds=20)
     assert (world.pods, world.attempts(), world.phase) == (workers(0, 1, 2), {"1"}, "Restarting")
-    world.passes(seconds=20)
+    world.passes(seconds=50)
     assert (world.pods, world.attempts(), cluster_sizes(world)) == (workers(0, 1), {"2"}, {2})
     assert (world.phase, world.condition("Running")) == ("Running", "True/Shrunk")
     assert "1 worker of 3 found no node within 30 s" in events(world, "Shrunk")[0]

@@ -87,6 +87,8 @@ class GiveUp:
     """To all members: end as your processes did."""
 
     reason: str
+    at_once: bool = False
+    """Those that still run are ended."""
 
 
 Command = Drain | Stop | Send | Start | Leave | GiveUp

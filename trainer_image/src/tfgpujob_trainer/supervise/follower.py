@@ -1,7 +1,8 @@
 """A member of a gang in another pod than the leader's: it does as it is told, over one connection.
 
-One that is lost is not made again: whoever can't be heard may still run. But a worker or server under ParameterServer
-looks for the next leader, since the chief's pod may start again without it.
+One that is lost is not made again: whoever can't be heard may still run. Where the others train on without it, it ends
+its processes when the leader falls silent (supervise/rounds.py: SILENT_SECONDS). But a worker or server under
+ParameterServer looks for the next leader, since the chief's pod may start again without it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _JOIN_SECONDS = 120.0
 class Follower:
     """`naming` as the leader has it; who `joins` has still to become a member, and comes only once it is `ready`.
 
-    `outlives`: a leader, as whoever serves does; `budget`: what its pod was told to be left of it.
+    `dispensable`: the others may train on without it. `outlives`: a leader, as whoever serves does; `budget`: what its
+    pod was told to be left of it.
     """
 
     speaks = True
@@ -42,10 +44,12 @@ class Follower:
         *,
         joins: bool = False,
         ready: Callable[[], None] = lambda: None,
+        dispensable: bool = False,
         outlives: bool = False,
         budget: int | None = None,
     ) -> None:
-        self._member, self._leader, self._memory, self._outlives = member, leader, memory, outlives
+        self._member, self._leader, self._memory = member, leader, memory
+        self._dispensable, self._outlives = dispensable, outlives
         self._hello = {
             "member": member,
             "token": token,
@@ -97,18 +101,21 @@ class Follower:
             with self._lock:
                 self._told.take(GiveUp("the leader was not reached"))
             return
+        silent = False
         try:
             with welcomed as connection, connection.makefile("rb") as lines:
                 self._hear(connection, lines)
+        except OSError:
+            silent = True
         finally:
             # Whatever has ended it: its processes must not wait for an answer that nobody listens for.
             with self._lock:
                 self._connection = None
                 if (self._waits or not self._outlives) and not isinstance(self._told.last, GiveUp | Leave):
-                    self._told.take(GiveUp("the leader has left"))
+                    self._told.take(GiveUp("the leader has left", at_once=silent and self._dispensable))
 
     def _hear(self, connection: socket.socket, lines: IO[bytes]) -> None:
-        while told := messages.read(lines):
+        while told := messages.received(lines):
             command = messages.command(told)
             with self._lock:
                 self._told.take(command)

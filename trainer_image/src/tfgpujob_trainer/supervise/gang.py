@@ -86,7 +86,16 @@ def member(
     members, (_, port) = env.worker_names[::processes], recovery.leader
     naming = Naming(env.worker_names[: env.chiefs : processes], processes) if recovery.resizable else None
     if env.name != members[0]:
-        return Follower(env.name, recovery.leader, recovery.token, memory, naming, joins=env.joins, ready=ready)
+        return Follower(
+            env.name,
+            recovery.leader,
+            recovery.token,
+            memory,
+            naming,
+            joins=env.joins,
+            ready=ready,
+            dispensable=recovery.least is not None,
+        )
     if naming is not None:
         try:
             addresses(env.peers[env.chiefs :], 1, processes)

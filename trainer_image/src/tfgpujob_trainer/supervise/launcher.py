@@ -123,6 +123,8 @@ class _Launcher:
         match self._member.command(self.current.round):
             case Stop(round_) if round_ == self.current.round:
                 self._end_all()
+            case GiveUp(at_once=True):
+                self._end_all()
             case Drain(round_) if round_ == self.current.round and not self._draining:
                 self._draining = True
                 for process in self.running:

@@ -28,10 +28,18 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def read(lines: IO[bytes]) -> dict[str, Any]:
-    """The next line; empty at the end, and where it is none of ours."""
+    """The next line; empty at the end, however that came, and where it is none of ours."""
+    try:
+        return received(lines)
+    except OSError:
+        return {}
+
+
+def received(lines: IO[bytes]) -> dict[str, Any]:
+    """The same; raises OSError if the other end fell silent, and did not end the connection itself."""
     try:
         found = json.loads(lines.readline(LINE_BYTES) or b"{}")
-    except (OSError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -24,8 +24,9 @@ to stop stops all after the same step, as a drain does. The leader's own pod and
 
 A pod that has said so itself before it went, as one that is drained, evicted or preempted does, has no processes any
 more. So the others train on without it, if they are `least` or more, and take in the one that comes in its place as
-they take in whoever joins. `workers` counts it all the while: the workers of a round are those of a number of workers,
-but for some of them.
+they take in whoever joins. A pod that has fallen silent has none after a while either: without its leader it ends them
+(supervise/follower.py), so the others wait for SILENT_SECONDS, in which another may come, and train on too. `workers`
+counts both all the while: the workers of a round are those of a number of workers, but for some of them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Nam
 
 PATIENCE_SECONDS = 30.0
 """How long the members may take to end their processes, before the leader gives up."""
+SILENT_SECONDS = 20.0
+"""After which the processes of a pod that the leader has lost have ended, whatever has become of it.
+
+By what supervise/messages.py asks of a connection, a pod misses its leader at most 10 s after the leader has missed it:
+each hears the other at least every 5 s until both hear nothing, and looks every 5 s whether that was 20 s ago.
+"""
 
 
 @dataclass(slots=True)
@@ -65,8 +72,10 @@ class Rounds:
     _here: set[str] = field(default_factory=set)
     """Members, and those that wait to become some."""
     _ends: dict[str, End] = field(default_factory=dict)
-    _lost: set[str] = field(default_factory=set)
-    """Members of this round whose pods are gone; another may have come in the place of one."""
+    _lost: dict[str, float] = field(default_factory=dict)
+    """Since when members of this round are gone, or not heard; another may have come in the place of one."""
+    _silent: set[str] = field(default_factory=set)
+    """Those of them that have been for so long that their processes have ended, and in whose place none has come."""
     _leaving: set[str] = field(default_factory=set)
     """Members of this round whose processes have ended since their pods are told to stop."""
     _progressed: set[int] = field(default_factory=set)
@@ -108,13 +117,14 @@ class Rounds:
             return self._give_up(f"{member} has come a second time")
         command = None
         # Who joins takes part in no round that runs: if the pod before it has never come, nobody does its part.
-        if member in self.members and (joins or member in self._lost | self._here):
+        if member in self.members and (joins or member in self._lost.keys() | self._here):
             if not joins or not self._replaceable(member):
                 return self._give_up(f"{member} has come a second time")
             # It is news that the pod before is gone, unless its connection has been missed already.
             command = self._lose(member, now) if member in self._here else None
         self._here.add(member)
         self._leaving.discard(member)
+        self._silent.discard(member)
         return command or self._advance(now) or self._drain()
 
     def left(self, member: str, now: float) -> Command | None:
@@ -133,7 +143,7 @@ class Rounds:
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Command | None:
         """All processes of a member have ended, by themselves or because it was told to end them."""
-        if self.given_up is not None or round_ != self.round or member not in {*self.members} - self._lost:
+        if self.given_up is not None or round_ != self.round or member not in {*self.members} - self._lost.keys():
             return self.given_up
         if end.progressed:
             self._progressed.add(round_)
@@ -144,7 +154,7 @@ class Rounds:
             self._in_memory[member] = end.in_memory
         if (reason := self._refusal(member, end)) is not None:
             return self._give_up(reason)
-        if set(self._ends) | self._lost == set(self.members):
+        if self._ends.keys() | self._lost.keys() == set(self.members):
             return self._advance(now)
         if end.saved or end.leaves:
             self._stopped_since = now if self._stopped_since is None else self._stopped_since
@@ -173,6 +183,11 @@ class Rounds:
         """Time has passed."""
         if self.given_up is not None:
             return None
+        silent = {name for name, lost in self._lost.items() if now - lost > SILENT_SECONDS} - self._here
+        if silent != self._silent:
+            self._silent = silent
+            if (command := self._advance(now)) is not None:
+                return command
         if self._sending is not None:
             late = now - self._heard > PATIENCE_SECONDS
             return self.sent(self._sending, now, whole=False) if late else None
@@ -191,11 +206,12 @@ class Rounds:
     def _at_work(self) -> set[str]:
         """Members whose processes may still run, or whose pod ends and is not gone yet."""
         ended = {name for name, end in self._ends.items() if not end.leaves}
-        return set(self.members) - self._lost - ended - self._dispensable()
+        return set(self.members) - self._lost.keys() - ended - self._dispensable()
 
     def _replaceable(self, member: str) -> bool:
         """Whether the next round may wait for another pod of this name."""
-        if self.naming is None or self.wanted != self.workers or not set(self.members) <= self._here | self._lost:
+        come = self._here | self._lost.keys()
+        if self.naming is None or self.wanted != self.workers or not set(self.members) <= come:
             return False
         worker = member in self.naming.workers(self.workers) and member != self.members[0]
         return worker and all(end.code != ExitCode.DONE for end in self._ends.values())
@@ -205,7 +221,7 @@ class Rounds:
         end = self._ends.pop(member, None)
         self._in_memory.pop(member, None)
         self._here.discard(member)
-        self._lost.add(member)
+        self._lost[member] = now
         if self._sending is not None and self._sending.member == member:
             self._sending = None
         if self._stopping_since is None and self._at_work() and not (end is not None and end.leaves):
@@ -216,7 +232,7 @@ class Rounds:
         """Of whom it is known that none of their processes runs, and without whom the others may train."""
         if self.naming is None or self.least is None:
             return set()
-        return self._leaving | (set(self.naming.of(self.workers)) - set(self.members))
+        return self._leaving | self._silent | (set(self.naming.of(self.workers)) - set(self.members))
 
     def _following(self) -> tuple[int, Sequence[str]] | None:
         """The number of workers of the round that would follow this one now, and its members: as many as are wanted, if
@@ -252,7 +268,7 @@ class Rounds:
         stopped = end.saved and (self._draining or (self.naming is not None and not all_saved))
         stopped = stopped or (end.leaves and self._replaceable(member))
         done = [name for name, other in self._ends.items() if other.code == ExitCode.DONE]
-        missing = set(self.members) - self._here - self._lost
+        missing = set(self.members) - self._here - self._lost.keys()
         restarts = self.round - self.resizes
         looped = self._stopping_since is None and self._failed_before and self.round not in self._progressed
         reasons = {
@@ -284,11 +300,11 @@ class Rounds:
         if following is None:
             return None
         self.round += 1
-        drained = drained or bool(self._lost | self._leaving)
+        drained = drained or bool(self._lost or self._leaving)
         self.resizes += drained
         self._failed_before = not drained
         gone = {*self._leaving}
-        for known in (self._ends, self._lost, self._leaving, self._in_memory):
+        for known in (self._ends, self._lost, self._leaving, self._silent, self._in_memory):
             known.clear()
         self._draining = False
         self._stopping_since = self._stopped_since = self._sending = None

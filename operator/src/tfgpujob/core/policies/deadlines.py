@@ -20,7 +20,7 @@ from tfgpujob.names import Condition
 SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
 """For how long a pod that is to find out whether there is room waits for the scheduler's word."""
 
-LEADERS_WORD: Final = 30
+LEADERS_WORD: Final = 60
 """Seconds within which the leader of a gang says that the others train on without whoever was lost, if they do."""
 
 
