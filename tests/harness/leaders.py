@@ -79,7 +79,8 @@ class Leaders:
 
     def said_goodbye(self, leader: Object, pod: Object) -> None:
         """This member's processes have ended since its pod is told to stop."""
-        if environment(leader, names.RECOVERY_LEAST):
+        its_own = pod["metadata"]["uid"] == leader["metadata"]["uid"]
+        if environment(leader, names.RECOVERY_LEAST) and not its_own:
             self._leader(leader).gone.add(pod["metadata"]["uid"])
             self.look(leader)
 

@@ -31,10 +31,11 @@ WORK = 5.0
 """Seconds that a gang trains once it is complete."""
 GOODBYE = 0.5
 """Seconds after which a pod that is told to stop has said goodbye to its gang."""
-UNHEARD = 20.0
+UNHEARD = 5.0
 """Seconds after which a leader misses a pod whose node is lost; one that is gone it misses at once."""
-SILENT = 21.0
-"""Seconds after that, in which the processes of that pod end, if they have not (supervise/rounds.py)."""
+SILENT = 6.0
+"""Seconds after that, in which the processes of that pod end, if they have not (supervise/rounds.py). Both are shorter
+than in reality, so that nobody takes the wait for the end of a story."""
 STILL = 40.0
 """Seconds after which a run that hangs counts as standing still."""
 NOT_STATE = frozenset({"Lease", "Event"})
