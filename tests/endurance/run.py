@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from tests.endurance.ageing import Ageing, compare
-from tests.endurance.bounds import Bound, Judgement, PerStep, WarmUp, steps_per_second, tenths
+from tests.endurance.bounds import TOO_SHORT, Bound, Judgement, PerStep, WarmUp, steps_per_second, tenths
 from tests.endurance.job import STOPPED, Job, running
 from tests.endurance.sampling import Key, Point, Recorder
 from tests.endurance.scenarios import Length, Scenario, of_job, of_process
@@ -182,7 +182,7 @@ def judge(
             found.problems.append(f"does {ageing.median:.3f} of the steps of a new run beside it, not {SPEED}")
     elif others <= QUIET:
         found.problems += of_speed
-        if length.cpu_ratio is not None and speed < SPEED:
+        if length.cpu_ratio is not None and speed is not None and speed < SPEED:
             found.problems.append(f"steps per second of the last tenth are {speed:.3f} of the first's, not {SPEED}")
     return found
 
@@ -190,7 +190,8 @@ def judge(
 def _figures(
     scenario: Scenario, series: Mapping[Key, list[Point]], judged: Mapping[Key, Judgement], length: Length
 ) -> dict[str, Any]:
-    """In one line what people ask for; of several processes the one that has grown most."""
+    """In one line what people ask for; of several processes the one that has grown most, and None where there was too
+    little to tell."""
     trains = [subject for subject, measure in series if measure == "threads" and "/" in subject]
     leads = next((one for one in trains if one.startswith(scenario.steps_by)), trains[0])
     points = series[(leads, "cpu")]
@@ -200,9 +201,10 @@ def _figures(
         found = [judged[(subject, measure)] for subject in trains if (subject, measure) in judged]
         return max(found, key=lambda one: one.last - one.first, default=Judgement())
 
-    def ratio(measure: str) -> float:
-        found = [judged[(subject, measure)].ratio for subject in trains if (subject, measure) in judged]
-        return round(max(found, default=1.0), 4)
+    def ratio(measure: str) -> float | None:
+        found = [judged[(subject, measure)] for subject in trains if (subject, measure) in judged]
+        told = [one.ratio for one in found if one.problem != TOO_SHORT]
+        return round(max(told), 4) if told else None
 
     steps, seconds = points[-1].steps, points[-1].seconds - points[0].seconds
     log = series.get(("log", "bytes"), [])
@@ -214,7 +216,7 @@ def _figures(
         "descriptors": [int(most("descriptors").first), int(most("descriptors").last)],
         "rss_ratio": ratio("rss"),
         "rss_mib": round(max(series[(subject, "rss")][-1].value for subject in trains) / 2**20),
-        "speed_ratio": round(speed.ratio, 3),
+        "speed_ratio": None if speed.problem else round(speed.ratio, 3),
         "cpu_per_step_ratio": ratio("cpu"),
         "others_share": _others(series, length.warm_up),
         "load": round(median(point.value for point in series[("machine", "load")]), 1),

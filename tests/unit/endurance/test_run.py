@@ -95,7 +95,9 @@ def test_what_a_job_leaves_in_files_is_bounded_too() -> None:
 
 def test_a_process_that_was_not_seen_to_the_end_is_a_problem() -> None:
     series = {key: points[:5] if key[0] == WORKER else points for key, points in samples().items()}
-    assert f"{WORKER}: threads too few samples to judge: let it run for longer" in judged(series).problems
+    found = judged(series)
+    assert f"{WORKER}: threads too few samples to judge: let it run for longer" in found.problems
+    assert (found.figures["rss_ratio"], found.figures["speed_ratio"]) == (None, None)
     assert "no process was seen at its work" in judged({}).problems
 
 
