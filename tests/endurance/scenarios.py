@@ -178,7 +178,8 @@ def of_job(scenario: Scenario, *, log_every: int) -> dict[tuple[str, str], Bound
     if scenario.predicts:
         parts = PREDICT_BATCH / PART_ROWS
         bounds[("log", "bytes")] = Rate(why="a line each interval", base=10_000, per_second=each_interval, unit="bytes")
-        bounds[("predictions", "files")] = Rate(why="a file for each part", base=20, per_step=1.1 * parts)
+        # How many steps are done is known once an interval, in which hundreds of thousands of rows are predicted.
+        bounds[("predictions", "files")] = Rate(why="a file for each part", base=100, per_step=1.1 * parts)
         return bounds
     lines = 1000 / scenario.steps_per_epoch + 200 / scenario.every
     if "evaluator" in scenario.replicas:
