@@ -61,6 +61,22 @@ def _older_trainer(world: World) -> None:
     world.leaders.patient = True
 
 
+def _trains_on_without(whom: str, loses: Do) -> Scenario:
+    return Scenario(
+        name=f"trains_on_without_{whom}",
+        script=(
+            submit(takes_what_there_is(3)),
+            *once_it_runs(then(room(2), loses)),
+            Step(trains_without("train", 1), room(3)),
+            Step(trains("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=3,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    )
+
+
 RESIZES = (
     Scenario(
         name="resized_in_place_up",
@@ -121,32 +137,8 @@ RESIZES = (
         ends=FOREVER,
         phases=SUCCEEDED,
     ),
-    Scenario(
-        name="trains_on_without_an_evicted_worker",
-        script=(
-            submit(takes_what_there_is(3)),
-            *once_it_runs(then(room(2), evict("train-worker-1"))),
-            Step(trains_without("train", 1), room(3)),
-            Step(trains("train", 3), ends(3)),
-        ),
-        ends=FOREVER,
-        schedulable_gpus=3,
-        forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
-    ),
-    Scenario(
-        name="trains_on_without_a_silent_worker",
-        script=(
-            submit(takes_what_there_is(3)),
-            *once_it_runs(then(room(2), vanish("train-worker-1"))),
-            Step(trains_without("train", 1), room(3)),
-            Step(trains("train", 3), ends(3)),
-        ),
-        ends=FOREVER,
-        schedulable_gpus=3,
-        forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
-    ),
+    _trains_on_without("an_evicted_worker", evict("train-worker-1")),
+    _trains_on_without("a_silent_worker", vanish("train-worker-1")),
     Scenario(
         name="grows_into_the_room_that_appears",
         script=(
