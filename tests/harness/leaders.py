@@ -4,7 +4,7 @@ As the trainer's supervisor (docs/adr/0027): a round with another number of work
 and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted. If a
 pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037); if it has said goodbye, or
 is silent for longer than its processes live, they train on without it until then, where the pods say so
-(docs/adr/0041).
+(docs/adr/0041, 0042).
 """
 
 from __future__ import annotations

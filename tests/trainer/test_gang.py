@@ -403,6 +403,25 @@ def test_who_may_be_resized_follows_from_the_environment(capsys):
     assert "not resized in place: a:1 in TF_CONFIG does not say which worker it is of" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("least", "at_once"), [({"TFGPU_RECOVERY_LEAST": "1"}, True), ({}, False)])
+def test_who_ends_with_its_connection_follows_from_the_environment(elastic, least, at_once):
+    network = Network(elastic.port)
+    hosts = {"worker": ["job-worker-0.job.ns.svc:2222", "job-worker-1.job.ns.svc:2222"]}
+    told = {
+        "TF_CONFIG": json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 1}}),
+        "TFGPU_RECOVERY": "InPlace",
+        "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{network.port}",
+        "TFGPU_RECOVERY_TOKEN": "secret",
+        "TFGPU_RECOVERY_RESIZE": "1",
+        **least,
+    }
+    follower = gang.member(read(told), 1)
+    assert isinstance(follower, Follower)
+    until(lambda: elastic.gang()["here"] == 2 and follower._connection is not None)
+    network.cut()
+    until(lambda: follower.command(0) == GiveUp("the leader has left", at_once=at_once))
+
+
 def test_without_its_port_the_leader_trains_all_the_same(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
