@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -184,11 +185,21 @@ def started_again(job: ServerJob) -> dict[str, int]:
 def kill_process(job: ServerJob, name: str) -> float:
     """Kill it and wait until the job goes on with it; the seconds."""
     task, chief = job.tasks[name], job.chief
-    worker, resumed = task.log.count("asks for a first batch"), chief.log.count("resuming after step")
+    worker, resumed = task.log.count("asks for a first batch"), len(resumed_after(chief))
     job.kill_process(name)
     if name.startswith("worker"):
         return seconds_until(lambda: task.log.count("asks for a first batch") > worker, job)
-    return seconds_until(lambda: chief.log.count("resuming after step") > resumed and steps(job) > 0, job)
+
+    def goes_on() -> bool:
+        # By a step: a second failure without one in between is not mended in place.
+        return len(found := resumed_after(chief)) > resumed and steps(job) > found[-1]
+
+    return seconds_until(goes_on, job)
+
+
+def resumed_after(chief: Task) -> list[int]:
+    """The steps after which its processes have gone on."""
+    return [int(step) for step in re.findall(r"resuming after step (\d+)", chief.log)]
 
 
 class Remote:
