@@ -113,7 +113,7 @@ def _image_id(name: str) -> str | None:
 def _build(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str], log: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         arguments = [f"--build-arg={name}={value}" for name, value in build_args.items()]
-        volumes = [f"--volume={source}:{target}:ro" for source, target in _mounts(Path(folder))]
+        volumes = [f"--volume={source}:{target}:ro" for source, target in mounts(Path(folder))]
         # One time for all files and images: a layer whose content did not change keeps its digest.
         run(*BUILDAH, "build", "--isolation", "chroot", "--pull-never", "--layers", "--format", "docker",
             f"--timestamp={_TIMESTAMP}", *volumes, *arguments, "--tag", tag, "--file", dockerfile, context,
@@ -134,8 +134,8 @@ def _import(tag: str, log: Path) -> None:
         runtime.import_images()
 
 
-def _mounts(folder: Path) -> list[tuple[str, str]]:
-    """(path here, path in the build) of the certificates, and of pip's configuration and local indexes."""
+def mounts(folder: Path) -> list[tuple[str, str]]:
+    """(path here, path in the build) of the certificates, and of pip's configuration and all that it names."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True,
                             check=True).stdout  # fmt: skip
     settings = pip_settings(listed)
@@ -144,15 +144,15 @@ def _mounts(folder: Path) -> list[tuple[str, str]]:
         shutil.copy(settings["cert"], folder / "cert.pem")
         mounts = [(str(folder / "cert.pem"), CERTIFICATES)]
         settings["cert"] = CERTIFICATES
-    folders = sorted(local_folders(settings))
-    mounts += [(folder, folder) for folder in folders if Path(folder).is_dir()]
+    paths = sorted(local_paths(settings) - {CERTIFICATES})
+    mounts += [(path, path) for path in paths if Path(path).exists()]
     lines = [f"{name} = {value}" for name, value in settings.items()]
     (folder / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
     return [*mounts, (str(folder / "pip.conf"), "/etc/pip.conf")]
 
 
-def local_folders(settings: Mapping[str, str]) -> set[str]:
-    """The folders of this machine that pip's settings name; an index links to files beside it."""
+def local_paths(settings: Mapping[str, str]) -> set[str]:
+    """The folders and files of this machine that pip's settings name; an index links to files beside it."""
     found = set()
     for name, value in settings.items():
         for word in value.split():

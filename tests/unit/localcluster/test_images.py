@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from localcluster import archives, images
-from localcluster.imagebuild import local_folders, pip_settings
+from localcluster.imagebuild import local_paths, mounts, pip_settings
 from localcluster.layout import ClusterError, Node
 from localcluster.normalise import normalise
 
@@ -126,7 +126,21 @@ def test_folders_that_pip_reads_are_found_with_the_files_that_an_index_links_to(
         "find-links": "/wheels https://w.invalid/",
         "extra-index-url": f"file:///mirror/simple/ {os.sep}simple https://b.invalid/simple",
     }
-    assert local_folders(settings) == {"/wheels", "/mirror", "/simple"}
+    assert local_paths(settings) == {"/wheels", "/mirror", "/simple"}
+
+
+def test_a_build_sees_the_constraints_that_pip_is_told_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip ends with an error where the file is not there."""
+    constraints, wheels = tmp_path / "constraints.txt", tmp_path / "wheels"
+    constraints.write_text("torch<=2\n")
+    wheels.mkdir()
+    monkeypatch.setenv("PIP_CONSTRAINT", str(constraints))
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{wheels} {tmp_path / 'gone'}")
+    targets = [target for _, target in mounts(tmp_path)]
+    assert {str(constraints), str(wheels), "/etc/pip.conf"} <= set(targets)
+    assert str(tmp_path / "gone") not in targets
+    # buildah refuses two at one path.
+    assert len(targets) == len(set(targets))
 
 
 def test_two_builds_of_one_image_are_normalised_to_equal_bytes(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Builder:
     for part in (imagebuild, clusters):
         monkeypatch.setattr(part, "run", made.run)
     monkeypatch.setattr(imagebuild, "_take_base", lambda _: None)
-    monkeypatch.setattr(imagebuild, "_mounts", lambda _: [])
+    monkeypatch.setattr(imagebuild, "mounts", lambda _: [])
     return made
 
 
