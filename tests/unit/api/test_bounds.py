@@ -100,6 +100,7 @@ FULL: dict[str, Any] = {
         "newLayers": ["head*"],
         "export": {"savedModel": True, "tflite": True, "int8": True},
         "code": {"volume": {"claimName": "code", "subPath": "a"}},
+        "models": {"image": "models:1"},
         "requirements": ["einops==0.8.1"],
         "output": {"directory": "/output", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
         "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},

@@ -128,6 +128,11 @@ def test_the_operator_is_told_whether_jobs_may_have_claims() -> None:
     assert from_environment(environment(render({"deviceClaims": {"enabled": True}}))).config.device_claims
 
 
+def test_the_operator_is_told_whether_images_become_volumes() -> None:
+    assert from_environment(environment(render())).config.image_volumes
+    assert not from_environment(environment(render({"imageVolumes": {"enabled": False}}))).config.image_volumes
+
+
 def test_the_operator_is_told_which_gang_schedulers_jobs_may_use() -> None:
     assert "GANG_BACKENDS" not in environment(render())
     gang = {"backends": ["SchedulerPlugins", "Volcano"], "default": "Volcano", "schedulerName": "second"}

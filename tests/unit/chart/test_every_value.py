@@ -97,6 +97,7 @@ EFFECTS: dict[str, Row] = {
     "networkPolicy.jobNamespaces": ("cluster", ["n"], f"{ENV}.NETWORK_POLICY_NAMESPACES", "n"),
     "volumeClaims.enabled": ("cluster", True, f"{ENV}.VOLUME_CLAIMS", "true"),
     "deviceClaims.enabled": ("cluster", True, f"{ENV}.DEVICE_CLAIMS", "true"),
+    "imageVolumes.enabled": ("cluster", False, f"{ENV}.IMAGE_VOLUMES", None),
     "gang.backends": ("cluster", ["Volcano", "Native"], f"{ENV}.GANG_BACKENDS", "Volcano,Native"),
     "gang.default": ("cluster", "Native", f"{ENV}.GANG_DEFAULT", "Native"),
     "gang.schedulerName": ("cluster", "second", f"{ENV}.COSCHEDULING_SCHEDULER", "second"),

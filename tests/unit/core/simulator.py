@@ -66,6 +66,8 @@ class World:
         """Requests to create something, refused ones included."""
         self.looks = 0
         self.reports: dict[str, Report] = {}
+        self.image_volumes = False
+        """Whether every node mounts such."""
         self.leader_answer: LeaderAnswer | None = None
         self.departed: Pod | None = None
         """What the store has kept of a pod that is gone."""
@@ -278,6 +280,7 @@ class World:
                 kind: {name: trim_cluster_object(obj) for name, obj in objects.items()}
                 for kind, objects in self.cluster_objects.items()
             },
+            image_volumes=self.image_volumes,
             reports=dict(self.reports),
             leader_answer=self.leader_answer,
             departed=self.departed,

@@ -34,10 +34,12 @@ PRIORITIES = {Kind.WORKLOAD_PRIORITY_V1BETA1: HIGH, Kind.POD_PRIORITY: HIGH}
 CASES = sorted(path.name.removesuffix(".job.yaml") for path in GOLDEN.glob("*.job.yaml"))
 
 
-def objects(job: dict[str, Any], kueue: Kind = Kind.WORKLOAD_V1BETA2) -> list[Any]:
+def objects(job: dict[str, Any], kueue: Kind = Kind.WORKLOAD_V1BETA2, *, image_volumes: bool = False) -> list[Any]:
     """The objects of a first look, in the order in which they are created."""
     job["metadata"] |= {"namespace": "default", "uid": "11111111-2222-3333-4444-555555555555", "generation": 1}
-    outcome = reconcile(Snapshot(job, cluster_objects=PRIORITIES), make.START, replace(CONFIG, kueue=kueue))
+    outcome = reconcile(
+        Snapshot(job, cluster_objects=PRIORITIES, image_volumes=image_volumes), make.START, replace(CONFIG, kueue=kueue)
+    )
     assert outcome.creates, outcome.status
     made = [part.body for create in outcome.creates for part in (*create.needs, create)]
     return json.loads(json.dumps(made))  # type: ignore[no-any-return]
@@ -46,7 +48,8 @@ def objects(job: dict[str, Any], kueue: Kind = Kind.WORKLOAD_V1BETA2) -> list[An
 @pytest.mark.parametrize("case", CASES)
 def test_a_job_becomes_these_objects(case: str) -> None:
     job = yaml.safe_load((GOLDEN / f"{case}.job.yaml").read_text())
-    made = yaml.safe_dump_all(objects(job, KUEUE.get(case, Kind.WORKLOAD_V1BETA2)), sort_keys=False, width=1000)
+    expected = objects(job, KUEUE.get(case, Kind.WORKLOAD_V1BETA2), image_volumes=case == "image-volumes")
+    made = yaml.safe_dump_all(expected, sort_keys=False, width=1000)
     golden = GOLDEN / f"{case}.objects.yaml"
     if os.environ.get("TFGPU_GOLDEN") == "write":
         golden.write_text(made)

@@ -131,7 +131,12 @@ def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
         "strategy": "OneDevice",
         "image": "x",
         "replicaSpecs": {"worker": {"template": template}},
-        "trainer": {**TRAINER, "output": {"claim": "c"}, "code": {"volume": {"claimName": "v"}}},
+        "trainer": {
+            **TRAINER,
+            "output": {"claim": "c"},
+            "code": {"volume": {"claimName": "v"}},
+            "models": {"image": "m:1"},
+        },
         "runPolicy": {"ttlSecondsAfterFinished": 5},
     }
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}}
@@ -139,6 +144,7 @@ def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
     assert list(ignored(job_file(tmp_path, spec, claim), Path("/here"))) == [
         "image (this Python runs)",
         "spec.trainer.code (the files in /here are used)",
+        "spec.trainer.models (the folder models beside the code is used)",
         f"spec.replicaSpecs.worker.template: {fields}",
         "spec.runPolicy.ttlSecondsAfterFinished",
     ]

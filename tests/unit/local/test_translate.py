@@ -57,6 +57,14 @@ def test_the_trainer_is_this_pythons_with_its_config_and_output_here(tmp_path: P
     assert "TF_CONFIG" not in found.environment
 
 
+def test_models_of_an_image_are_a_folder_beside_the_code(tmp_path: Path) -> None:
+    models = {"models": {"image": "m:1"}, "initialWeights": "/models/a.keras", "output": {"directory": "/output"}}
+    trainer = {**TRAINER, **models}
+    translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": trainer})
+    written = json.loads((tmp_path / "run/.tfgpu/worker-0.json").read_text())
+    assert written["initialWeights"] == f"{tmp_path}/models/a.keras"
+
+
 def test_a_claim_is_a_folder_beside_the_run(tmp_path: Path) -> None:
     trainer = {**TRAINER, "output": {"directory": "/models", "claim": "shared"}}
     translated(tmp_path, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, "trainer": trainer}, claim="shared")

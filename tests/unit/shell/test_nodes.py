@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import job, pod
@@ -103,3 +104,56 @@ def test_a_job_sees_the_lost_ones_of_its_nodes_only_and_hears_of_them() -> None:
         assert store.jobs_on({"c"}) == []
 
     run(main())
+
+
+def versioned(name: str, runtime: str, kubelet: str = "v1.36.2", version: int = 1) -> dict[str, Any]:
+    made = node(name, version=version)
+    made["status"]["nodeInfo"] = {"kubeletVersion": kubelet, "containerRuntimeVersion": runtime}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("runtime", "kubelet", "mounts"),
+    [
+        ("containerd://2.2.0", "v1.36.2", True),
+        ("containerd://2.3.0-rc.1", "v1.36.0+k3s1", True),
+        ("containerd://10.0.1", "v2.0.0", True),
+        ("cri-o://1.33.1", "v1.37.0-alpha.1", True),
+        ("containerd://2.1.4", "v1.36.2", False),
+        ("containerd://1.7.27", "v1.36.2", False),
+        ("cri-o://1.32.0", "v1.36.2", False),
+        ("docker://28.0.1", "v1.36.2", False),
+        ("containerd://2.2.0", "v1.35.3", False),
+        ("containerd://", "v1.36.2", False),
+        ("", "", False),
+    ],
+)
+def test_a_node_mounts_folders_of_images_from_versions_on(runtime: str, kubelet: str, mounts: bool) -> None:
+    nodes = Nodes()
+    nodes.put(versioned("a", runtime, kubelet))
+    assert nodes.image_volumes is mounts
+
+
+def test_images_are_mounted_where_every_node_can() -> None:
+    new, old = versioned("new", "containerd://2.2.0"), versioned("old", "containerd://2.1.0", version=2)
+    nodes = Nodes()
+    assert not nodes.image_volumes, "nothing is known"
+    nodes.sync([new], nodes.known(), ALL)
+    assert nodes.image_volumes
+    nodes.put(old)
+    assert not nodes.image_volumes
+    nodes.put(versioned("old", "containerd://2.2.1", version=1))
+    assert not nodes.image_volumes, "an older state arrives late"
+    nodes.put(versioned("old", "containerd://2.2.1", version=3))
+    assert nodes.image_volumes, "it was upgraded"
+    nodes.put(versioned("old", "docker://1", version=4))
+    nodes.remove(versioned("old", "docker://1", version=5))
+    assert nodes.image_volumes, "it is gone"
+    nodes.put(versioned("old", "docker://1", version=6))
+    nodes.sync([new], nodes.known(), ALL)
+    assert nodes.image_volumes, "its deletion was missed"
+    store = Store()
+    store.nodes = nodes
+    key = store.put(Kind.JOB, job())
+    assert key is not None
+    assert store.snapshot(key).image_volumes

@@ -163,6 +163,8 @@ class PlanStatus(StatusModel):
     """The queue of Kueue that admitted it. Absent: it began without Kueue."""
     placement: dict[str, PlacementStatus] | None = None
     """What Kueue adds to the pods, by role."""
+    image_volumes: bool | None = None
+    """Whether images of code and models are mounted as volumes. Absent: init containers copy what is in them."""
 
 
 class RetryStatus(StatusModel):
@@ -299,6 +301,16 @@ class RecoveryStatus(StatusModel):
     """The first step that had not been done before."""
 
 
+class DigestsStatus(StatusModel):
+    """Digests of images that pods have their code and models from, as their kubelets tell them. More than one: somebody
+    has moved the tag between two pulls."""
+
+    code: list[str] | None = None
+    """Of spec.trainer.code.image."""
+    models: list[str] | None = None
+    """Of spec.trainer.models.image."""
+
+
 class CheckpointStatus(StatusModel):
     """The newest complete checkpoint."""
 
@@ -396,5 +408,7 @@ class JobStatus(StatusModel):
     """The newest complete checkpoint."""
     last_failure: FailureStatus | None = None
     """The failure that stopped the last attempt, or a replica of it."""
+    digests: DigestsStatus | None = None
+    """Which images code and models came from."""
     selector: str | None = None
     """Label selector of the job's pods."""

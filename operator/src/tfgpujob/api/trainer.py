@@ -105,10 +105,19 @@ class CodeSource(Model):
     volume: VolumeCode | None = None
     """A volume that already holds the code. It is mounted read-only."""
     image: Text | None = None
-    """An image whose /code folder is copied before training starts. It must contain `cp`."""
+    """An image with the code in its folder /code: mounted as a volume where every node can, else copied before training
+    starts, for which it must contain `cp`."""
     git: GitCode | None = None
     """One commit of a git repository, fetched before training starts by the bundled trainer's image, or one made from
     it. No submodules, no LFS."""
+
+
+class Models(Model):
+    """spec.trainer.models."""
+
+    image: Text
+    """An image with models in its folder /models: mounted as a volume where every node can, else copied before training
+    starts, for which it must contain `cp`."""
 
 
 class Output(Model):
@@ -299,6 +308,8 @@ class TrainerSpec(Model):
     code: CodeSource | None = None
     """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
     the image has the code."""
+    models: Models | None = None
+    """Where models come from that initialWeights or predict.model name; they are mounted at /models."""
     requirements: Annotated[list[RequirementLine], Field(min_length=1, max_length=1000)] | None = None
     """Packages that pip installs before the program starts, one line of a requirements file each: `einops==0.8.1`,
     with `--hash` where it is to be checked; `-r requirements.txt`, a file of the code; `--no-index` and `--find-links
@@ -322,6 +333,11 @@ class TrainerSpec(Model):
     def may_be_script(self) -> bool:
         """Whether the entrypoint is a file, which may be a plain script; only its text tells."""
         return self.entrypoint.endswith(".py")
+
+    @property
+    def has_images(self) -> bool:
+        """Whether code or models come from an image of their own."""
+        return self.models is not None or (self.code is not None and self.code.image is not None)
 
     @cached_property
     def as_json(self) -> str:

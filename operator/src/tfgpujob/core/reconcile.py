@@ -150,9 +150,10 @@ def _finalize_status(
     known = _is_known(builder, found)
     only_first = any(refusal.create == outcome.first for refusal in refusals)
     # All pods of this attempt are deleted, so the next one takes the spec and the defaults as they are now.
-    plan = builder.fields.get("plan")
-    admitted = Plan.from_status(plan).admission if plan else None
-    start.release(builder, resolve(spec, config, admitted), found, created_some=not only_first)
+    before = builder.fields.get("plan")
+    admitted = Plan.from_status(before).admission if before else None
+    plan = resolve(spec, config, admitted, image_volumes=snapshot.image_volumes)
+    start.release(builder, plan, found, created_some=not only_first)
     events = () if known else (Event("Warning", str(found.reason), found.message),)
     return StatusUpdate(builder.build(), events, start.not_before(builder) if only_first else now)
 

@@ -133,6 +133,8 @@ def ignored(file: JobFile, code: Path | None) -> Iterator[str]:
         yield "image (this Python runs)"
     if spec.trainer and spec.trainer.code and code:
         yield f"spec.trainer.code (the files in {code} are used)"
+    if spec.trainer and spec.trainer.models:
+        yield "spec.trainer.models (the folder models beside the code is used)"
     for role, replica in replica_specs(spec).items():
         fields = sorted(_template_fields(replica.template))
         if fields:

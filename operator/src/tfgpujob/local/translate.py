@@ -80,6 +80,8 @@ def _trainer(container: Mapping[str, Any], replica: str, text: str, here: Here) 
     """The pod's `tfgpu-train …`, by this Python, with a config file whose paths are those of this machine."""
     config = json.loads(text)
     mounts = {config["output"]["directory"]: str(here.folder.output), names.CODE_DIR: str(here.code)}
+    if config.get("models"):
+        mounts[names.MODELS_DIR] = str(here.code / "models")
     file = here.folder.scratch / f"{replica}.json"
     file.write_text(json.dumps(_remounted(config, mounts)))
     mounted = f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"

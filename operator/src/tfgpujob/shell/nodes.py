@@ -1,4 +1,4 @@
-"""Which nodes are lost: known to be not ready, or known and then gone.
+"""Which nodes are lost: known to be not ready, or known and then gone. And whether all of them mount images as volumes.
 
 A node of which nothing is known is not lost: the events of its pods may arrive before its own. When no node at all is
 ready, the control plane is taken for partitioned, as Kubernetes' node controller does, and no node counts as lost.
@@ -6,10 +6,18 @@ ready, the control plane is taken for partitioned, as Kubernetes' node controlle
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.snapshot import Object
+
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+_KUBELET: Final = (1, 36)
+"""Since which image volumes can't be turned off."""
+_RUNTIMES: Final = {"containerd": (2, 2), "cri-o": (1, 33)}
+"""Since which they mount a folder of an image. Earlier ones of containerd mount the whole image, without a word."""
 
 
 class Nodes:
@@ -18,14 +26,20 @@ class Nodes:
     def __init__(self) -> None:
         self._ready: dict[str, bool] = {}
         self._versions: dict[str, int] = {}
+        self._without_image_volumes: set[str] = set()
         self.lost: frozenset[str] = frozenset()
 
+    @property
+    def image_volumes(self) -> bool:
+        """Whether every node that is there mounts folders of images as volumes. Without nodes: no."""
+        return bool(self._ready) and not self._without_image_volumes
+
     def put(self, node: Object) -> frozenset[str]:
-        return self._update(node, ready=is_true(node, "Ready"))
+        return self._update(node, ready=is_true(node, "Ready"), mounts_images=_mounts_images(node))
 
     def remove(self, node: Object) -> frozenset[str]:
         """It is gone; its name is kept, because its pods still name it."""
-        return self._update(node, ready=False)
+        return self._update(node, ready=False, mounts_images=True)
 
     def known(self) -> frozenset[str]:
         """Names of the nodes that are there, or were."""
@@ -39,6 +53,7 @@ class Nodes:
         before, present = self.lost, {node["metadata"]["name"] for node in nodes}
         for name in known - present:
             self._ready[name] = False
+            self._without_image_volumes.discard(name)
             if name not in named:
                 del self._ready[name]
                 self._versions.pop(name, None)
@@ -47,13 +62,14 @@ class Nodes:
         self._recompute()
         return before ^ self.lost
 
-    def _update(self, node: Object, *, ready: bool) -> frozenset[str]:
+    def _update(self, node: Object, *, ready: bool, mounts_images: bool) -> frozenset[str]:
         metadata = node["metadata"]
         name, text = metadata["name"], str(metadata.get("resourceVersion", ""))
         version = int(text) if text.isdecimal() else 0
         if version < self._versions.get(name, 0):
             return frozenset()
         self._versions[name] = version
+        (self._without_image_volumes.discard if mounts_images else self._without_image_volumes.add)(name)
         if self._ready.get(name) is ready:
             return frozenset()
         before = self.lost
@@ -64,3 +80,15 @@ class Nodes:
     def _recompute(self) -> None:
         any_ready = any(self._ready.values())
         self.lost = frozenset(name for name, ready in self._ready.items() if not ready) if any_ready else frozenset()
+
+
+def _mounts_images(node: Object) -> bool:
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    runtime, _, version = str(info.get("containerRuntimeVersion", "")).partition("://")
+    least = _RUNTIMES.get(runtime)
+    return least is not None and _at_least(version, least) and _at_least(str(info.get("kubeletVersion", "")), _KUBELET)
+
+
+def _at_least(version: str, least: tuple[int, int]) -> bool:
+    found = _VERSION.match(version)
+    return found is not None and (int(found[1]), int(found[2])) >= least

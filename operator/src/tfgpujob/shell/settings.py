@@ -117,6 +117,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         volume_claims=_switch(environment, "VOLUME_CLAIMS"),
         device_claims=_switch(environment, "DEVICE_CLAIMS"),
         device_template=None,
+        image_volumes=_switch(environment, "IMAGE_VOLUMES"),
         kueue_enabled=_switch(environment, "KUEUE_ENABLED"),
     )
     return Settings(

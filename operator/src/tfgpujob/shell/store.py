@@ -123,6 +123,7 @@ class Store:
             workload=next((w for kind in WORKLOADS if isinstance(w := entry.dependents.get(kind), Workload)), None),
             cluster_objects=self.cluster_objects.snapshot() if queued else {},
             lost_nodes=lost,
+            image_volumes=self.nodes.image_volumes,
             reports=dict(entry.reports),
             leader_answer=entry.leader_answer,
             departed=entry.departed,

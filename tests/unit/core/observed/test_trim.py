@@ -70,6 +70,34 @@ def test_code_that_can_not_be_fetched_is_how_the_replica_ended(container: str, r
         assert (found.exit_code, found.message, found.finished_at) == (2, "no commit", T[1])
 
 
+CODE, MODELS = f"sha256:{'c' * 64}", f"sha256:{'d' * 64}"
+
+
+def test_which_images_code_and_models_were_copied_from() -> None:
+    copies = [
+        {"name": names.CODE_VOLUME, "imageID": f"docker.io/a/code@{CODE}"},
+        {"name": names.MODELS_VOLUME, "imageID": MODELS},
+        {"name": names.GATE_CONTAINER, "imageID": f"docker.io/a/operator@sha256:{'e' * 64}"},
+    ]
+    found = trim_pod(pod(status={"initContainerStatuses": copies}))
+    assert (found.code_digest, found.models_digest) == (CODE, MODELS)
+
+
+def test_which_images_code_and_models_are_mounted_from() -> None:
+    volumes = [
+        {"name": names.CODE_VOLUME, "volumeStatus": {"image": {"imageRef": f"a/code@{CODE}"}}},
+        {"name": names.OUTPUT_VOLUME, "volumeStatus": {"image": {"imageRef": f"a/b@{MODELS}"}}},
+    ]
+    found = trim_pod(pod(status={"containerStatuses": [{"name": names.CONTAINER, "volumeMounts": volumes}]}))
+    assert (found.code_digest, found.models_digest) == (CODE, "")
+
+
+@pytest.mark.parametrize("told", [None, "", 7, "a/code:1", "sha256:short"])
+def test_an_image_whose_digest_is_not_told(told: Any) -> None:
+    status = {"initContainerStatuses": [{"name": names.CODE_VOLUME, "imageID": told}]}
+    assert trim_pod(pod(status=status)).code_digest == ""
+
+
 def test_how_code_was_fetched_says_nothing_of_the_replicas_end() -> None:
     fetch = {"name": names.FETCH_CONTAINER, "state": {"terminated": {"exitCode": 0}}}
     assert trim_pod(pod(status={"phase": "Running", "initContainerStatuses": [fetch]})).termination is None

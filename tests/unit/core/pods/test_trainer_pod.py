@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.core.pods.test_pod import built, main
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
+from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.trainer_pod import stop_seconds
 from tfgpujob.names import Role
@@ -81,6 +83,46 @@ def test_code_from_an_image_is_copied_before_the_trainer_starts() -> None:
     assert copy["image"] == "code:1"
     assert copy["command"] == ["cp", "-a", "/code/.", copy["volumeMounts"][0]["mountPath"]]
     assert copy["volumeMounts"][0]["name"] == names.CODE_VOLUME
+
+
+def with_volumes(**trainer: Any) -> dict[str, Any]:
+    """The pod where every node mounts images."""
+    job = make.job("OneDevice", trainer={**make.TRAINER, **trainer})
+    spec = make.parsed(job)
+    plan = resolve(spec, make.CONFIG, image_volumes=True)
+    return dict(build_pod(job, spec, Plan.from_status(plan.to_status()), Replica(Role.WORKER, 0, 1)))
+
+
+def test_models_from_an_image_are_copied_to_their_folder() -> None:
+    pod = trained(models={"image": "models:1"}, code={"image": "code:1"})
+    code, models = pod["spec"]["initContainers"]
+    assert (code["image"], models["image"]) == ("code:1", "models:1")
+    assert models["command"] == ["cp", "-a", "/models/.", models["volumeMounts"][0]["mountPath"]]
+    assert mounts(pod)["/models"] == {"emptyDir": {}, "readOnly": True}
+    assert json.loads(pod["metadata"]["annotations"][names.ANNOTATION_TRAINER_CONFIG])["models"] == {
+        "image": "models:1"
+    }
+
+
+def test_images_become_volumes_where_every_node_mounts_such() -> None:
+    pod = with_volumes(models={"image": "models:1"}, code={"image": "code:1"})
+    assert "initContainers" not in pod["spec"]
+    assert mounts(pod)["/code"] == {"image": {"reference": "code:1"}, "readOnly": True, "subPath": "code"}
+    assert mounts(pod)["/models"] == {"image": {"reference": "models:1"}, "readOnly": True, "subPath": "models"}
+
+
+def test_an_administrator_may_have_images_copied_all_the_same() -> None:
+    spec = make.parsed(make.job("OneDevice", trainer={**make.TRAINER, "code": {"image": "code:1"}}))
+    assert resolve(spec, make.CONFIG, image_volumes=True).image_volumes
+    assert not resolve(spec, replace(make.CONFIG, image_volumes=False), image_volumes=True).image_volumes
+
+
+@pytest.mark.parametrize(
+    "code", [None, {"configMap": {"name": "c"}}, {"git": {"url": "https://a.b/c", "revision": "0" * 40}}]
+)
+def test_what_comes_from_no_image_is_as_ever(code: dict[str, Any] | None) -> None:
+    trainer = {} if code is None else {"code": code}
+    assert with_volumes(**trainer)["spec"] == trained(**trainer)["spec"]
 
 
 GIT = {"url": "https://git.example.com/a.git", "revision": "0a" * 20}

@@ -117,11 +117,21 @@ class Code:
     """A volume that already holds the code. It is mounted read-only."""
 
     image: str | None = None
-    """An image whose /code folder is copied before training starts. It must contain `cp`."""
+    """An image with the code in its folder /code: mounted as a volume where every node can, else copied before training
+    starts, for which it must contain `cp`."""
 
     git: GitCode | None = None
     """One commit of a git repository, fetched before training starts by the bundled trainer's image, or one made from
     it. No submodules, no LFS."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Models:
+    """spec.trainer.models."""
+
+    image: str
+    """An image with models in its folder /models: mounted as a volume where every node can, else copied before training
+    starts, for which it must contain `cp`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -298,6 +308,9 @@ class TrainerConfig:
     code: Code = field(default_factory=Code)
     """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
     the image has the code."""
+
+    models: Models | None = None
+    """Where models come from that initialWeights or predict.model name; they are mounted at /models."""
 
     requirements: tuple[str, ...] = ()
     """Packages that pip installs before the program starts, one line of a requirements file each: `einops==0.8.1`, with

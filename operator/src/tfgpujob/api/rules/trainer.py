@@ -12,7 +12,7 @@ from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule, strategy_is
 from tfgpujob.api.strategies import Work, having
 from tfgpujob.api.template import items
 from tfgpujob.api.trainer import Cache
-from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, SHM_DIR, Role
+from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, MODELS_DIR, SHM_DIR, Role
 
 
 def _length(job: Job) -> Iterator[Invalid]:
@@ -140,6 +140,16 @@ def _output_place(job: Job) -> Iterator[Invalid]:
         taken = directory
     if taken is not None:
         problem = f"{directory} is in or above a directory that the operator mounts for something else"
+        yield Invalid("spec.trainer.output.directory", problem, "choose another one, such as /output")
+
+
+def _models_place(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is None or trainer.models is None:
+        return
+    directory = trainer.output.directory
+    if f"{directory.rstrip('/')}/".startswith(f"{MODELS_DIR}/"):
+        problem = f"{directory} is where spec.trainer.models is mounted, read-only"
         yield Invalid("spec.trainer.output.directory", problem, "choose another one, such as /output")
 
 
@@ -313,6 +323,19 @@ RULES = (
                 field="directory",
                 message="is in or above a directory that the operator mounts for something else; choose another one, "
                 "such as /output",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.models-place",
+        _models_place,
+        cel=(
+            Cel(
+                at="spec.trainer",
+                rule="!has(self.models) || !has(self.output) || !has(self.output.directory) || "
+                f"!(self.output.directory == '{MODELS_DIR}' || self.output.directory.startsWith('{MODELS_DIR}/'))",
+                field="output.directory",
+                message="is where models is mounted, read-only; choose another one, such as /output",
             ),
         ),
     ),

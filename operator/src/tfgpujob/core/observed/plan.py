@@ -96,6 +96,8 @@ class Plan:
     """The queue of Kueue that admitted it; empty: it began without Kueue."""
     placement: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
     """What Kueue adds to the pods of a role (`Admission.placement`)."""
+    image_volumes: bool = False
+    """Images of code and models are mounted as volumes; else init containers copy what is in them."""
 
     @property
     def admission(self) -> Admission | None:
@@ -154,6 +156,7 @@ class Plan:
             **({"absent": list(self.absent)} if self.absent else {}),
             **({"queue": self.queue} if self.queue else {}),
             **({"placement": {str(r): dict(added) for r, added in self.placement.items()}} if self.placement else {}),
+            **({"imageVolumes": True} if self.image_volumes else {}),
         }
 
     @staticmethod
@@ -174,6 +177,7 @@ class Plan:
             absent=tuple(plan.get("absent", ())),
             queue=plan.get("queue", ""),
             placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
+            image_volumes=plan.get("imageVolumes", False),
         )
 
 
@@ -192,8 +196,9 @@ def workers_wanted(spec: JobSpec, plan: Plan) -> int:
     return limit.workers if limit is not None and limited else asked
 
 
-def resolve(spec: JobSpec, config: Config, admission: Admission | None = None) -> Plan:
-    """`admission`: what Kueue has admitted the attempt to, which may be fewer workers than the spec asks for."""
+def resolve(spec: JobSpec, config: Config, admission: Admission | None = None, *, image_volumes: bool = False) -> Plan:
+    """`admission`: what Kueue has admitted the attempt to, which may be fewer workers than the spec asks for.
+    `image_volumes`: whether every node mounts such (`Snapshot.image_volumes`)."""
     specs = replica_specs(spec)
     gang, scheduler = choose_gang(spec, config)
     return Plan(
@@ -213,6 +218,7 @@ def resolve(spec: JobSpec, config: Config, admission: Admission | None = None) -
         scheduler=scheduler,
         queue=admission.queue if admission else "",
         placement=admission.placement if admission else {},
+        image_volumes=image_volumes and config.image_volumes and spec.trainer is not None and spec.trainer.has_images,
     )
 
 

@@ -127,6 +127,10 @@ class Pod:
     """When its wait-for-peers init container began, and when it ended."""
     program_began: str = ""
     """When its `tensorflow` container began; empty before."""
+    code_digest: str = ""
+    """Digest of the image that its code comes from, as its kubelet tells it; empty: it has none, or none is told."""
+    models_digest: str = ""
+    """The same of the image that its models come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,8 @@ class Snapshot:
     """Names of all pods that were just looked up: `pods` shows them as they are, or they are `absent`."""
     lost_nodes: frozenset[str] = frozenset()
     """Those of the pods' nodes that are gone or not ready. Empty where the operator may not see nodes."""
+    image_volumes: bool = False
+    """Whether every node mounts folders of images as volumes. False where the operator may not see nodes."""
     reports: Mapping[str, Report] = field(default_factory=dict)
     """The last progress report of each pod, by uid. May be stale: nothing but the status depends on it."""
     leader_answer: LeaderAnswer | None = None
@@ -244,6 +250,8 @@ class Config:
     """Whether it has the right to create the ResourceClaimTemplate of spec.gpu.claim."""
     device_template: Kind | None = Kind.DEVICE_TEMPLATE
     """Its kind that the cluster serves; None: it has no dynamic resource allocation that is known here."""
+    image_volumes: bool = True
+    """Whether images of code and models become volumes, where every node mounts such."""
     kueue_enabled: bool = False
     """Whether jobs with Kueue's label wait in its queues."""
     kueue: Kind | None = None

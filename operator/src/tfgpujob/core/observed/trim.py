@@ -32,6 +32,7 @@ _SHARED: Final = 80
 
 _JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY)
 _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
+_DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
 def trim_job(obj: Object) -> Object:
@@ -93,6 +94,8 @@ def trim_pod(obj: Object) -> Pod:
         gate_began=gate_began,
         gate_ended=gate_ended,
         program_began=_began(container.get("state") or _EMPTY),
+        code_digest=_digest(status, container, names.CODE_VOLUME),
+        models_digest=_digest(status, container, names.MODELS_VOLUME),
     )
 
 
@@ -172,6 +175,18 @@ def _unhealthy(container: Mapping[str, Any]) -> str:
                 why = f" ({device['message']})" if device.get("message") else ""
                 found.append(f"{allocated.get('name', '')} {device.get('resourceID', '')}{why}")
     return ", ".join(found)
+
+
+def _digest(status: Mapping[str, Any], container: Mapping[str, Any], volume: str) -> str:
+    """Of the image that fills this volume: by an init container of its name, or as an image volume."""
+    copies = (c.get("imageID") for c in status.get("initContainerStatuses") or () if c.get("name") == volume)
+    mounts = (
+        ((mount.get("volumeStatus") or _EMPTY).get("image") or _EMPTY).get("imageRef")
+        for mount in container.get("volumeMounts") or ()
+        if mount.get("name") == volume
+    )
+    told = (_DIGEST.search(str(reference or "")) for reference in (*copies, *mounts))
+    return next((sys.intern(found[0]) for found in told if found), "")
 
 
 def _token(spec: Mapping[str, Any], variable: str) -> str:

@@ -77,7 +77,11 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
         annotations = {**names.AVOID_VOLUNTARY_DISRUPTION, **annotations}
     if spec.trainer is not None:
         annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(
-            pod_spec, container, spec.trainer, save_seconds=replica.save_seconds
+            pod_spec,
+            container,
+            spec.trainer,
+            save_seconds=replica.save_seconds,
+            image_volumes=plan.image_volumes,
         )
     # Who joins waits for those that train, and not for others that join: they may have no room.
     peers = peers_to_wait_for(spec.strategy, plan, address, replica.role)

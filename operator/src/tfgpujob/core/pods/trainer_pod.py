@@ -11,8 +11,6 @@ from tfgpujob.api.trainer import GitCode
 
 GROUP_ID = 65532
 """The trainer image's group: volumes that support it become writable for it."""
-_CODE_TARGET = "/tfgpu-code"
-"""Where an init container has what the tensorflow container has as /code."""
 _GIT_KEYS = ("username", "password", "ca.crt")
 _PROXIES = frozenset({"https_proxy", "http_proxy", "no_proxy", "all_proxy"})
 _USER = frozenset({"runAsNonRoot", "runAsUser", "runAsGroup"})
@@ -32,16 +30,27 @@ def stop_seconds(save_seconds: int) -> int:
 
 
 def add_trainer(
-    pod_spec: dict[str, Any], container: dict[str, Any], trainer: TrainerSpec, *, save_seconds: int = 0
+    pod_spec: dict[str, Any],
+    container: dict[str, Any],
+    trainer: TrainerSpec,
+    *,
+    save_seconds: int = 0,
+    image_volumes: bool = False,
 ) -> str:
-    """Adds the trainer to the pod under construction; returns the content of its config file."""
+    """Adds the trainer to the pod under construction; returns the content of its config file.
+
+    `image_volumes`: whether images are mounted as volumes, or an init container copies what is in them."""
     container["command"] = ["tfgpu-train", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}"]
     pod_spec.setdefault("terminationGracePeriodSeconds", stop_seconds(save_seconds))
     mount(pod_spec, container, _config_volume(), names.CONFIG_DIR, read_only=True)
     output = trainer.output
     mount(pod_spec, container, _output_volume(trainer), output.directory, sub_path=output.sub_path)
     if trainer.code is not None:
-        _code(pod_spec, container, trainer.code)
+        _code(pod_spec, container, trainer.code, image_volumes)
+    if trainer.models is not None:
+        _from_image(
+            pod_spec, container, trainer.models.image, names.MODELS_VOLUME, names.MODELS_DIR, as_volume=image_volumes
+        )
     _restricted(pod_spec, container)
     return trainer.as_json
 
@@ -77,7 +86,10 @@ def _output_volume(trainer: TrainerSpec) -> dict[str, Any]:
     return {"name": names.OUTPUT_VOLUME, "persistentVolumeClaim": {"claimName": trainer.output.claim}}
 
 
-def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource) -> None:
+def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource, image_volumes: bool) -> None:
+    if code.image is not None:
+        _from_image(pod_spec, container, code.image, names.CODE_VOLUME, names.CODE_DIR, as_volume=image_volumes)
+        return
     volume: dict[str, Any] = {"name": names.CODE_VOLUME}
     sub_path = None
     if code.config_map is not None:
@@ -85,16 +97,26 @@ def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource)
     elif code.volume is not None:
         volume["persistentVolumeClaim"] = {"claimName": code.volume.claim_name, "readOnly": True}
         sub_path = code.volume.sub_path
-    else:
+    elif code.git is not None:
         volume["emptyDir"] = {}
-        filled = _copy_code(str(code.image)) if code.git is None else _fetch_code(pod_spec, container, code.git)
-        pod_spec["initContainers"] = [*pod_spec.get("initContainers", []), filled]
+        _add_init_container(pod_spec, _fetch_code(pod_spec, container, code.git))
     mount(pod_spec, container, volume, names.CODE_DIR, read_only=True, sub_path=sub_path)
 
 
-def _copy_code(image: str) -> dict[str, Any]:
-    """An init container that copies the code image's /code: older clusters have no image volumes."""
-    return _filler(image, ["cp", "-a", f"{names.CODE_DIR}/.", _CODE_TARGET])
+def _from_image(
+    pod_spec: dict[str, Any], container: dict[str, Any], image: str, volume: str, folder: str, *, as_volume: bool
+) -> None:
+    """Mounts this folder of the image at the same path."""
+    if as_volume:
+        source: dict[str, Any] = {"name": volume, "image": {"reference": image}}
+        mount(pod_spec, container, source, folder, read_only=True, sub_path=folder.removeprefix("/"))
+        return
+    _add_init_container(pod_spec, _filler(image, ["cp", "-a", f"{folder}/.", f"/{volume}"], volume))
+    mount(pod_spec, container, {"name": volume, "emptyDir": {}}, folder, read_only=True)
+
+
+def _add_init_container(pod_spec: dict[str, Any], added: dict[str, Any]) -> None:
+    pod_spec["initContainers"] = [*pod_spec.get("initContainers", []), added]
 
 
 def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCode) -> dict[str, Any]:
@@ -104,12 +126,12 @@ def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCod
         "TFGPU_GIT_COMMIT": git.revision,
         "TFGPU_GIT_PATH": git.path,
         "TFGPU_GIT_CREDENTIALS": names.GIT_DIR if git.secret_name else None,
-        "TFGPU_GIT_TARGET": _CODE_TARGET,
+        "TFGPU_GIT_TARGET": f"/{names.CODE_VOLUME}",
     }
     own = [{"name": name, "value": value} for name, value in values.items() if value is not None]
     proxies = [variable for variable in container.get("env", ()) if str(variable.get("name")).lower() in _PROXIES]
     filler = {
-        **_filler(container["image"], ["python", "-m", "tfgpujob_trainer.fetch_code"]),
+        **_filler(container["image"], ["python", "-m", "tfgpujob_trainer.fetch_code"], names.CODE_VOLUME),
         "name": names.FETCH_CONTAINER,
         "env": [*proxies, *own],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -139,13 +161,13 @@ def _of_any_node(resources: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {kind: amounts for kind, amounts in kept.items() if amounts}
 
 
-def _filler(image: str, command: list[str]) -> dict[str, Any]:
-    """An init container that fills the volume that is the tensorflow container's /code."""
+def _filler(image: str, command: list[str], volume: str) -> dict[str, Any]:
+    """An init container that fills the volume, which it has at `/NAME`."""
     return {
-        "name": names.CODE_VOLUME,
+        "name": volume,
         "image": image,
         "command": command,
-        "volumeMounts": [{"name": names.CODE_VOLUME, "mountPath": _CODE_TARGET}],
+        "volumeMounts": [{"name": volume, "mountPath": f"/{volume}"}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
 

@@ -24,7 +24,7 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     admitted = admission(snapshot, config)
     if isinstance(admitted, str):
         admitted = Plan.from_status(builder.fields["plan"]).admission
-    start.next_attempt(builder, resolve(spec, config, admitted))
+    start.next_attempt(builder, resolve(spec, config, admitted, image_volumes=snapshot.image_volumes))
     builder.put("startTime", builder.fields.get("startTime") or timestamp(builder.now))
     builder.put("restarts", builder.fields.get("restarts", 0))
     builder.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)

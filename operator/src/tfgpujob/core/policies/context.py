@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tfgpujob.api import JobSpec
+from tfgpujob.core.observed.admission import Admission
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
-from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.restart_records import to_status
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Kind, Object, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.deadlines import attempt_deadlines
-from tfgpujob.core.status import progress
+from tfgpujob.core.status import digests, progress
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 
@@ -42,6 +43,10 @@ class ReconcileContext:
         """The spec no longer describes the pods of the current attempt."""
         return self.spec.shape_hash != self.plan.spec_hash
 
+    def resolve(self, admission: Admission | None = None) -> Plan:
+        """The plan of an attempt that begins now."""
+        return resolve(self.spec, self.config, admission, image_volumes=self.snapshot.image_volumes)
+
     def requeue(self, *times: datetime | None) -> Outcome:
         """Write the status, and requeue the job at the first of `times` and of the deadlines that run."""
         due = (
@@ -60,6 +65,7 @@ def new_context(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, confi
     builder.put("ready", ready_text(observed))
     _clear_backoff_of_restarted(builder, observed)
     progress.update(builder, observed, snapshot.reports)
+    digests.update(builder, observed)
     return ReconcileContext(snapshot, builder, spec, config, plan, observed)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tfgpujob.core.observed.observed_pods import has_ended
-from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId, resolve, workers_wanted
+from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId, workers_wanted
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.policies import resize_in_place, start
@@ -54,7 +54,7 @@ def grows(ctx: ReconcileContext) -> bool:
 
 def next_plan(ctx: ReconcileContext, *, keeps_limit: bool) -> Plan:
     """The plan of the attempt that takes the place of this one. Without its limit, all that are asked for are tried."""
-    plan, limit = resolve(ctx.spec, ctx.config, ctx.plan.admission), ctx.plan.limit
+    plan, limit = ctx.resolve(ctx.plan.admission), ctx.plan.limit
     wanted = workers_wanted(ctx.spec, ctx.plan)
     if limit is None or not keeps_limit or wanted >= ctx.spec.replica_specs.count(Role.WORKER):
         return plan
@@ -86,7 +86,7 @@ def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
         f"{counted(before - fit, 'worker')} of {before} found no node within {policy.shrink_after_seconds} s: it goes "
         f"on with {fit}. {pod.name}: {pod.waiting_message or pod.waiting_reason or 'no scheduler has looked at it'}"
     )
-    plan = resolve(ctx.spec, ctx.config).resized(fit)
+    plan = ctx.resolve().resized(fit)
     start.next_attempt(builder, replace(plan, limit=Limit(asked, fit, timestamp(ctx.now))))
     builder.put("resizes", int(builder.fields.get("resizes") or 0) + 1)
     accept(builder, ctx.spec)

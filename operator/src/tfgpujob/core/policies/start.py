@@ -39,6 +39,7 @@ def next_attempt(
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
     builder.put("restartRecords", None)
+    builder.put("digests", None)
     progress.clear(builder)
     builder.put(
         "replicaStatuses",

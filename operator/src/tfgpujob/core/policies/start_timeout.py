@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from tfgpujob.api import RunPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import ensure_pods, finished, start
 from tfgpujob.core.policies.context import ReconcileContext
@@ -29,7 +28,7 @@ def started_too_late(ctx: ReconcileContext) -> Outcome | None:
     if start.fails_on_refusal(ctx.spec.run_policy):
         finished.fail(ctx.builder, found.reason, found.message)
         return finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
-    next_plan = resolve(ctx.spec, ctx.config, ctx.plan.admission)
+    next_plan = ctx.resolve(ctx.plan.admission)
     return ensure_pods.release(ctx.snapshot, ctx.builder, ctx.observed, found, next_plan)
 
 

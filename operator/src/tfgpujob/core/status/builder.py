@@ -94,7 +94,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-_DEFERRABLE = frozenset({"replicaStatuses", "ready", "retry", "conditions"})
+_DEFERRABLE = frozenset({"replicaStatuses", "ready", "retry", "digests", "conditions"})
 
 
 def differs(old: Object, new: Object) -> bool:
