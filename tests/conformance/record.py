@@ -1,4 +1,7 @@
-"""Take the transcripts anew from the cluster that KUBECONFIG names: `python -m tests.conformance.record`."""
+"""Take the transcripts anew from the cluster that KUBECONFIG names: `python -m tests.conformance.record`.
+
+They go to the folder of its version. What it tells as the next older one is not kept.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,21 @@ import sys
 from pathlib import Path
 
 from tests.conformance.scripts import SCRIPTS
-from tests.conformance.test_conformance import TRANSCRIPTS, tell_real
+from tests.conformance.test_conformance import OLDEST, folder_of, recorded, tell_real, versions
 
 
 def main() -> None:
     kubeconfig = Path(os.environ["KUBECONFIG"])
-    TRANSCRIPTS.mkdir(exist_ok=True)
     for name in sys.argv[1:] or SCRIPTS:
-        entries = asyncio.run(tell_real(name, kubeconfig))
-        (TRANSCRIPTS / f"{name}.json").write_text(json.dumps(entries, indent=1) + "\n")
+        version, entries = asyncio.run(tell_real(name, kubeconfig))
+        older = [known for known in versions() if known < version]
+        path = folder_of(version) / f"{name}.json"
+        if version > OLDEST and older and entries == recorded(name, older[-1]):
+            path.unlink(missing_ok=True)
+            print(name, "as", older[-1])
+            continue
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(entries, indent=1) + "\n")
         print(name, len(entries))
 
 

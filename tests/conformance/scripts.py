@@ -28,6 +28,7 @@ def job(name: str, **meta: Any) -> Object:
     spec = {
         "strategy": "MultiWorkerMirrored",
         "replicaSpecs": {"worker": {"replicas": 2}},
+        "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1},
         "runPolicy": {"managedBy": "example.com/nobody"},
     }
     return {

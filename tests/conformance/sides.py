@@ -40,6 +40,12 @@ OF_THE_CHART = {
 }
 
 
+Version = tuple[int, int]
+"""Of Kubernetes: major and minor."""
+CEL: Version = (1, 28)
+"""Since which a server takes the definition with rules."""
+
+
 class Side(Protocol):
     """What the scripts need beyond kube.interface.Cluster: everybody else's requests, in raw dicts. Raises ApiError."""
 
@@ -122,14 +128,19 @@ class RealSide:
             self._headers["Authorization"] = f"Bearer {user['token']}"
         self._tls = _tls(server, user, kubeconfig.parent)
 
+    def version(self) -> Version:
+        told = self._send("GET", "/version")
+        # Some distributions write 36+.
+        return int(told["major"]), int(str(told["minor"]).rstrip("+"))
+
     def install_crd(self) -> None:
-        """Where nothing has installed it yet; without CEL, which an old server does not know.
+        """Where nothing has installed it yet, in the variant that the chart has for this server.
 
         It stays, so that it is marked as the chart's: Helm takes over nothing else.
         """
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         with suppress(ApiError):
-            self._send("POST", crds, with_meta(build(cel=False), **OF_THE_CHART))
+            self._send("POST", crds, with_meta(build(cel=self.version() >= CEL), **OF_THE_CHART))
 
     def serves_jobs(self) -> bool:
         try:
@@ -195,8 +206,16 @@ class RealSide:
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as refused:
-            status = json.loads(refused.read())
-            raise ApiError(refused.code, status.get("reason", ""), status.get("message", "")) from None
+            raise ApiError(refused.code, *_reason(refused.read())) from None
+
+
+def _reason(answer: bytes) -> tuple[str, str]:
+    """Reason and message of a refusal. Of a path that is not served yet there is a text alone."""
+    try:
+        status = json.loads(answer)
+    except ValueError:
+        return "", answer.decode()
+    return status.get("reason", ""), status.get("message", "")
 
 
 def _path(kind: str, namespace: str, name: str = "") -> str:

@@ -15,7 +15,7 @@ from tfgpujob.kube.errors import ApiError
 _META = ("name", "labels", "annotations", "finalizers", "generation", "deletionGracePeriodSeconds")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FIELD = re.compile(
-    r"([A-Za-z][\w./\[\]…-]*): (Invalid value|Required value|Forbidden|Unsupported value|Not found|Duplicate)"
+    r"([A-Za-z][\w./\[\]…-]*): (Invalid value|Required value|Forbidden|Unsupported value|Not found|Duplicate|Too long)"
 )
 _WORDED = ("AlreadyExists", "NotFound", "Forbidden")
 """The refusals whose words reach people through conditions, or decide something: compared to the letter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 from tests.integration.audit import AuditLog
@@ -141,9 +142,12 @@ def test_a_misspelt_field_of_the_spec_is_pruned_or_refused_but_never_obeyed(work
 
 
 def test_a_corrected_job_runs(workspace: Workspace) -> None:
-    """Nobody has to delete a refused job: an edit is enough."""
+    """Nobody has to delete a refused job: an edit is enough. It breaks a rule that only the operator knows: what CEL
+    says is refused before there is a job."""
     job = workspace.new_job("corrected")
-    two_evaluators(job)
+    evaluator = deepcopy(job["spec"]["replicaSpecs"]["worker"])
+    evaluator["template"]["spec"]["containers"][0]["env"] = [{"name": "TF_CONFIG", "value": "{}"}]
+    job["spec"]["replicaSpecs"]["evaluator"] = {**evaluator, "replicas": 1}
     name = workspace.submit(job)
     wait_until_shown(workspace, name)
     workspace.edit(name, replicaSpecs={"evaluator": None})
