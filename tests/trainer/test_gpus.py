@@ -148,3 +148,10 @@ def test_a_driver_that_shows_other_gpus_than_tensorflow_says_nothing_of_their_me
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Driver(1 << 30))
     _, said = prepare(Environment(gpus=2, memory_limit_mib=50000))
     assert "MiB and" not in said[0]
+
+
+def test_a_build_for_other_gpus_than_nvidias_does_not_fall_back_to_the_cpu(monkeypatch):
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: False)
+    monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
+    with pytest.raises(ConfigError, match="1 GPU was granted and none is visible"):
+        prepare(Environment(gpus=1))

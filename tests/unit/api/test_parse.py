@@ -64,6 +64,16 @@ def test_defaults() -> None:
     assert spec.gpu.resource_name == "nvidia.com/gpu"
 
 
+def test_a_gang_scheduler_that_makes_pod_groups_itself_is_told_how_to_be_had() -> None:
+    policy = {"schedulingPolicy": {"gang": "KAI"}}
+    parsed = parse_job(job(strategy="OneDevice", image="a", replicaSpecs={"worker": {}}, runPolicy=policy))
+    assert isinstance(parsed, tuple)
+    (found,) = parsed
+    assert found.field == "spec.runPolicy.schedulingPolicy.gang"
+    assert "'KAI' is not one of Auto, None, Volcano" in found.problem
+    assert "schedulerName: kai-scheduler" in found.fix
+
+
 def test_roles_come_in_one_order() -> None:
     roles: dict[str, Any] = {"evaluator": {}, "ps": {}, "worker": {}, "chief": {}}
     spec = parse(strategy="ParameterServer", image="a", replicaSpecs=roles)

@@ -111,6 +111,10 @@ TAKES_WHAT_THERE_IS = {
             {"trainer": {**TRAINER, "code": {"git": GIT}}},
             f"first fetches the commit {'1' * 40} of https://a.example/b.",
         ),
+        (
+            {"trainer": {**TRAINER, "code": {"image": "c:1"}, "models": {"image": "m:2"}}},
+            "Pods have /code of c:1 as /code and /models of m:2 as /models: as a volume where every node can mount",
+        ),
         ({"trainer": {**TRAINER, "requirements": ["rich"]}}, "lacks; /output is lost with its pod: set output.claim."),
         ({"trainer": {**TRAINER, "requirements": ["rich"], "output": {"claim": "a"}}}, "/output keeps it for the next"),
         ({"replicaSpecs": {"worker": CLAIMS}}, "own in every attempt: cache-<pod>. They stay when the job is deleted."),

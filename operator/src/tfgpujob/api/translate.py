@@ -29,6 +29,11 @@ _PATTERNS = {
     "claimName": "use lower-case letters, digits, - and .",
     "claim": "use lower-case letters, digits, - and .",
 }
+_ELSEWHERE = {
+    "KAI": "remove it: KAI makes pod groups itself. For its queues set schedulerName: kai-scheduler and the label "
+    "kai.scheduler/queue in each template",
+}
+"""What people write for something that is had in another way."""
 _KINDS = {
     "int": "a whole number, without quotes",
     "float": "a number, without quotes",
@@ -111,6 +116,8 @@ def _listed(ctx: Mapping[str, Any]) -> str:
 
 
 def _nearest(value: Any, choices: Sequence[str]) -> str:
+    if str(value) in _ELSEWHERE:
+        return _ELSEWHERE[str(value)]
     found = closest(str(value), choices)
     return f"did you mean {found}?" if found else "use one of these"
 

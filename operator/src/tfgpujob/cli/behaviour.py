@@ -147,6 +147,9 @@ def _preparation(trainer: TrainerSpec) -> Iterator[tuple[str, str]]:
     """What is fetched before the program starts."""
     if trainer.code is not None and trainer.code.git is not None:
         yield "start", f"Each pod first fetches the commit {trainer.code.git.revision} of {trainer.code.git.url}."
+    images = {"code": trainer.code and trainer.code.image, "models": trainer.models and trainer.models.image}
+    if from_images := " and ".join(f"/{part} of {image} as /{part}" for part, image in images.items() if image):
+        yield "start", f"Pods have {from_images}: as a volume where every node can mount images, else copied first."
     if trainer.requirements is not None:
         kept = "keeps it for the next attempt" if trainer.output.claim else "is lost with its pod: set output.claim"
         what = "what trainer.requirements asks for and the image lacks"

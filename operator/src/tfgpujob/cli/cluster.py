@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,10 @@ from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError,
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube import paths
 
+_UNCHECKED = re.compile(
+    r", <nil>: Invalid value: null: some validation rules were not checked.*?to complete validation"
+)
+"""What an API server adds to each error of a schema. It names no field."""
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
 
 
@@ -71,7 +76,7 @@ def _explained(error: ApiError) -> CliError:
         fix = "delete it first, or choose another name" if taken else "somebody else was faster: look at it first"
         return CliError(message, fix, Exit.USAGE)
     if error.code in {400, 422}:
-        return CliError(message, "correct it", Exit.USAGE)
+        return CliError(_UNCHECKED.sub("", message), "correct it", Exit.USAGE)
     fix = _FIXES.get(error.code, "is the cluster up, and is KUBECONFIG right?")
     return CliError(message or str(error), fix, Exit.CLUSTER)
 

@@ -33,6 +33,24 @@ def test_one_slice_a_pod_needs_no_advice() -> None:
     assert said(job) == "The spec is valid."
 
 
+OWN_IMAGE = {"spec": {"containers": [{"name": "tensorflow", "image": "rocm:1"}]}}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"image": "rocm:1"},
+        {"worker": {"template": OWN_IMAGE}},
+        {"worker": {"gpus": 0}},
+        {"trainer": None, "image": "rocm:1"},
+        {"gpu": {"resourceName": "example.com/gpu"}},
+    ],
+)
+def test_gpus_of_another_maker_need_no_advice_with_an_image_for_them(parts: dict[str, Any]) -> None:
+    job = make.job("OneDevice", **{"trainer": SAVED, "gpu": {"resourceName": "amd.com/gpu"}, **parts})
+    assert said(job) == "The spec is valid."
+
+
 @pytest.mark.parametrize("policy", [{}, {"priorityClass": "high", "scheduleTimeoutSeconds": 300}])
 def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None:
     assert said(make.job(trainer=SAVED, run={"schedulingPolicy": policy})) == "The spec is valid."
@@ -44,6 +62,10 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
         (make.job("ParameterServer", worker=1, ps=1), "a chief: one was added"),
         (make.job("OneDevice"), "spec.trainer.output.claim is not set"),
         (make.job(gpu={"resourceName": "nvidia.com/mig-1g.10gb", "perReplica": 2}), "worker: 2 MIG slices a pod"),
+        (
+            make.job("OneDevice", trainer=SAVED, gpu={"resourceName": "amd.com/gpu"}),
+            "the trainer's image has TensorFlow for NVIDIA's GPUs, and none for amd.com/gpu. Set spec.image to one of",
+        ),
         (
             make.job(trainer=SAVED, run={"restartScope": "Replica"}),
             "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",

@@ -32,7 +32,7 @@ def prepare_devices(env: Environment, *, seed: int | None, deterministic: bool, 
     physical = tf.config.list_physical_devices("GPU")
     visible, hidden_by = _described(physical), os.environ.get("CUDA_VISIBLE_DEVICES")
     used: Sequence[Gpu] = ()
-    if visible or tf.test.is_built_with_cuda():
+    if visible or tf.test.is_built_with_gpu_support():
         used = choose(visible, env, hidden_by=hidden_by)
         tf.config.set_visible_devices(physical[: len(used)], "GPU")
         _set_memory(physical[: len(used)], env)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from tfgpujob.api import JobSpec, Recovery, RestartScope, StallPolicy, gpus
 from tfgpujob.api.rules.gpu import takes_claims
@@ -19,6 +19,7 @@ _UNQUEUED: Final = (
 )
 
 _MIG: Final = "/mig-"
+_OTHER_MAKERS: Final = ("amd.com/", "gpu.intel.com/")
 
 
 def accept(builder: StatusBuilder, spec: JobSpec) -> None:
@@ -55,6 +56,7 @@ def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
                 "sees none of them. If they are GPUs, set gpus to their number."
             )
     yield from _slices(spec)
+    yield from _other_makers(spec)
     yield from _elastic(spec, gang)
     timeout, deadline = schedule_timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
     if timeout is not None and timeout >= deadline:
@@ -91,3 +93,25 @@ def _slices(spec: JobSpec) -> Iterator[str]:
                 f"spec.replicaSpecs.{role}: {count} MIG slices a pod, of which a process of CUDA sees one. Use one "
                 "slice a pod and more replicas, or a larger profile in spec.gpu.resourceName."
             )
+
+
+def _other_makers(spec: JobSpec) -> Iterator[str]:
+    """The trainer's image has TensorFlow for NVIDIA's GPUs; with others its programs end, since they see none."""
+    resource = spec.gpu.resource_name
+    if spec.trainer is None or spec.image or spec.gpu.claim is not None or not resource.startswith(_OTHER_MAKERS):
+        return
+    roles = [
+        str(role)
+        for role, replica in spec.replica_specs.items()
+        if gpus(spec, role, replica) and not _own_image(replica.template)
+    ]
+    if roles:
+        yield (
+            f"spec.gpu.resourceName: the trainer's image has TensorFlow for NVIDIA's GPUs, and none for {resource}. "
+            f"Set spec.image to one of yours that has both ({', '.join(roles)})."
+        )
+
+
+def _own_image(template: Mapping[str, Any] | None) -> bool:
+    _, container = read_template(template or {}).spec.training_container() or ("", None)
+    return container is not None and bool(container.image)
