@@ -47,7 +47,10 @@ def parsed(job_object: Object) -> JobSpec:
 def pod_of(job_object: Object, role: Role = Role.WORKER, index: int = 0, attempt: int = 1, restart: int = 0) -> Object:
     """The pod that the operator creates for this replica."""
     spec = parsed(job_object)
-    return build_pod(job_object, spec, resolve(spec, CONFIG), Replica(role, index, attempt, restart))
+    plan = resolve(spec, CONFIG)
+    joins = (role, index) in plan.joining()
+    replica = Replica(role, index, attempt, restart, recovery_token="token", restarts_left=6, joins=joins)
+    return build_pod(job_object, spec, plan, replica)
 
 
 def config_file(pod: Object) -> str:

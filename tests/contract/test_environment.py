@@ -88,6 +88,14 @@ def test_under_parameter_server_each_learns_its_part(
     assert env["gpus"] == (1 if role is Role.WORKER else 0)
 
 
+def test_of_a_gang_with_spares_each_learns_of_how_many_a_round_is() -> None:
+    member, spare = (read(index=index, runPolicy={"recovery": "InPlace", "spares": 1}) for index in (1, 2))
+    assert (member["joins"], spare["joins"]) == (False, True)
+    assert (len(member["peers"]), len(spare["peers"])) == (2, 3)
+    assert member["recovery"] == spare["recovery"]
+    assert (spare["recovery"]["least"], spare["recovery"]["spares"], spare["recovery"]["resizable"]) == (2, 1, True)
+
+
 def test_what_fetches_code_is_told_by_the_names_that_it_reads() -> None:
     git = {"url": "https://a.example/b", "revision": "0" * 40, "path": "c", "secretName": "d"}
     config = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1, "code": {"git": git}}

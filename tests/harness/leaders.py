@@ -4,7 +4,7 @@ As the trainer's supervisor (docs/adr/0027): a round with another number of work
 and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted. If a
 pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037); if it has said goodbye, or
 is silent for longer than its processes live, they train on without it until then, where the pods say so
-(docs/adr/0041, 0042).
+(docs/adr/0041, 0042), or with a spare in its place (docs/adr/0047).
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class _Leader:
     """Workers of the round that is about to begin; 0: none is."""
     members: dict[int, str] = field(default_factory=dict)
     """uids of the pods of the round that runs, by index."""
+    chosen: frozenset[str] = frozenset()
+    """uids of the pods of the round that is about to begin, as it was decided."""
     without: frozenset[int] = frozenset()
     """Indexes of workers that the round does without."""
     gone: set[str] = field(default_factory=set)
@@ -99,10 +101,10 @@ class Leaders:
         following = next((n for n in (known.wanted, known.workers) if self._enough(leader, up, n)), None)
         if following is None or known.next:
             return
-        members = {index: pod["metadata"]["uid"] for index, pod in up.items() if index < following}
+        members = {index: up[index]["metadata"]["uid"] for index in self._members(leader, up, following)}
         if following == known.workers and members == (known.members or members):
             return
-        known.next = following
+        known.next, known.chosen = following, frozenset(members.values())
         self._trains(leader, max(known.next, known.workers))
         asyncio.get_running_loop().call_later(SECONDS, self._begin, leader)
 
@@ -113,13 +115,21 @@ class Leaders:
             self._trains(leader, known.workers)
             return
         known.workers = workers
-        known.without = frozenset(range(workers)) - up.keys()
+        members = self._members(leader, up, workers)
+        known.without = frozenset(range(workers)) - {*members}
         self._trains(leader, workers)
         for index in up.keys() - range(workers):
             if index % 2:
                 self._leaves(up[index], STOP)
-        self._begins([up[index] for index in range(workers) if index in up])
+        self._begins([up[index] for index in members])
         self.look(leader)
+
+    def _members(self, leader: Object, up: Mapping[int, Object], workers: int) -> list[int]:
+        """Of the next round: those of this one that are up, and as many more as it may have."""
+        known = self._leader(leader)
+        uids = {*known.members.values(), *known.chosen}
+        those = sorted((i for i in up if i < workers), key=lambda i: (up[i]["metadata"]["uid"] not in uids, i))
+        return sorted(those[: workers - _spares(leader)])
 
     def _up(self, leader: Object) -> dict[int, Object]:
         gone = self._leader(leader).gone
@@ -133,8 +143,14 @@ class Leaders:
         return not missing or (missing <= dispensable and workers - len(missing) >= least)
 
     def _leader(self, leader: Object) -> _Leader:
-        workers = len(tf_config(leader)["cluster"]["worker"])
-        return self._known.setdefault(leader["metadata"]["uid"], _Leader(workers, workers))
+        first = len(tf_config(leader)["cluster"]["worker"])
+        workers = first + _spares(leader)
+        begun = _Leader(workers, workers, without=frozenset(range(first, workers)))
+        return self._known.setdefault(leader["metadata"]["uid"], begun)
+
+
+def _spares(leader: Object) -> int:
+    return int(environment(leader, names.RECOVERY_SPARES) or 0)
 
 
 def environment(pod: Object, name: str) -> str:

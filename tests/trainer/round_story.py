@@ -88,6 +88,8 @@ class Gang:
     """Rounds that began with another pod in the place of a lost one."""
     reduced: int = 0
     """Rounds that began without a pod that had left."""
+    taken: int = 0
+    """Rounds in which a spare took the place of another."""
     departed: set[str] = field(default_factory=set)
     """Members whose pods have told the leader that they stop, and in whose place none has come yet."""
     missed: dict[str, float] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class Gang:
         assert not (self.over and isinstance(command, Start)), "a round after the leader gave up"
         self.asked_at = self.now if isinstance(command, Send) else None
         if isinstance(command, Drain):
+            assert not self.rounds.spares, "stopped for a spare"
             awaited = set(NAMING.of(self.rounds.wanted)) - self.departed
             come_back = {NAMING.worker(index) for index in self.last.without} & self.available
             assert come_back or awaited <= self.available, "stopped for a worker that has not come"
@@ -140,13 +143,15 @@ class Gang:
             before, members = _members(self.last), _members(start)
             assert members <= self.available - self.departed, "a round of a worker that has not come"
             assert not start.without or len(members) >= (self.rounds.least or 99), "too few workers train on"
+            assert not self.rounds.spares or len(members) == self.rounds.least, "a round of spares too"
             self.available &= members | (set(self.connected) - before)
             self.reduced += bool(start.without)
-            self.departed |= {NAMING.worker(index) for index in start.without}
+            self.departed |= {NAMING.worker(index) for index in start.without} - self.available
             resized = start.resizes > self.last.resizes
             failed = self.disturbed and not self.bereft
             assert resized != failed, "a resize costs a restart, or a restart costs nothing"
             self.replaced += self.bereft
+            self.taken += self.rounds.spares > 0 and members != before
         self.last, self.disturbed, self.bereft = start, False, False
         self.missed.clear()
 
@@ -297,7 +302,7 @@ class Gang:
         if self.over or rounds.least is None or rounds._at_work() or rounds._sending is not None or not self.missed:
             return
         late = self.now - max(self.missed.values()) > SILENT_SECONDS + PATIENCE_SECONDS
-        enough = len(left & set(rounds.members)) >= rounds.least
+        enough = len(left if rounds.spares else left & set(rounds.members)) >= rounds.least
         assert not (late and enough), "nobody trains on"
 
     def hear(self) -> None:
@@ -418,8 +423,9 @@ class Gang:
             for pod in self.members:
                 pod.hangs = False
         for _ in range(5000):
-            at_work = [pod.name for pod in self.running if pod.round == self.rounds.round]
-            if self.over or sorted(at_work) == sorted(NAMING.of(self.rounds.wanted)):
+            wanted = self.rounds.wanted - self.rounds.spares
+            at_work = {pod.name for pod in self.running if pod.round == self.rounds.round}
+            if self.over or (at_work == {*self.rounds.members} and len(at_work) == wanted):
                 return
             self.step()
         raise AssertionError("what was asked for never comes about")

@@ -150,6 +150,11 @@ def test_a_pod_knows_whether_its_gang_is_resized_and_whether_it_joins():
     joins = environment.read({**told, "TFGPU_RECOVERY_RESIZE": "1", "TFGPU_RECOVERY_JOINS": "1"})
     assert joins.recovery == environment.Recovery(budget=6, leader=("l", 1), token="t", resizable=True)
     assert joins.joins
+    spares = {**told, "TFGPU_RECOVERY_RESIZE": "1", "TFGPU_RECOVERY_LEAST": "1", "TFGPU_RECOVERY_SPARES": "2"}
+    leads = environment.Recovery(budget=6, leader=("l", 1), token="t", resizable=True, least=1, spares=2)
+    assert environment.read(spares).recovery == leads
+    aimless = environment.read({**spares, "TFGPU_RECOVERY_LEAST": ""}).recovery
+    assert aimless == environment.Recovery(budget=6, leader=("l", 1), token="t", resizable=True)
     later = environment.read({"TFGPU_ROUND": "5", "TFGPU_IN_PLACE_RESTARTS": "2"})
     assert (later.round, later.in_place_restarts) == (5, 2)
 

@@ -250,6 +250,31 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
     assert Counter(np.fromfile(seen)) == Counter(dict.fromkeys(rows, 5)), "each row once in each epoch"
 
 
+def test_a_spare_takes_the_place_of_a_worker_that_is_told_to_stop(tmp_path):
+    """Nobody waits for another pod, no step is done again, and it is the run of one process."""
+    gate, seen = tmp_path / "gate", tmp_path / "seen"
+    config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
+    with launcher(tmp_path) as launch:
+        spares = {"TFGPU_RECOVERY_SPARES": "1", "TEST_AFTER": str(gate), "TEST_SEEN": str(seen)}
+        elastic = Elastic(launch, config, **spares)
+        tasks = [elastic.start(0, 2), elastic.start(1, 2), elastic.start(2, 3, TFGPU_RECOVERY_JOINS="1")]
+        until(lambda: elastic.gang("here") == 3)
+        assert elastic.gang("without") == [2]
+        gate.touch()
+        until(lambda: elastic.step() > 4)
+        told_to_stop = tasks.pop(1)
+        told_to_stop.process.terminate()
+        until(lambda: elastic.gang("without") == [1])
+        assert [task.wait() for task in (told_to_stop, *tasks)] == [143, 0, 0], "\n".join(task.log for task in tasks)
+    assert "round 1 has 2 workers, without worker-1" in tasks[1].log
+    assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
+    expected = plain_keras_weights(epochs=5)
+    found = keras.saving.load_model(tmp_path / "out" / "model.keras").get_weights()
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
+    rows = user_module.data("train")[0][:, 0]
+    assert Counter(np.fromfile(seen)) == Counter(dict.fromkeys(rows, 5)), "each row once in each epoch"
+
+
 def resumed(task: Task) -> list[int]:
     """The steps after which it went on."""
     words = [line.split("resuming after step ")[1] for line in task.log.splitlines() if "resuming after step" in line]

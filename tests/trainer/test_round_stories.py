@@ -19,20 +19,26 @@ from tfgpujob_trainer.supervise.commands import Command, Drain, End, Send, Start
 from tfgpujob_trainer.supervise.rounds import Rounds
 
 STORIES = 400
+WITH_SPARES = range(1000, 1150)
 
 
 def play(seed: int) -> Gang:
-    """A story; raises AssertionError when it breaks a promise."""
+    """A story, of a gang with spares if its seed says so; raises AssertionError when it breaks a promise."""
     chance = random.Random(seed)
     budget = chance.randrange(10)
     names = NAMING.of(1 + chance.randrange(4))
-    resizable = chance.randrange(3) > 0
-    least = chance.choice([None, 1, 1, 2])
-    rounds = Rounds(names, budget, NAMING, len(names), least) if resizable else Rounds(names, budget)
+    spares = 1 + seed % 2 if seed in WITH_SPARES else 0
+    resizable = chance.randrange(3) > 0 or spares > 0
+    least = chance.choice([None, 1, 1, 2]) if not spares else len(names)
+    rounds = Rounds(names, budget, NAMING, len(names) + spares, least, spares)
+    if not resizable:
+        rounds = Rounds(names, budget)
     pods = {name: Pod(name, Told(name, NAMING if resizable else None), 0, runs=True) for name in names}
     story = Gang(rounds, chance, pods, last=Start(0, None, len(names) if resizable else None))
     story.trouble = chance.choice([0.0, 0.01, 0.03, 0.2])
     story.resized, story.drained = chance.choice([(0.2, 0.0), (0.2, 0.5), (0.02, 1.0)])
+    if spares:
+        story.drained = 0.5
     if chance.randrange(4) == 0:
         # Who waits for a pod that does not come can't train on without another one.
         story.full, story.resized = True, 0.0
@@ -55,11 +61,11 @@ def play(seed: int) -> Gang:
 
 
 def play_all() -> None:
-    for seed in range(STORIES):
+    for seed in (*range(STORIES), *WITH_SPARES):
         play(seed)
 
 
-@pytest.mark.parametrize("seed", range(STORIES))
+@pytest.mark.parametrize("seed", [*range(STORIES), *WITH_SPARES])
 def test_whatever_happens_the_promises_of_a_gang_hold(seed):
     """No two rounds at once, none beyond the budget, no step that is held is done again, and resizes come about."""
     play(seed)
@@ -71,6 +77,7 @@ def test_the_stories_are_about_something():
     assert sum(story.rounds.round - story.rounds.resizes for story in stories) > 50
     assert sum(story.replaced for story in stories) > 20
     assert sum(story.reduced for story in stories) > 5
+    assert sum(play(seed).taken for seed in WITH_SPARES) > 20
     assert 20 < sum(story.over for story in stories) < 80
 
 
@@ -209,6 +216,25 @@ def _however_few(self: Rounds, right: Any = Rounds._following) -> Any:
     return following
 
 
+def _spares_train_too(_self: Rounds, come: Any, _count: int) -> Any:
+    return come
+
+
+def _the_lowest_indexes(_self: Rounds, come: Any, count: int) -> Any:
+    return come[:count]
+
+
+def _no_spare_is_taken(self: Rounds, right: Any = Rounds._following) -> Any:
+    return None if self.spares and self._lost.keys() | self._leaving else right(self)
+
+
+def _however_many_come(self: Rounds, right: Any = Rounds._following) -> Any:
+    spares, self.spares = self.spares, 0
+    following = right(self)
+    self.spares = spares
+    return following if spares and self._lost else right(self)
+
+
 def _all_count(_self: Rounds) -> tuple[int, ...]:
     return ()
 
@@ -246,6 +272,10 @@ def _no_loss_is_waited_for(self: Rounds, member: str) -> bool:
         (rounds_module, "SILENT_SECONDS", 5.0, "two rounds at once"),
         (rounds_module, "SILENT_SECONDS", math.inf, "nobody trains on"),
         (Rounds, "_following", _however_few, "too few workers train on"),
+        (Rounds, "_chosen", _spares_train_too, "stopped for a spare|a round of spares too"),
+        (Rounds, "_following", _however_many_come, "a round of spares too"),
+        (Rounds, "_chosen", _the_lowest_indexes, "stopped for a spare"),
+        (Rounds, "_following", _no_spare_is_taken, "nobody trains on|what was asked for never comes about"),
         (Rounds, "without", property(_all_count), "a round of a worker that has not come"),
         (Rounds, "_replaceable", _no_loss_is_waited_for, "a pod that can be replaced ends the gang"),
     ],

@@ -58,7 +58,33 @@ def _lost_before_word(real: Any) -> Any:
     return broken
 
 
+def _begin_with_the_gang(real: Any) -> Any:
+    def broken(ctx: Any, replica: Any) -> Any:
+        found = real(ctx, replica)
+        return replace(found, joins=found.joins and found.restart > 0)
+
+    return broken
+
+
 MUTATIONS = (
+    Mutation(
+        "let a spare begin with the gang",
+        (ensure_pods, "_replica"),
+        _begin_with_the_gang,
+        ("a_spare_takes_the_place_of_an_evicted_worker",),
+    ),
+    Mutation(
+        "require spares",
+        (Plan, "anew"),
+        lambda real: lambda plan: replace(real(plan), absent=()),
+        ("a_spare_takes_the_place_of_an_evicted_worker",),
+    ),
+    Mutation(
+        "take whoever is a spare now for one that trains",
+        (trains_without, "_absent"),
+        lambda real: lambda ctx, without: tuple(i for i in real(ctx, without) if not ctx.plan.spares or i > 1),
+        ("a_spare_takes_the_place_of_an_evicted_worker",),
+    ),
     Mutation(
         "delete a lost worker's pod before the status says so",
         (lost_worker, "replace_lost"),

@@ -25,6 +25,7 @@ OF_STATUS: tuple[Promise, ...] = (
     status.terminal_is_final,
     status.generation_is_observed,
     status.outcome_is_true,
+    status.spares_stay_spare,
     status.failures_are_counted_once,
     status.stalls_are_real,
     status.progress_is_seldom,

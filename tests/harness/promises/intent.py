@@ -104,7 +104,7 @@ def _planned(job: Object, role: str) -> int:
     plan = (job.get("status") or {}).get("plan") or {}
     count: int = (plan.get("counts") or {}).get(role, 0)
     wanted = (plan.get("resize") or {}).get("workers", 0), (plan.get("limit") or {}).get("probe", 0)
-    return max(count, *wanted) if role == "worker" else count
+    return max(count + plan.get("spares", 0), *wanted) if role == "worker" else count
 
 
 def _is_surplus(job: Object, role: str, index: int) -> bool:

@@ -54,6 +54,14 @@ def outcome_is_true(change: Change, truth: Truth) -> Iterator[str]:
         yield "ReplicaFailed, but none failed"
 
 
+def spares_stay_spare(change: Change, truth: Truth) -> Iterator[str]:
+    """As many workers as there are spares are never required."""
+    del truth
+    plan = (change.object.get("status") or {}).get("plan") or {}
+    if len(plan.get("absent") or ()) < plan.get("spares", 0):
+        yield f"{plan['spares']} spares, and without {plan.get('absent')} the others train"
+
+
 def failures_are_counted_once(change: Change, truth: Truth) -> Iterator[str]:
     """`restarts` and `disruptions` never exceed the attempts that really failed or lost a pod.
 

@@ -13,6 +13,7 @@ from tests.harness.scenarios.progress import PROGRESS
 from tests.harness.scenarios.queues import QUEUES
 from tests.harness.scenarios.refusals import REFUSALS
 from tests.harness.scenarios.resizes import RESIZES
+from tests.harness.scenarios.spares import SPARES
 from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
 
 SCENARIOS = {
@@ -31,6 +32,7 @@ SCENARIOS = {
         *GANGS,
         *CLAIMS,
         *RESIZES,
+        *SPARES,
         *QUEUES,
     )
 }

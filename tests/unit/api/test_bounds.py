@@ -150,6 +150,7 @@ LEFT_OUT = {
     "spec.gpu.claim.templateName",
     "spec.gpu.claim.deviceClassName",
     "spec.gpu.claim.selectors",
+    "spec.runPolicy.spares",
     "spec.replicaSpecs.worker.gpus",
     "spec.replicaSpecs.worker.template.metadata.name",
     "spec.replicaSpecs.worker.template.spec.hostname",

@@ -98,11 +98,16 @@ TAKES_WHAT_THERE_IS = {
     "runPolicy": {"recovery": "InPlace", "elasticPolicy": {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}},
 }
 
+SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
+
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
         ({}, "Each step takes 128 examples: 64 on each of 2 replicas."),
+        (SPARE, "Nobody waits for 1 spare pod more"),
+        (SPARE, "Of a worker's pod that is lost, that pod alone, but for worker 0's; the others keep theirs."),
+        (SPARE, "A spare takes its place at once"),
         ({"gpu": {"perReplica": 1, "processesPerGpu": 2, "memory": {"limitMiB": 99}}}, "32 on each of 4 replicas"),
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),

@@ -14,7 +14,7 @@ import yaml
 from tfgpujob.cli import main as cli
 from tfgpujob.exits import CliError
 from tfgpujob.local import preflight
-from tfgpujob.local.job_file import JobFile, read_job
+from tfgpujob.local.job_file import JobFile, read_job, without_spares
 from tfgpujob.local.preflight import check, code_folder, ignored, unknown_entrypoint
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -148,6 +148,20 @@ def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
         f"spec.replicaSpecs.worker.template: {fields}",
         "spec.runPolicy.ttlSecondsAfterFinished",
     ]
+
+
+def test_there_are_no_spares_on_one_machine(tmp_path: Path) -> None:
+    spec = {
+        "strategy": "MultiWorkerMirrored",
+        "replicaSpecs": {"worker": {"replicas": 2}},
+        "trainer": {**TRAINER, "globalBatchSize": 8, "epochs": 1},
+        "runPolicy": {"recovery": "InPlace", "spares": 1},
+    }
+    file = job_file(tmp_path, spec)
+    assert "spec.runPolicy.spares" in ignored(file, Path("/here"))
+    here = without_spares(file)
+    assert (here.job["spec"]["runPolicy"], here.spec.run_policy.spares) == ({"recovery": "InPlace"}, None)
+    assert without_spares(here) is here
 
 
 def test_a_plain_job_has_nothing_to_ignore(tmp_path: Path) -> None:

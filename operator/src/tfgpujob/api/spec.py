@@ -317,6 +317,11 @@ class RunPolicy(Model):
     """When a job with minReplicas or maxReplicas trains with fewer workers than replicas asks for, because there is no
     room for more. Not under Kueue nor with a pod group, which place all pods or none. Absent: it waits until all have a
     node."""
+    spares: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    """Worker pods beside those of replicas that have started and wait, with their GPUs: when a worker's pod is deleted,
+    evicted or on a lost node, one of them takes its place within seconds, and the pod that is created for it is a spare
+    then. Only under MultiWorkerMirrored with spec.trainer and recovery InPlace, not with minReplicas or maxReplicas;
+    without effect under Kueue or with a pod group. Counts from the next attempt. Absent: none."""
     suspend: bool = False
     """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
     managed_by: (

@@ -158,7 +158,10 @@ class PlanStatus(StatusModel):
     limit: LimitStatus | None = None
     """Why it has fewer workers than replicas asks for. Absent: nothing but what replicas says counts."""
     absent: list[NotNegative] | None = None
-    """Indexes of lost workers that the others train without, until new pods join in their places. Absent: none."""
+    """Indexes of lost workers that the others train without, until new pods join in their places; where there are
+    spares, of those that are spares now. Absent: none."""
+    spares: NotNegative | None = None
+    """Worker pods beside those of counts, of which one takes the place of a lost worker. Absent: none."""
     queue: str | None = None
     """The queue of Kueue that admitted it. Absent: it began without Kueue."""
     placement: dict[str, PlacementStatus] | None = None

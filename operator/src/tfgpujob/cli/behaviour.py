@@ -131,6 +131,9 @@ def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     """What an elastic job makes of a lack of room."""
+    if plan.spares:
+        pods = counted(plan.spares, "spare pod more", "spare pods more")
+        yield "start", f"Nobody waits for {pods}, which hold their GPUs beside the others (runPolicy.spares)."
     policy = spec.run_policy.elastic_policy
     if policy is None or not spec.elastic:
         return
@@ -216,9 +219,11 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     elif recover:
         yield "failure", "First its processes are started again in their pods, at once (runPolicy.recovery)."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
-    if spec.run_policy.elastic_policy is not None and in_place.resizes_in_place(spec, plan):
+    if in_place.replaces_lost_workers(spec, plan):
         leader = "the chief's" if plan.chief()[0] is Role.CHIEF else "worker 0's"
         yield "failure", f"Of a worker's pod that is lost, that pod alone, but for {leader}; the others keep theirs."
+        if plan.spares:
+            yield "failure", "A spare takes its place at once, and the pod that is created for it is a spare then."
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
     yield (
         "failure",

@@ -29,7 +29,7 @@ from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
 from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, start, suspend
 from tfgpujob.core.policies.begin_attempt import begin_attempt
-from tfgpujob.core.policies.ensure_pods import is_evaluator
+from tfgpujob.core.policies.ensure_pods import is_optional
 from tfgpujob.core.policies.refusals import Problem, problem, problems
 from tfgpujob.core.status import goodput, gpu_time, recovery
 from tfgpujob.core.status.builder import StatusBuilder, differs, needs_write_now
@@ -159,8 +159,9 @@ def _finalize_status(
 
 
 def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
-    """Only evaluators were refused: they are never required."""
-    optional = {create.name for create in outcome.creates if is_evaluator(create)}
+    """Only evaluators and spares were refused: they are never required."""
+    plan = (outcome.status or {}).get("plan")
+    optional = {create.name for create in outcome.creates if plan and is_optional(create, Plan.from_status(plan))}
     return all(refusal.create in optional for refusal in refusals)
 
 

@@ -51,9 +51,11 @@ def _verdict(facts: Facts) -> Iterator[str]:
 
 def _summary(facts: Facts) -> Iterator[str]:
     status, spec = facts.status, facts.spec
-    counts = (status.get("plan") or {}).get("counts") or {}
-    replicas = ", ".join(f"{role} × {count}" for role, count in counts.items())
-    yield from _labelled("Strategy", [": ".join(part for part in (str(spec.get("strategy", "")), replicas) if part)])
+    plan = status.get("plan") or {}
+    replicas = [f"{role} × {count}" for role, count in (plan.get("counts") or {}).items()]
+    replicas += [f"spare × {plan['spares']}"] if plan.get("spares") else []
+    parts = (str(spec.get("strategy", "")), ", ".join(replicas))
+    yield from _labelled("Strategy", [": ".join(part for part in parts if part)])
     spent = [f"attempt {status.get('attempt', 0)}"]
     limit = (spec.get("runPolicy") or {}).get("backoffLimit", 6)
     in_place = f" ({status['inPlaceRestarts']} in place)" if status.get("inPlaceRestarts") else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,17 @@ def job_file_of(job: Object, file: str) -> JobFile:
     if not isinstance(spec, JobSpec):
         raise CliError("\n".join(f"{file}: {problem}" for problem in spec))
     return JobFile(complete, spec, ())
+
+
+def without_spares(file: JobFile) -> JobFile:
+    """The same job without runPolicy.spares: on one machine no pod is lost without the others."""
+    if file.spec.run_policy.spares is None:
+        return file
+    policy = {key: value for key, value in (file.job["spec"].get("runPolicy") or {}).items() if key != "spares"}
+    job = {**file.job, "spec": {**file.job["spec"], "runPolicy": policy}}
+    spec = _spec(job)
+    assert isinstance(spec, JobSpec), "spares are optional"
+    return replace(file, job=job, spec=spec)
 
 
 def _with_namespace(job: Object, namespace: str) -> Object:

@@ -35,6 +35,8 @@ class Recovery:
     """Whether the number of workers may change from round to round."""
     least: int | None = None
     """The fewest worker pods that train on when others have left; None: nobody trains without them."""
+    spares: int = 0
+    """Worker pods beside those of a round, of which one takes the place of whoever has left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,7 +210,11 @@ def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves:
         # Without them the pods can't agree, and each end is the pod's, as under Pods; but a chief needs nobody.
         return Recovery(budget=budget) if asynchronous and not serves else None
     least = _integer(env, "TFGPU_RECOVERY_LEAST", None, 1)
-    return Recovery(budget=budget, leader=(host, int(port)), token=token, resizable=resizable, least=least)
+    # Without them a round has to know how many may train.
+    spares = (_integer(env, "TFGPU_RECOVERY_SPARES", 0, 0) or 0) if resizable and least is not None else 0
+    return Recovery(
+        budget=budget, leader=(host, int(port)), token=token, resizable=resizable, least=least, spares=spares
+    )
 
 
 def processes(env: Mapping[str, str]) -> list[dict[str, str]]:

@@ -28,8 +28,9 @@ _JOIN_SECONDS = 120.0
 class Follower:
     """`naming` as the leader has it; who `joins` has still to become a member, and comes only once it is `ready`.
 
-    `dispensable`: the others may train on without it. `outlives`: a leader, as whoever serves does; `budget`: what its
-    pod was told to be left of it.
+    `dispensable`: the others may train on without it. `patient`: nobody waits for it in particular, and where it starts
+    together with the leader, that may have an image to pull. `outlives`: a leader, as whoever serves does; `budget`:
+    what its pod was told to be left of it.
     """
 
     speaks = True
@@ -45,11 +46,13 @@ class Follower:
         joins: bool = False,
         ready: Callable[[], None] = lambda: None,
         dispensable: bool = False,
+        patient: bool = False,
         outlives: bool = False,
         budget: int | None = None,
     ) -> None:
         self._member, self._leader, self._memory = member, leader, memory
         self._dispensable, self._outlives = dispensable, outlives
+        self._join_seconds = _JOIN_SECONDS if joins and not patient else math.inf
         self._hello = {
             "member": member,
             "token": token,
@@ -126,7 +129,7 @@ class Follower:
 
     def _welcomed(self) -> socket.socket | None:
         """A connection to the leader, whose pod may have still to start, or to get rid of strangers."""
-        until = time.monotonic() + (_JOIN_SECONDS if "joins" in self._hello else math.inf)
+        until = time.monotonic() + self._join_seconds
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
                 connection = socket.create_connection(self._leader, timeout=_CONNECT_SECONDS)

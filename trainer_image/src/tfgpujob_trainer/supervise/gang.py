@@ -95,6 +95,7 @@ def member(
             joins=env.joins,
             ready=ready,
             dispensable=recovery.least is not None,
+            patient=recovery.spares > 0,
         )
     if naming is not None:
         try:
@@ -113,6 +114,7 @@ def member(
             memory=memory,
             naming=naming,
             least=recovery.least,
+            spares=recovery.spares if naming is not None else 0,
         )
     except OSError as error:
         return _cannot_listen(port, error)

@@ -36,15 +36,16 @@ class Leader(Listener):
         memory: MemoryFile | None = None,
         naming: Naming | None = None,
         least: int | None = None,
+        spares: int = 0,
         outside: bool = False,
     ) -> None:
         """`members` begins with its own name; with `naming` there may be other numbers of workers, of which `least`
-        train on when others have left.
+        train on when others have left, and besides the members so many `spares`.
 
         Raises OSError if the port can't be had.
         """
-        workers = 0 if naming is None else len(members) - len(naming.chiefs)
-        self._rounds = Rounds(members, budget, naming, workers, least, outside=outside)
+        workers = 0 if naming is None else len(members) - len(naming.chiefs) + spares
+        self._rounds = Rounds(members, budget, naming, workers, least, spares, outside=outside)
         self._own = members[0]
         self._memory, self._naming = memory, naming
         self._lock = threading.Lock()

@@ -27,6 +27,10 @@ more. So the others train on without it, if they are `least` or more, and take i
 they take in whoever joins. A pod that has fallen silent has none after a while either: without its leader it ends them
 (supervise/follower.py), so the others wait for SILENT_SECONDS, in which another may come, and train on too. `workers`
 counts both all the while: the workers of a round are those of a number of workers, but for some of them.
+
+Some of the worker pods may be `spares`: a round is of all others, those that take part already first, and does without
+the rest. A spare that has come is a member of the next round if one of this round is gone, and the pod that comes in
+that one's place is a spare then. So nobody waits for it, and nobody stops to take it in.
 """
 
 from __future__ import annotations
@@ -61,6 +65,8 @@ class Rounds:
     workers: int = 0
     least: int | None = None
     """The fewest workers that train on when others have left; None: nobody trains without them."""
+    spares: int = 0
+    """Of the `workers`, as many as a round does without."""
     outside: bool = False
     """Its processes depend on others than the members, as a chief does on parameter servers: it can't begin again
     before those have, and the operator sees to that."""
@@ -136,7 +142,7 @@ class Rounds:
 
     def resize(self, wanted: int) -> Command | None:
         """So many workers are asked for from now on."""
-        if self.given_up is not None or self.naming is None:
+        if self.given_up is not None or self.naming is None or self.spares:
             return self.given_up
         self.wanted = wanted
         return self._drain()
@@ -241,12 +247,18 @@ class Rounds:
         if self.naming is None:
             return (self.workers, self.members) if set(self.members) <= here else None
         for workers in (self.wanted, self.workers):
-            members = tuple(name for name in self.naming.of(workers) if name in here)
-            gone = set(self.naming.of(workers)) - set(members)
+            come = tuple(name for name in self.naming.of(workers) if name in here)
+            gone = set(self.naming.of(workers)) - set(come)
+            members = self._chosen(come, len(self.naming.chiefs) + workers - self.spares)
             enough = len(members) - len(self.naming.chiefs) >= (self.least or 0)
             if not gone or (gone <= self._dispensable() and enough):
                 return workers, members
         return None
+
+    def _chosen(self, come: Sequence[str], count: int) -> tuple[str, ...]:
+        """So many of those that have come. Who takes part already stays, and then the lowest indexes are taken."""
+        chosen = set(sorted(come, key=lambda name: name not in self.members)[:count])
+        return tuple(name for name in come if name in chosen)
 
     def _drain(self) -> Drain | None:
         """End this round for another number of workers, if that can be had and nothing else goes on."""

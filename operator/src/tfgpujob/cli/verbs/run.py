@@ -21,7 +21,7 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.local import offline, preflight
 from tfgpujob.local.devices import is_cpu_build, share_out, visible_gpus
 from tfgpujob.local.folder import RUNS, Folder, claim_of, shown
-from tfgpujob.local.job_file import JobFile, job_file_of, read_job
+from tfgpujob.local.job_file import JobFile, job_file_of, read_job, without_spares
 from tfgpujob.local.ports import Ports
 from tfgpujob.local.session import Session, new_job
 from tfgpujob.local.translate import Here
@@ -75,6 +75,8 @@ def command(
         job_file = _job_of_script(Path(file), workers or 1, gpus, requirements)
     else:
         job_file = _job_of_yaml(file, own)
+    given = job_file
+    job_file = without_spares(given)
     name = job_file.job["metadata"]["name"]
     spec = job_file.spec
     folder = Folder((directory or RUNS / name).resolve(), claim_of(job_file.job), predicts=spec.predicts)
@@ -94,7 +96,7 @@ def command(
     lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
     screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None, script=file.endswith(".py"))
     stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
-    _introduce(screen, job_file, plan, here, preflight.ignored(job_file, stands_for_code))
+    _introduce(screen, job_file, plan, here, preflight.ignored(given, stands_for_code))
     session_job = new_job(job_file.job, before)
     try:
         return int(

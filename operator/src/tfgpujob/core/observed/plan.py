@@ -91,7 +91,9 @@ class Plan:
     """None: the spec alone says how many workers there are to be."""
     absent: tuple[int, ...] = ()
     """Indexes of workers that the gang trains without, until the pods in their places join it
-    (core/policies/trains_without.py)."""
+    (core/policies/trains_without.py); where there are spares, of those that are spares now."""
+    spares: int = 0
+    """Worker pods beyond those of `counts`, of which as many are never in the gang."""
     queue: str = ""
     """The queue of Kueue that admitted it; empty: it began without Kueue."""
     placement: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
@@ -109,7 +111,11 @@ class Plan:
         return (*self._members(), *self.growing())
 
     def _members(self) -> tuple[ReplicaId, ...]:
-        return tuple((role, index) for role, count in self.counts.items() for index in range(count))
+        return tuple((role, index) for role in self.counts for index in range(self.pods_of(role)))
+
+    def pods_of(self, role: Role) -> int:
+        """How many it has, with spares."""
+        return self.counts.get(role, 0) + (self.spares if role is Role.WORKER else 0)
 
     def joining(self) -> tuple[ReplicaId, ...]:
         """Workers that are to join the gang, or would if there was room."""
@@ -129,8 +135,15 @@ class Plan:
     def resized(self, workers: int) -> Plan:
         """With so many workers, and none beyond them that are to join."""
         limit = replace(self.limit, probe=0) if self.limit is not None else None
-        absent = tuple(index for index in self.absent if index < workers)
+        absent = tuple(index for index in self.absent if index < workers + self.spares)
         return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit, absent=absent)
+
+    def anew(self) -> Plan:
+        """As a new attempt begins: what was under way is over, and the spares have the highest indexes."""
+        workers = self.counts.get(Role.WORKER, 0)
+        spares = tuple(range(workers, workers + self.spares))
+        anew = self.resized(workers) if self.joining() or self.resize else self
+        return replace(anew, absent=spares)
 
     def chief(self) -> ReplicaId:
         """As TensorFlow has it: the replica of that role, or else worker 0."""
@@ -154,6 +167,7 @@ class Plan:
             **({"resize": self.resize.to_status()} if self.resize is not None else {}),
             **({"limit": self.limit.to_status()} if self.limit is not None else {}),
             **({"absent": list(self.absent)} if self.absent else {}),
+            **({"spares": self.spares} if self.spares else {}),
             **({"queue": self.queue} if self.queue else {}),
             **({"placement": {str(r): dict(added) for r, added in self.placement.items()}} if self.placement else {}),
             **({"imageVolumes": True} if self.image_volumes else {}),
@@ -175,6 +189,7 @@ class Plan:
             resize=Resize.from_status(plan["resize"]) if "resize" in plan else None,
             limit=Limit.from_status(plan["limit"]) if "limit" in plan else None,
             absent=tuple(plan.get("absent", ())),
+            spares=plan.get("spares", 0),
             queue=plan.get("queue", ""),
             placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
             image_volumes=plan.get("imageVolumes", False),
@@ -201,7 +216,9 @@ def resolve(spec: JobSpec, config: Config, admission: Admission | None = None, *
     `image_volumes`: whether every node mounts such (`Snapshot.image_volumes`)."""
     specs = replica_specs(spec)
     gang, scheduler = choose_gang(spec, config)
-    return Plan(
+    # Both place all pods or none, and count a spare among them.
+    spares = 0 if gang or admission else spec.run_policy.spares or 0
+    plan = Plan(
         spec_hash=spec.shape_hash,
         counts={
             role: admission.counts.get(role, replica.replicas) if admission else replica.replicas
@@ -219,7 +236,9 @@ def resolve(spec: JobSpec, config: Config, admission: Admission | None = None, *
         queue=admission.queue if admission else "",
         placement=admission.placement if admission else {},
         image_volumes=image_volumes and config.image_volumes and spec.trainer is not None and spec.trainer.has_images,
+        spares=spares,
     )
+    return plan.anew()
 
 
 def _image(spec: JobSpec, replica: ReplicaSpec, config: Config) -> str:

@@ -43,13 +43,15 @@ def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     has what Kueue has admitted."""
     members = ((Role.CHIEF, spec.replica_specs.chief), (Role.WORKER, spec.replica_specs.worker))
     able = all(member is None or recovers_in_place(spec, role, member) for role, member in members)
-    return spec.elastic and spec.traits.resizable and able and not plan.gang and not plan.queue
+    elastic = spec.elastic or plan.spares > 0
+    return elastic and spec.traits.resizable and able and not plan.gang and not plan.queue
 
 
 def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
-    """Whether a worker that is lost is replaced beside the others, which may train on without it until then."""
+    """Whether a worker that is lost is replaced beside the others, which may train on without it until then, or with a
+    spare."""
     policy = spec.run_policy
-    alone = policy.elastic_policy is not None and policy.restart_scope is not RestartScope.GANG
+    alone = (policy.elastic_policy is not None or plan.spares > 0) and policy.restart_scope is not RestartScope.GANG
     return alone and resizes_in_place(spec, plan)
 
 
@@ -60,12 +62,14 @@ def environment(
     `joins`: a gang that trains already."""
     gang = spec.traits.work is not Work.OWN_PROGRAM and spec.traits.cluster is not Cluster.NONE
     replaced = role is not Role.EVALUATOR and replaces_lost_workers(spec, plan)
+    least = plan.counts[Role.WORKER] if plan.spares else spec.replica_specs.least_workers
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
         "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.chief())}:{names.RECOVERY_PORT}" if gang else None,
         names.RECOVERY_TOKEN: (token or None) if gang else None,
         names.RECOVERY_RESIZE: "1" if role is not Role.EVALUATOR and resizes_in_place(spec, plan) else None,
-        names.RECOVERY_LEAST: str(spec.replica_specs.least_workers) if replaced else None,
+        names.RECOVERY_LEAST: str(least) if replaced else None,
+        names.RECOVERY_SPARES: str(plan.spares) if replaced and plan.spares else None,
         names.RECOVERY_JOINS: "1" if joins else None,
     }

@@ -83,8 +83,9 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
             save_seconds=replica.save_seconds,
             image_volumes=plan.image_volumes,
         )
-    # Who joins waits for those that train, and not for others that join: they may have no room.
-    peers = peers_to_wait_for(spec.strategy, plan, address, replica.role)
+    # Who joins needs the one that leads. Of the others each may be lost as well, or a spare whose place is taken.
+    joins = (address.host(*plan.chief()),)
+    peers = joins if replica.joins else peers_to_wait_for(spec.strategy, plan, address, replica.role)
     if peers:
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
         pod_spec["initContainers"] = [gate, *pod_spec.get("initContainers", [])]
@@ -142,7 +143,7 @@ def _environment(
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
     joining = max((index + 1 for _, index in plan.joining()), default=0)
-    cluster = plan.resized(max(plan.counts[Role.WORKER], joining)) if replica.joins else plan
+    cluster = plan.resized(max(plan.pods_of(Role.WORKER), joining)) if replica.joins else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
         "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),

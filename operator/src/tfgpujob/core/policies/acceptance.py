@@ -26,14 +26,15 @@ def accept(builder: StatusBuilder, spec: JobSpec) -> None:
     plan = builder.fields.get("plan") or {}
     queue = builder.labels.get(LABEL_QUEUE)
     unqueued = (_UNQUEUED,) if queue and plan and not plan.get("queue") else ()
-    text = " ".join(("The spec is valid.", *unqueued, *advice(spec, plan.get("gang", ""))))
+    advised = advice(spec, plan.get("gang", ""), queued=bool(plan.get("queue")))
+    text = " ".join(("The spec is valid.", *unqueued, *advised))
     builder.set(Condition.ACCEPTED, True, Reason.VALID, text)
 
 
-def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
+def advice(spec: JobSpec, gang: str = "", *, queued: bool = False) -> Iterator[str]:
     """One sentence for each thing in a valid spec that its author may not have meant.
 
-    `gang`: the gang scheduler of its pods, as far as it is known; empty for none.
+    `gang`: the gang scheduler of its pods, as far as it is known; empty for none. `queued`: Kueue has admitted it.
     """
     if spec.traits.adds_chief and not spec.replica_specs.count(Role.CHIEF):
         yield f"A {spec.strategy} job needs a chief: one was added."
@@ -58,6 +59,9 @@ def advice(spec: JobSpec, gang: str = "") -> Iterator[str]:
     yield from _slices(spec)
     yield from _other_makers(spec)
     yield from _elastic(spec, gang)
+    if spec.run_policy.spares and (gang or queued):
+        placed = f"the pod group of {gang}" if gang else "Kueue"
+        yield f"spec.runPolicy.spares has no effect: {placed} places all pods or none, and would wait for spares too."
     timeout, deadline = schedule_timeout(spec.run_policy), spec.run_policy.start_deadline_seconds
     if timeout is not None and timeout >= deadline:
         yield (

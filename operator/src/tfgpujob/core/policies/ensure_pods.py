@@ -254,6 +254,9 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     # The leader is asked for who is to join now, and not for those that only look for room.
     agreed = ctx.plan.resize is None or agreement(ctx) is not None
     waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing())}
+    if not resizes_in_place(ctx.spec, ctx.plan):
+        # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
+        waiting |= {*ctx.plan.joining()}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
 
@@ -274,9 +277,13 @@ def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
     return Create(kind, build_service(ctx.job) if kind is Kind.SERVICE else build_network_policy(ctx.job, ctx.config))
 
 
-def is_evaluator(create: Create) -> bool:
+def is_optional(create: Create, plan: Plan) -> bool:
+    """Whether it is the pod of an evaluator or a spare, without which the others start."""
     labels = create.body["metadata"].get("labels") or {}
-    return bool(labels.get(names.LABEL_REPLICA_TYPE) == Role.EVALUATOR)
+    if create.kind is not Kind.POD:
+        return False
+    replica = (Role(labels[names.LABEL_REPLICA_TYPE]), int(labels[names.LABEL_REPLICA_INDEX]))
+    return replica not in plan.required()
 
 
 def _in_words(creates: tuple[Create, ...]) -> str:

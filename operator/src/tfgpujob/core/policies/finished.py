@@ -105,15 +105,16 @@ def clean_up(snapshot: Snapshot, builder: StatusBuilder, run_policy: RunPolicy) 
 
 
 def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> tuple[Pod, ...]:
-    """Workers of a resize that was under way have nothing to train, and what is left of an elastic gang waits for the
-    pod in the place of a lost one, which does not come any more. Nobody ends them."""
+    """Workers of a resize that was under way have nothing to train, nor have spares, and what is left of a gang waits
+    for the pod in the place of a lost one, which does not come any more. Nobody ends them."""
     if not builder.fields.get("plan"):
         return ()
     observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
     gang = {replica for replica in observed.plan.required() if replica[0] in _GANG}
     live = {replica for replica, pod in observed.pods.items() if not pod.deleting and not has_ended(pod)}
     lost = any(replica not in live and not observed.succeeded(replica) for replica in gang)
-    if lost and policy.elastic_policy is not None and builder.is_true(Condition.FAILED):
+    waits = policy.elastic_policy is not None or observed.plan.spares > 0
+    if lost and waits and builder.is_true(Condition.FAILED):
         gang = set()
     left = [observed.pods[replica] for replica in sorted(live) if replica[0] in _GANG and replica not in gang]
     return (*left, *(pod for pod in observed.surplus if not pod.deleting and not has_ended(pod)))

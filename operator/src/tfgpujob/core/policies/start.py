@@ -9,7 +9,6 @@ more, are deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -33,8 +32,7 @@ def next_attempt(
 ) -> None:
     """Records the next attempt. The conditions are up to the caller."""
     builder.put("attempt", builder.attempt + 1)
-    # A resize that was under way is over: the pods are made for the new number.
-    plan = replace(plan.resized(plan.counts[Role.WORKER]), absent=()) if plan.joining() or plan.resize else plan
+    plan = plan.anew()
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
@@ -43,7 +41,10 @@ def next_attempt(
     progress.clear(builder)
     builder.put(
         "replicaStatuses",
-        {str(r): {"desired": n, "ready": 0, "active": 0, "succeeded": 0, "failed": 0} for r, n in plan.counts.items()},
+        {
+            str(role): {"desired": plan.pods_of(role), "ready": 0, "active": 0, "succeeded": 0, "failed": 0}
+            for role in plan.counts
+        },
     )
     builder.put("ready", f"0/{len(plan.required())}")
 
@@ -149,7 +150,9 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
     required = observed.plan.required()
     if all(observed.ready(r) for r in required):
-        if observed.plan.resize is None and observed.plan.absent:
+        if observed.plan.spares:
+            builder.set(Condition.RUNNING, True, Reason.ALL_READY, _with_spares(observed))
+        elif observed.plan.resize is None and observed.plan.absent:
             builder.set(Condition.RUNNING, True, Reason.SHRUNK, _without(observed))
         elif observed.plan.resize is None and observed.plan.limit is not None:
             builder.set(Condition.RUNNING, True, Reason.SHRUNK, _shrunk(observed, observed.plan.limit))
@@ -168,6 +171,18 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
 
 def _all_ready(required: int) -> str:
     return "The one required replica is ready." if required == 1 else f"All {required} required replicas are ready."
+
+
+def _with_spares(observed: ObservedPods) -> str:
+    """Which pods wait to take a place, and why one does not yet, in one line."""
+    spares = [(Role.WORKER, index) for index in observed.plan.absent]
+    waiting = [replica for replica in spares if not observed.ready(replica)]
+    ready = ", ".join(observed.name(replica) for replica in spares if replica not in waiting)
+    names = ", ".join(observed.name(replica) for replica in waiting)
+    text = f"{_all_ready(len(observed.plan.required()))} "
+    if not waiting:
+        return f"{text}Spare: {ready}."
+    return f"{text}Spare: {ready or 'none'}; not ready yet: {_blocked(observed, waiting) or f'{names}.'}"
 
 
 def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:

@@ -6,6 +6,9 @@ round without that worker (docs/adr/0041 and 0042), and says so when it is asked
 (core/status/progress.py: `resize_request`). status.plan.absent is what is recorded of that. The job is Running then:
 none of the absent is required, one that fails is replaced (restart/replica.py), and one that finds no node delays
 nobody.
+
+The spares of a job that has some (docs/adr/0047) are absent from the beginning, and as many always are: once the leader
+has taken one in, the worker whose place that is is one.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ def trains_without(ctx: ReconcileContext) -> Outcome | None:
     if (answer.pod_uid, answer.generation) != (leader.uid, who_trains(ctx.observed)) or answer.refused or answer.silent:
         return None
     absent = _absent(ctx, answer.without)
-    if absent == ctx.plan.absent:
+    # Of a spare that is in the gang by now, the loss that it makes up for has still to be counted.
+    if absent == ctx.plan.absent or len(absent) < ctx.plan.spares:
         return None
     back = [(Role.WORKER, index) for index in ctx.plan.absent if index not in absent]
     event = _wait_for(ctx, lost) if (lost := [r for r in back if not ctx.observed.ready(r)]) else _trains(ctx, absent)
@@ -47,9 +51,11 @@ def _absent(ctx: ReconcileContext, without: Collection[int]) -> tuple[int, ...]:
 
     def counts(index: int) -> bool:
         replica = (Role.WORKER, index)
-        return index in ctx.plan.absent or (ctx.observed.restart(replica) > 0 and not ctx.observed.ready(replica))
+        # A spare is ready, and trains with nobody.
+        joins = ctx.observed.ready(replica) and not ctx.plan.spares
+        return index in ctx.plan.absent or (ctx.observed.restart(replica) > 0 and not joins)
 
-    return tuple(sorted(index for index in without if index < ctx.plan.counts[Role.WORKER] and counts(index)))
+    return tuple(sorted(index for index in without if index < ctx.plan.pods_of(Role.WORKER) and counts(index)))
 
 
 def _wait_for(ctx: ReconcileContext, lost: Collection[ReplicaId]) -> Event:
@@ -65,6 +71,12 @@ def _wait_for(ctx: ReconcileContext, lost: Collection[ReplicaId]) -> Event:
 
 def _trains(ctx: ReconcileContext, absent: tuple[int, ...]) -> Event:
     total = ctx.plan.counts[Role.WORKER]
+    if ctx.plan.spares:
+        taken = ", ".join(ctx.observed.name((Role.WORKER, i)) for i in ctx.plan.absent if i not in absent)
+        lost = ", ".join(ctx.observed.name((Role.WORKER, i)) for i in absent if i not in ctx.plan.absent)
+        return Event(
+            "Normal", TRAINS_ON, f"In the place of {lost}: {taken}, which was spare. All {total} workers train."
+        )
     if not absent:
         return Event("Normal", TRAINS_ON, f"All {total} workers train again.")
     names = ", ".join(ctx.observed.name((Role.WORKER, index)) for index in absent)

@@ -84,7 +84,7 @@ class ResizeRequest:
 
 
 def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
-    """None: no resize in place is under way and nobody is lost, or the leader can't be asked now."""
+    """None: no resize in place is under way, nobody is lost and nobody spare, or the leader can't be asked now."""
     observed = _running(snapshot) or _waiting_for_lost(snapshot)
     leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
     if observed is None or leader is None or not _can_report(leader):
@@ -93,17 +93,17 @@ def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
     if plan.resize is not None:
         return ResizeRequest(leader, plan.resize.workers, plan.resize.generation, running)
     lost = plan.absent or (snapshot.job or {})["status"]["phase"] == Phase.RESTARTING
-    return ResizeRequest(leader, plan.counts[Role.WORKER], who_trains(observed), running) if lost else None
+    return ResizeRequest(leader, plan.pods_of(Role.WORKER), who_trains(observed), running) if lost else None
 
 
 def who_trains(observed: ObservedPods) -> int:
     """In the place of a generation: tells an answer of now from one before the last loss. Never more than 0."""
-    members = observed.plan.counts.get(Role.WORKER, 0)
+    members = observed.plan.pods_of(Role.WORKER)
     return -sum(observed.restart((Role.WORKER, index)) for index in range(members))
 
 
 def _waiting_for_lost(snapshot: Snapshot) -> ObservedPods | None:
-    """Of an elastic job, in which a worker is replaced beside others that may train on without it."""
+    """Of a job in which a worker is replaced beside others that may train on without it, or with a spare."""
     if snapshot.job is None or not waits_for_lost(snapshot.job) or not is_ours(snapshot.job):
         return None
     status = snapshot.job["status"]
@@ -116,7 +116,8 @@ def waits_for_lost(job: Object) -> bool:
     if status.get("phase") != Phase.RESTARTING or not status.get("plan") or not status.get("restartRecords"):
         return False
     policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-    return isinstance(policy, Mapping) and policy.get("elasticPolicy") is not None
+    elastic = isinstance(policy, Mapping) and policy.get("elasticPolicy") is not None
+    return elastic or "spares" in status["plan"]
 
 
 def _running(snapshot: Snapshot) -> ObservedPods | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfgpujob.api import RestartPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
+from tfgpujob.core.status.builder import moment
 from tfgpujob.core.status.diagnosis import diagnose
 from tfgpujob.names import Condition, Role
 
@@ -25,6 +27,8 @@ STOPPED = 143
 PEER_FAILURE = 160
 NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
+PEER_FAILURE_GRACE = timedelta(seconds=10)
+"""Grace period after a peer failure (exit code 160), within which the pod that caused it should be seen to fail."""
 _DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "Shutdown", "Terminated"})
 
 
@@ -88,6 +92,15 @@ def failures(observed: ObservedPods, policies: dict[Role, RestartPolicy], gone: 
 def root_cause(found: Sequence[Failure]) -> Failure:
     """Of one or more failures, the one that caused the others."""
     return min(found, key=_rank)
+
+
+def peer_failure_grace(failure: Failure, now: datetime) -> datetime | None:
+    """Until when to wait for the failure behind a peer failure; None for any other."""
+    if not failure.is_peer_failure or not failure.finished_at:
+        return None
+    ended = moment(failure.finished_at)
+    # A node whose clock is ahead must not delay the restart.
+    return ended + PEER_FAILURE_GRACE if ended <= now else None
 
 
 def _stopped(observed: ObservedPods, replica: ReplicaId) -> bool:

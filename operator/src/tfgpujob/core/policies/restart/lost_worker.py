@@ -2,13 +2,14 @@
 
 A disruption takes a worker's pod away: it is deleted, evicted, on a lost node or with a broken device. The leader of
 the gang ends the processes of the others and waits in its pod, until another pod of the same name joins it
-(docs/adr/0037), or begins the next round without it (trains_without.py). So only that pod is created anew, by a
-persisted restart of the replica as restart/replica.py has it, and told to join. It spends what the restart of the gang
-would have spent.
+(docs/adr/0037), or begins the next round without it or with a spare in its place (trains_without.py). So only that pod
+is created anew, by a persisted restart of the replica as restart/replica.py has it, and told to join. It spends what
+the restart of the gang would have spent.
 
 What the pods can't wait for restarts the gang: the loss of the leader, which is the chief or worker 0; of so many that
 fewer than minReplicas live; in a start, or in a resize. And if no node is found for the new pod within
-elasticPolicy.shrinkAfterSeconds while they wait, the job begins anew without it (elastic_policy.py).
+elasticPolicy.shrinkAfterSeconds while they wait, the job begins anew without it (elastic_policy.py); a job with spares
+has none to spare then, and waits as at a start.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
         return False
     lost = {failure.replica for failure in found if failure.cause is Cause.DISRUPTION}
     chief = ctx.plan.chief()
+    # With spares the others wait however few they are: pods come in the places of all.
+    least = 0 if ctx.plan.spares else ctx.spec.replica_specs.least_workers
     others = [replica for replica in ctx.plan.required() if replica not in lost]
     live = [replica for replica in others if ctx.observed.ready(replica) and not ctx.observed.succeeded(replica)]
     return (
@@ -43,7 +46,7 @@ def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
         and all(role is Role.WORKER for role, _ in lost)
         and chief in live
         and not any(ctx.observed.succeeded(replica) for replica in others)
-        and sum(role is Role.WORKER for role, _ in live) >= ctx.spec.replica_specs.least_workers
+        and sum(role is Role.WORKER for role, _ in live) >= least
     )
 
 

@@ -19,7 +19,7 @@ from tfgpujob.core.observed.snapshot import Event, Outcome, Pod
 from tfgpujob.core.policies import finished
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods
 from tfgpujob.core.policies.restart import backoff_limit, restart_scope
-from tfgpujob.core.policies.restart.failure import Cause, Failure, failure_of, root_cause
+from tfgpujob.core.policies.restart.failure import Cause, Failure, failure_of, peer_failure_grace, root_cause
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
@@ -71,6 +71,10 @@ def restart_optional(ctx: ReconcileContext) -> Outcome | None:
         ):
             continue
         failure = failure_of(ctx.observed, replica, policy)
+        # Who was to join has lost its leader: mostly that is through, or all start again.
+        grace_ends = peer_failure_grace(failure, ctx.now) if replica[0] is not Role.EVALUATOR else None
+        if grace_ends is not None and ctx.now < grace_ends:
+            return ctx.requeue(grace_ends)
         ctx.builder.put("lastFailure", failure.to_status(ctx.spec.run_policy.failure_log_lines))
         if failure.cause is not Cause.PERMANENT:
             replicas = frozenset({replica})

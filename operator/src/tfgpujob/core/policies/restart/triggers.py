@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tfgpujob.api import StallPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
@@ -12,15 +12,12 @@ from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished, stall
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.policies.restart import lost_worker
-from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, root_cause
+from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, peer_failure_grace, root_cause
 from tfgpujob.core.policies.restart.gang import restart_gang
 from tfgpujob.core.policies.restart.replica import restart_replicas
-from tfgpujob.core.status.builder import moment, timestamp
+from tfgpujob.core.status.builder import timestamp
 from tfgpujob.core.status.progress import report_of, reporter
 from tfgpujob.names import Condition
-
-PEER_FAILURE_GRACE = timedelta(seconds=10)
-"""Grace period after a peer failure (exit code 160), within which the pod that caused it should be seen to fail."""
 
 
 def lost_or_failed(ctx: ReconcileContext) -> Outcome | None:
@@ -79,8 +76,4 @@ def _vanished(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
 def _peer_failure_grace(observed: ObservedPods, failure: Failure, now: datetime) -> datetime | None:
     """Until when to wait for the failure behind a peer failure; None when the wait is over or has no point."""
     everyone_ended = all(r in observed.pods and has_ended(observed.pods[r]) for r in observed.plan.required())
-    if not failure.is_peer_failure or everyone_ended or not failure.finished_at:
-        return None
-    ended = moment(failure.finished_at)
-    # A node whose clock is ahead must not delay the restart.
-    return ended + PEER_FAILURE_GRACE if ended <= now else None
+    return None if everyone_ended else peer_failure_grace(failure, now)
