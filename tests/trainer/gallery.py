@@ -20,13 +20,13 @@ import numpy as np
 import tensorflow as tf
 
 SCRIPTS = Path(__file__).parents[2] / "examples/scripts"
-FITS = {"distillation": 2, "fine_tuning": 2}
+FITS = {"distillation": 2, "fine_tuning": 2, "restartable": 2}
 """How often the others call fit(): once."""
 model = SimpleNamespace(fit=keras.Model.fit, fits=0)
 
 
 class Alone(tf.distribute.OneDeviceStrategy):
-    def __init__(self):
+    def __init__(self, *_, **__):
         super().__init__("/cpu:0")
 
 
@@ -76,11 +76,14 @@ out = Path(os.environ["GALLERY"])
 plain = int(os.environ.get("GALLERY_PLAIN", "0"))
 if plain:
     workers = [f"localhost:{port}" for port in range(plain)]
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}})
-    tf.distribute.MultiWorkerMirroredStrategy = Alone
+    cluster = {"chief": ["localhost:8"], "ps": ["localhost:9"], "worker": workers}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})
+    for strategy in ("MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
+        setattr(tf.distribute, strategy, Alone)
 breaks = "GALLERY_BREAKS" in os.environ
 if breaks:
     break_off_last_fits()
+os.chdir(out)
 worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 for name in os.environ["GALLERY_SCRIPTS"].split(","):
     keras.utils.set_random_seed(7)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.data.sources.stream import with_inputs
 from tfgpujob_trainer.script import datasets
 from tfgpujob_trainer.script.call import FitCall, fit_data
@@ -56,6 +57,39 @@ def flat(epochs: list[list[list[int]]]) -> list[int]:
 
 def train(dataset: Any, steps: int | None = None):
     return dataset_batches(dataset, "train", steps=steps, trains=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: train(rows().shuffle(10).batch(3)),
+        lambda: train(rows().shuffle(10).repeat().batch(3), steps=3),
+        lambda: train(rows().batch(3).repeat(), steps=3),
+        lambda: py_batches(Numbers(10, 3, workers=2), "train", steps=None, trains=True, shuffle=True),
+    ],
+)
+def test_a_batch_is_the_same_for_who_takes_some_of_them_alone(make):
+    """As workers of parameter servers do: in order, with gaps, one once more, and from another epoch."""
+    expected = read(make(), epochs=3)
+    one = make()
+    for epoch, index in ((0, 1), (0, 2), (0, 1), (1, 0), (1, 2), (2, 1), (0, 0), (2, 2)):
+        assert one.batch(epoch, index, 5)[1].tolist() == expected[epoch][index], (epoch, index)
+
+
+def test_batches_between_two_that_are_taken_are_read_once():
+    read_so_far = []
+
+    def rows_of(number, first, seed):
+        for index in range(first, 6):
+            read_so_far.append(index)
+            yield (np.full((2, 1), index), np.full(2, index))
+
+    found = Batches(
+        rows_of, Extent(batches=6, size=2, last=2), (tf.TensorSpec([2, 1]), tf.TensorSpec([2])), split="train"
+    )
+    for index in (0, 3, 5):
+        assert found.batch(0, index, None)[1].tolist() == [index] * 2
+    assert read_so_far == [0, 1, 2, 3, 4, 5]
 
 
 IN_ORDER = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

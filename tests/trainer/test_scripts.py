@@ -172,8 +172,8 @@ def test_what_a_file_cannot_be_is_refused_before_it_runs(text, fields, message, 
     [
         (
             0,
-            tf.data.Dataset.from_tensors((np.ones((4, 2)), np.ones(4))),
-            "data in batches of their own, and under Para",
+            iter([(np.ones((4, 2)), np.ones(4))]),
+            "a generator, and under ParameterServer a worker may be given a batch once more",
         ),
         (1, np.ones((4, 2)), "a second fit(), and under ParameterServer"),
     ],
@@ -185,9 +185,9 @@ def test_what_parameter_servers_cannot_do_with_a_script_is_refused(fits, x, mess
         tmp_path, parsed, env, strategy=tf.distribute.get_strategy(), heartbeat=Heartbeat(None), stop=StopFlag()
     )
     takeover.fits = fits
-    y = None if isinstance(x, tf.data.Dataset) else np.ones(4)
+    y = np.ones(4) if isinstance(x, np.ndarray) else None
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
-        takeover.fit(keras.Sequential([keras.layers.Dense(1)]), FitCall(x=x, y=y))
+        takeover.fit(keras.Sequential([keras.layers.Dense(1)]), FitCall(x=x, y=y, steps_per_epoch=1))
     assert caught.value.fix.endswith("or use MultiWorkerMirrored")
 
 

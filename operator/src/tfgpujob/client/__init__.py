@@ -8,11 +8,19 @@
 """
 
 from tfgpujob.client.asynchronous import AsyncClient
-from tfgpujob.client.errors import ApiError, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError
+from tfgpujob.client.errors import (
+    ApiError,
+    InvalidJobError,
+    InvalidNameError,
+    LocalRunError,
+    NoClusterError,
+    TensorBoardError,
+)
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.synchronous import Client
 from tfgpujob.client.tensorboard import TensorBoard
+from tfgpujob.client.train import train
 from tfgpujob.client.usage import ReplicaUsage, Usage
 from tfgpujob.convert.code import CODE_LIMIT, code_map, job_of_file
 
@@ -24,6 +32,7 @@ __all__ = [
     "InvalidJobError",
     "InvalidNameError",
     "Job",
+    "LocalRunError",
     "LogLine",
     "NoClusterError",
     "ReplicaUsage",
@@ -32,4 +41,5 @@ __all__ = [
     "Usage",
     "code_map",
     "job_of_file",
+    "train",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfgpujob.api import Invalid
 from tfgpujob.kube.errors import ApiError, InvalidNameError, NoClusterError
 
-__all__ = ["ApiError", "InvalidJobError", "InvalidNameError", "NoClusterError", "TensorBoardError"]
+__all__ = ["ApiError", "InvalidJobError", "InvalidNameError", "LocalRunError", "NoClusterError", "TensorBoardError"]
 
 
 class InvalidJobError(ValueError):
@@ -14,6 +14,14 @@ class InvalidJobError(ValueError):
     def __init__(self, problems: tuple[Invalid, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+class LocalRunError(Exception):
+    """A job that was run on this machine did not succeed. `code` is the exit code of `tfgpu run`."""
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(said)
+        self.code = code
 
 
 class TensorBoardError(Exception):

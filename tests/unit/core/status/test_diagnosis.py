@@ -141,7 +141,7 @@ KERAS_ERRORS = {
     "fit under ParameterServer": (
         FIT + "ValueError: To use this dataset, you need to pass this dataset to "
         "ClusterCoordinator.create_per_worker_dataset.",
-        "Give the bundled trainer model() and data(split)",
+        "Let the bundled trainer run the script as it is",
     ),
     "reset_states": (
         "AttributeError: 'SparseCategoricalAccuracy' object has no attribute 'reset_states'",

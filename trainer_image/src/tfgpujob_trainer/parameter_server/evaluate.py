@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
-from tfgpujob_trainer.data.sources import Indexed, Source
+from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.batch import number
 from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
-from tfgpujob_trainer.parameter_server.rows import ROWS, TEST, TRAIN, VALIDATION, Rows, Split, register
+from tfgpujob_trainer.parameter_server.rows import ROWS, TEST, TRAIN, VALIDATION, Rows, Split, numbered, register
 from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -33,10 +33,10 @@ class ServerEvaluator:
         return _values(self._steps, vectors, self._heartbeat)
 
 
-def evaluate_on_chief(steps: ServerSteps, data: Indexed, batch_size: int, heartbeat: Heartbeat) -> dict[str, float]:
+def evaluate_on_chief(steps: ServerSteps, data: Source, batch_size: int, heartbeat: Heartbeat) -> dict[str, float]:
     """The same of rows that no worker knows, read and computed here, with the variables where they are."""
     plan = Schedule(rows=data.rows, global_batch_size=batch_size, replicas=1, shuffle=False)
-    register(ROWS, Rows({TRAIN: Split(data, plan)}))
+    register(ROWS, Rows({TRAIN: Split(numbered(data, "evaluate"), plan)}))
     places = ([number(one, np.int32) for one in (TRAIN, 0, index)] for index in range(plan.steps_per_epoch))
     return _values(steps, (steps.evaluate(*place).numpy() for place in places), heartbeat)
 

@@ -2,11 +2,13 @@
 
 A step's graph runs on a worker and holds a call of a Python function by its name. The worker has a function of that
 name; the chief sends only split, epoch and index. So data does not pass through the chief, and a batch that is
-computed again, on whichever worker, has the very same rows.
+computed again, on whichever worker, has the very same rows. Where a script makes the batches itself, they only come one
+after another: then a worker makes all of them, and leaves out those that others are given.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from tfgpujob_trainer.data.feed import take
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, Source
 from tfgpujob_trainer.data.sources.base import leaves
+from tfgpujob_trainer.data.sources.batches import Batches
 
 TRAIN, VALIDATION, TEST = range(3)
 
@@ -34,7 +37,7 @@ _registered: list[Callable[..., list[Any]]] = []
 class Split:
     """One split and which of its rows make up a batch."""
 
-    data: Indexed
+    data: Indexed | Batches
     schedule: Schedule
 
 
@@ -45,6 +48,7 @@ class Rows:
         self._splits = splits
         self._fingerprint = splits[TRAIN].data.fingerprint()
         self._order = lru_cache(maxsize=4)(lambda split, epoch: splits[split].schedule.order(epoch))
+        self._one_after_another = threading.Lock()
 
     def __call__(self, split: Any, epoch: Any, index: Any, fingerprint: Any) -> list[np.ndarray]:
         """Every array of batch `index`, then the seconds that reading it took; raises ConfigError if the chief's
@@ -55,10 +59,15 @@ class Rows:
                 "data('train') gives other rows here than on the chief",
                 "let it give the same rows everywhere: sort files, seed every random generator",
             )
-        found = self._splits[int(split)]
-        numbers = self._order(int(split), int(epoch))[found.schedule.bounds(int(index))]
-        rows = take(found.data, found.schedule, int(epoch), numbers)
+        rows = self._batch(int(split), int(epoch), int(index))
         return [*map(np.asarray, leaves(rows)), np.asarray(time.monotonic() - began)]
+
+    def _batch(self, split: int, epoch: int, index: int) -> Any:
+        data, plan = self._splits[split].data, self._splits[split].schedule
+        if isinstance(data, Batches):
+            with self._one_after_another:
+                return data.batch(epoch, index, plan.seed if plan.shuffle else None)
+        return take(data, plan, epoch, self._order(split, epoch)[plan.bounds(index)])
 
 
 def register(name: str, function: Callable[..., list[Any]]) -> None:
@@ -83,13 +92,14 @@ def read_batch(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) 
 
 def batch_policy(data: Source) -> str:
     """How workers share the training rows."""
-    indexed(data, "train")
+    if isinstance(numbered(data, "train"), Batches):
+        return "by batch: a worker makes every batch, as the script does, and computes those that it is given"
     return "by batch: a worker reads the rows of the batch that it is given"
 
 
-def indexed(data: Source, split: str) -> Indexed:
+def numbered(data: Source, split: str) -> Indexed | Batches:
     """`data`, if its batches have numbers; raises ConfigError if its rows only come one after another."""
-    if isinstance(data, Indexed):
+    if isinstance(data, Indexed | Batches):
         return data
     raise ConfigError(
         f"data({split!r}) returned rows without an index; under ParameterServer a worker reads a batch by its number",

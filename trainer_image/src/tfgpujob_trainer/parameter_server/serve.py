@@ -83,14 +83,14 @@ def read_splits(settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbea
     """All splits that a step or an evaluation may ask for."""
     data = read(settings, module, "train", module.data("train"), heartbeat)
     schedule = make_schedule(settings, data, replicas=1, accumulate=1)
-    splits = {rows.TRAIN: rows.Split(rows.indexed(data, "train"), schedule)}
+    splits = {rows.TRAIN: rows.Split(rows.numbered(data, "train"), schedule)}
     wanted = {rows.TEST: "test"}
     if evaluates(settings.evaluate):
         wanted[rows.VALIDATION] = "validation"
     for number, name in wanted.items():
         other = other_split(settings, module, name, data, heartbeat)
         if other is not None:
-            splits[number] = rows.Split(rows.indexed(other, name), evaluation_schedule(schedule, other))
+            splits[number] = rows.Split(rows.numbered(other, name), evaluation_schedule(schedule, other))
     return rows.Rows(splits)
 
 

@@ -39,7 +39,7 @@ class ParameterServerTrainer:
         """Steps that a worker computes, of rows that it reads itself."""
         weights = self._settings.class_weights
         return ServerSteps(
-            self._strategy, model, takeover, batch_spec(data.head(2)), data.fingerprint(), class_weights=weights
+            self._strategy, model, takeover, batch_spec(data.example()), data.fingerprint(), class_weights=weights
         )
 
     def evaluator(self, built: Built[ServerSteps]) -> ServerEvaluator:

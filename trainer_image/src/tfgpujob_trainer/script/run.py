@@ -6,7 +6,6 @@ import json
 import os
 import runpy
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
@@ -30,11 +29,13 @@ from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.saving import saving
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
-_ONE_WORKER = json.dumps({"cluster": {"worker": ["localhost:2222"]}, "task": {"type": "worker", "index": 0}})
+_HERE = "localhost:2222"
+_ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
 _SAVES = ("save", "save_weights", "export")
 _WORDS = {
     "data('train')": "fit()'s data",
@@ -64,7 +65,7 @@ def run_script(
     try:
         with ExitStack() as stack:
             stack.enter_context(scope)
-            for replaced in _replacements(path, takeover, scope, heartbeat, is_chief=env.is_chief):
+            for replaced in _replacements(path, takeover, scope, heartbeat, env):
                 stack.enter_context(replaced)
             stack.enter_context(mock.patch.object(sys, "argv", [str(path)]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
@@ -97,7 +98,7 @@ def _run(path: Path) -> None:
 
 
 def _replacements(
-    path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, *, is_chief: bool
+    path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, env: Environment
 ) -> Iterator[Any]:
     """What the script finds in place of Keras' and TensorFlow's own."""
     for name, function in calls(takeover).items():
@@ -105,17 +106,31 @@ def _replacements(
         yield mock.patch.object(keras.Model, name, own)
     for name in _SAVES:
         yield mock.patch.object(
-            keras.Model, name, _saving(getattr(keras.Model, name), takeover, scope, is_chief=is_chief)
+            keras.Model, name, saving(getattr(keras.Model, name), takeover, scope, is_chief=env.is_chief)
         )
     for module in (tf.distribute, tf.distribute.experimental):
         for name in _STRATEGIES:
             if hasattr(module, name):
                 yield mock.patch.object(module, name, _the_jobs(name, getattr(module, name), scope.strategy))
-    if not os.environ.get("TF_CONFIG"):  # scripts read from it how many workers there are
+    found = os.environ.get("TF_CONFIG")  # scripts read from it how many workers there are
+    if not found:
         yield mock.patch.dict(os.environ, TF_CONFIG=_ONE_WORKER)
+    elif env.serves and env.role == "worker":
+        yield mock.patch.dict(os.environ, TF_CONFIG=as_the_chief(found))
     # float(model.optimizer.learning_rate): a variable of one device can do it, one of several lacks it.
     for name, number in (("__float__", float), ("__int__", int)):
         yield mock.patch.object(DistributedVariable, name, lambda v, to=number: to(v.numpy()), create=True)
+
+
+def as_the_chief(tf_config: str) -> str:
+    """A worker's TF_CONFIG under ParameterServer with the chief as its task.
+
+    TensorFlow's guide starts a server where the task is a worker, and builds data and model on the chief alone; here a
+    worker needs the data too. It knows of no other workers.
+    """
+    cluster = json.loads(tf_config)["cluster"]
+    listed = {role: list(tasks.values()) if isinstance(tasks, dict) else tasks for role, tasks in cluster.items()}
+    return json.dumps({"cluster": {**listed, "chief": [_HERE]}, "task": {"type": "chief", "index": 0}})
 
 
 def _with_place(
@@ -150,26 +165,6 @@ def _in_words_of_scripts(text: str) -> str:
     for word, instead in _WORDS.items():
         text = text.replace(word, instead)
     return text
-
-
-def _saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *, is_chief: bool) -> Callable[..., Any]:
-    """Each worker saves where the script says, in one go: they may share the place, and all have the same weights."""
-
-    @wraps(original)
-    def save(self: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        path = Path(filepath)
-        with takeover.as_compiled(self), scope.left():
-            if is_chief and path.is_dir():
-                return original(self, filepath, *args, **kwargs)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving-") as folder:
-                result = original(self, f"{folder}/{path.name}", *args, **kwargs)
-                made = Path(folder, path.name)
-                if made.is_file() or (is_chief and made.is_dir()):
-                    made.replace(path)
-                return result
-
-    return save
 
 
 def _the_jobs(name: str, original: Any, strategy: tf.distribute.Strategy) -> Any:

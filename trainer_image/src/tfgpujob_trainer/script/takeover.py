@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -85,6 +86,8 @@ class Takeover:
         self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
         self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
         self._held: tuple[keras.Model, OptimizerTakeover] | None = None
+        self._tf_config = os.environ.get("TF_CONFIG")
+        """This task's own: a script on a worker of parameter servers finds the chief's in its place."""
         self._epochs = 0
         self.fits = self.calls = 0
         self.summary: dict[str, Any] = {}
@@ -103,8 +106,10 @@ class Takeover:
         self._epochs += call.epochs - call.initial_epoch
         module = as_module(self._path, model, data)
         if self._env.is_asynchronous:
-            self._check_asynchronous(data.train)
+            self._check_asynchronous(call)
         if self._env.serves:
+            if self._tf_config is not None:
+                os.environ["TF_CONFIG"] = self._tf_config
             serve_rows(settings, module, self._env, self._heartbeat)
         trainer: Trainer[Any] = self._trainer(settings)
         if self._env.is_evaluator:
@@ -141,12 +146,13 @@ class Takeover:
         kind = ParameterServerTrainer if self._env.is_asynchronous else SynchronousTrainer
         return kind(settings, self._env, self._strategy, self._heartbeat)
 
-    def _check_asynchronous(self, data: Source) -> None:
-        """Raise ConfigError for what workers that only read rows by their number cannot do."""
-        if not isinstance(data, Indexed):
+    def _check_asynchronous(self, call: FitCall) -> None:
+        """Raise ConfigError for what workers that only make a batch by its number cannot do."""
+        if isinstance(call.x, Iterator):
             raise ConfigError(
-                "data in batches of their own, and under ParameterServer a worker reads a batch's rows by their number",
-                "pass arrays, or use MultiWorkerMirrored",
+                "a generator, and under ParameterServer a worker may be given a batch once more, which it can't go "
+                "back to",
+                "make a tf.data.Dataset of it by from_generator(), or use MultiWorkerMirrored",
             )
         if self.fits > 1:
             raise ConfigError(
@@ -201,12 +207,10 @@ class Takeover:
     def _evaluate_on_chief(
         self, model: keras.Model, takeover: OptimizerTakeover, data: Source, size: int
     ) -> dict[str, float]:
-        if not isinstance(data, Indexed):
-            raise ConfigError("evaluate() of data in batches of their own, under ParameterServer", "pass arrays")
         with self._strategy.scope():
-            spec, fingerprint = batch_spec(data.head(2)), data.fingerprint()
+            spec, fingerprint = batch_spec(data.example()), data.fingerprint()
             steps = ServerSteps(self._strategy, model, takeover, spec, fingerprint)
-        return evaluate_on_chief(steps, data, size, self._heartbeat)
+        return evaluate_on_chief(steps, data, data.batch_size or size, self._heartbeat)
 
     def predict(self, model: keras.Model, x: Any, batch_size: int | None, steps: int | None) -> Any:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""

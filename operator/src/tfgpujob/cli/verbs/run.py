@@ -84,6 +84,8 @@ def command(
     code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
     plan = preflight.check(job_file, code_directory, command_line)
     before = _open(folder, name, resume=resume, fresh=fresh)
+    if fresh:  # the code of a ConfigMap was unpacked into what is set aside now
+        code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
     here = Here(
         folder=folder,
         code=code_directory,

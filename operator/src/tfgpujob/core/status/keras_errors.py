@@ -16,8 +16,8 @@ _WORKERS = (
     f"it is: name it in spec.trainer.entrypoint, and remove the command. Or {_LEGACY}."
 )
 _SERVERS = (
-    "It is Keras 3's own fit() that fails under ParameterServer. Give the bundled trainer model() and data(split) in "
-    f"spec.trainer.entrypoint, and remove the command. Or {_LEGACY}."
+    "It is Keras 3's own fit() that fails under ParameterServer. Let the bundled trainer run the script as it is: name "
+    f"it in spec.trainer.entrypoint, and remove the command. Or {_LEGACY}."
 )
 _GONE = f"The program was written for Keras 2, and Keras 3 runs it. To leave it as it is {_LEGACY}."
 

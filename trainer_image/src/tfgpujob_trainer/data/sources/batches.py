@@ -111,6 +111,17 @@ class Batches(Ordered):
                 rows = _joined(rows, self._next(number + 1, seed or 0))
             yield rows
 
+    def batch(self, epoch: int, index: int, seed: int | None) -> Rows:
+        """One batch by its place, for who takes some of them alone: those between two that are asked for are made too.
+
+        A place before the last one that was asked for is read from the beginning of its pass.
+        """
+        number, at = epoch * self.steps + index, self._open[0]
+        same_pass = self._length is None or at // self._length == number // self._length
+        for skipped in range(at, number) if at >= 0 and same_pass else ():
+            self._next(skipped, seed or 0)
+        return self._next(number, seed or 0)
+
     def _next(self, number: int, seed: int) -> Rows:
         at, batches = self._open
         new_pass, place = (0, number) if self._length is None else divmod(number, self._length)

@@ -1,0 +1,56 @@
+"""What several workers save where a script says: whole, whoever comes first, and nothing of anybody is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfgpujob_trainer.script.run import as_the_chief
+from tfgpujob_trainer.script.saving import publish
+
+
+def made(folder, text):
+    (folder / "variables").mkdir(parents=True)
+    (folder / "variables" / "data").write_text(text)
+    return folder
+
+
+def test_a_file_takes_the_place_of_the_one_that_is_there(tmp_path):
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "model.keras").write_text("old")
+    publish(tmp_path / "new", tmp_path / "model.keras", is_chief=False)
+    assert (tmp_path / "model.keras").read_text() == "new"
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_each_worker_has_its_folder(tmp_path, is_chief):
+    publish(made(tmp_path / "new", "new"), tmp_path / "model", is_chief=is_chief)
+    assert (tmp_path / "model/variables/data").read_text() == "new"
+
+
+def test_a_folder_that_another_worker_has_put_below_is_left_alone(tmp_path):
+    """saved_model of the chief, saved_model/worker_tmp_1 of worker 1, which was there first."""
+    made(tmp_path / "model/worker_tmp_1", "other")
+    publish(made(tmp_path / "new", "new"), tmp_path / "model", is_chief=True)
+    assert (tmp_path / "model/variables/data").read_text() == "new"
+    assert (tmp_path / "model/worker_tmp_1/variables/data").read_text() == "other"
+
+
+def test_the_chiefs_folder_stays_when_another_worker_saves_there_too(tmp_path):
+    made(tmp_path / "model", "chief")
+    publish(made(tmp_path / "new", "new"), tmp_path / "model", is_chief=False)
+    assert (tmp_path / "model/variables/data").read_text() == "chief"
+
+
+def test_a_worker_of_parameter_servers_finds_the_chiefs_tf_config():
+    """As the operator writes a worker's: its own address by its index, and the servers."""
+    own = {
+        "cluster": {"worker": {"1": "w1:2222"}, "ps": ["p0:2222", "p1:2222"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    seen = json.loads(as_the_chief(json.dumps(own)))
+    assert seen["task"] == {"type": "chief", "index": 0}
+    assert seen["cluster"]["worker"] == ["w1:2222"]
+    assert seen["cluster"]["ps"] == ["p0:2222", "p1:2222"]
+    assert len(seen["cluster"]["chief"]) == 1

@@ -1,0 +1,44 @@
+"""model.save() and its like in a script: each worker saves where the script says, and some of them share that place."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfgpujob_trainer.script.scope import JobScope
+from tfgpujob_trainer.script.takeover import Takeover
+
+
+def saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *, is_chief: bool) -> Callable[..., Any]:
+    """Each worker saves where the script says, in one go: they may share the place, and all have the same weights."""
+
+    @wraps(original)
+    def save(self: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        path = Path(filepath)
+        with takeover.as_compiled(self), scope.left():
+            if is_chief and path.is_dir():
+                return original(self, filepath, *args, **kwargs)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving-") as folder:
+                result = original(self, f"{folder}/{path.name}", *args, **kwargs)
+                publish(Path(folder, path.name), path, is_chief=is_chief)
+                return result
+
+    return save
+
+
+def publish(made: Path, path: Path, *, is_chief: bool) -> None:
+    """Put what was saved where the script says; a folder that another worker has put there has the same in it."""
+    if made.is_dir() and (is_chief or not path.exists()):
+        try:
+            made.replace(path)
+        except OSError:  # it has appeared meanwhile, with that model, or as the parent of another worker's folder
+            shutil.copytree(made, path, dirs_exist_ok=True)
+    elif made.is_file():
+        made.replace(path)
