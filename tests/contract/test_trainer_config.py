@@ -68,7 +68,7 @@ FULL: dict[str, Any] = {
 WAYS = {
     "minimal": MINIMAL,
     "every field": FULL,
-    "code in a ConfigMap": {**MINIMAL, "code": {"configMap": {"name": "my-code"}}},
+    "code in a ConfigMap": {**MINIMAL, "code": {"configMap": {"name": "my-code", "paths": {"a..b.py": "a/b.py"}}}},
     "predict": {
         "entrypoint": "digits",
         "mode": "predict",

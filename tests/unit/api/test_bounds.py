@@ -215,10 +215,17 @@ def breaks() -> Iterator[Break]:
         for key, (what, value) in VIOLATION.items():
             if key in schema:
                 yield Break(path, what, value(schema[key]))
+        yield from too_many_entries(path, schema)
         if kind == "object" and "properties" in schema and PRESERVE not in schema:
             yield Break((*path, "surprise"), "unknown", 1)
         for name in schema.get("required", ()):
             yield Break((*path, name), "missing", REMOVED)
+
+
+def too_many_entries(path: Path, schema: Any) -> Iterator[Break]:
+    if "maxProperties" in schema:
+        entry = "a" if schema["additionalProperties"].get("type") == "string" else 1
+        yield Break(path, "too many entries", {f"k{i}": entry for i in range(schema["maxProperties"] + 1)})
 
 
 VIOLATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -228,7 +235,6 @@ VIOLATION: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "minLength": ("empty", lambda _: ""),
     "minItems": ("too few items", lambda least: [1] * (least - 1)),
     "minProperties": ("too few entries", lambda _: {}),
-    "maxProperties": ("too many entries", lambda most: {f"k{i}": 1 for i in range(most + 1)}),
 }
 
 

@@ -16,6 +16,7 @@ from tests.machine import PATIENCE
 from tfgpujob import names
 from tfgpujob.client import ApiError, AsyncClient, Client, InvalidJobError, code_map, job_of_file, logs
 from tfgpujob.client.logs import Follower, View
+from tfgpujob.convert.code import files_of, paths_of, wheel_lines
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.interface import WatchEvent
@@ -230,7 +231,8 @@ async def test_the_rest_of_a_broken_log_is_read_after_its_pod_has_ended(monkeypa
     ("files", "problem"),
     [
         ({"a/train.py": b"x", "b/train.py": b"y"}, "two files are called train.py"),
-        ({"data.py": b"\xff\xfe\x00"}, "is no text"),
+        ({"my data.py": b"x"}, "has a name that no ConfigMap takes"),
+        ({"a..b.py": b"x"}, "has a name that no ConfigMap takes"),
         ({"large.py": b"#" * 1_000_001}, "a ConfigMap holds"),
     ],
 )
@@ -240,6 +242,37 @@ def test_code_that_no_config_map_takes(files: dict[str, bytes], problem: str, tm
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=problem):
         code_map("job", [tmp_path / name for name in files])
+
+
+def test_a_folder_is_code_with_its_paths_and_what_is_no_text_comes_too(tmp_path: Path) -> None:
+    for name, content in {
+        "train.py": b"import net.layers",
+        "net/__init__.py": b"",
+        "net/deep/layers.py": b"x = 1",
+        "net/logo.png": b"\x89\xff",
+        "net/__pycache__/layers.pyc": b"\x00",
+        "net/.git/HEAD": b"",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    code = code_map("job", [tmp_path / "train.py", tmp_path / "net"])
+    assert code["data"].keys() == {"train.py", "net..__init__.py", "net..deep..layers.py"}
+    paths = paths_of(code)
+    found = dict(files_of(code, paths))
+    assert found == {
+        "train.py": b"import net.layers",
+        "net/__init__.py": b"",
+        "net/deep/layers.py": b"x = 1",
+        "net/logo.png": b"\x89\xff",
+    }
+    made, _ = job_of_file(tmp_path / "train.py", name="job", trainer={}, extra_files=[tmp_path / "net"])
+    assert made["spec"]["trainer"]["code"]["configMap"]["paths"] == paths
+    assert paths_of(code_map("job", [tmp_path / "train.py"])) is None
+
+
+def test_a_wheel_among_the_code_is_installed() -> None:
+    assert wheel_lines([Path("a.py")]) == []
+    assert wheel_lines([Path("dist/mine-1.2-py3-none-any.whl")]) == ["--find-links .", "mine==1.2"]
 
 
 async def test_the_asynchronous_client_watches_until_the_job_is_deleted(live: LiveCluster) -> None:

@@ -15,8 +15,7 @@ import yaml
 from tests.harness.live import LiveCluster
 from tests.machine import Deadline
 
-from tfgpujob.api import JobSpec
-from tfgpujob.client import Client, InvalidJobError, LocalRunError, train
+from tfgpujob.client import Client, InvalidJobError, Job, LocalRunError, train
 from tfgpujob.exits import Exit
 
 TRAINER = """
@@ -50,8 +49,8 @@ def fit_something() -> None:
 
 
 def fit_my_data() -> None:
-    net: Any = model()
-    net.fit(data("train"))
+    net: Any = model
+    net().fit(data("train"))
 
 
 def no_training() -> int:
@@ -113,6 +112,7 @@ def test_an_interrupt_lets_it_save(
 def test_it_is_submitted_with_its_code(live: LiveCluster) -> None:
     with Client() as client:
         job = train(fit_something, name="from-notebook", workers=3, requirements=["einops==0.8.1"], client=client)
+        assert isinstance(job, Job)
         assert job.spec.trainer is not None
         assert (job.spec.trainer.entrypoint, job.spec.trainer.requirements) == ("from_notebook.py", ["einops==0.8.1"])
         assert job.spec.trainer.code is not None
@@ -121,7 +121,6 @@ def test_it_is_submitted_with_its_code(live: LiveCluster) -> None:
         held = live.do(lambda: live.server.get("ConfigMap", "default", name))
         assert held["data"]["from_notebook.py"].endswith('if __name__ == "__main__":\n    fit_something()\n')
         client.delete("from-notebook")
-    assert isinstance(job.spec, JobSpec)
 
 
 @pytest.mark.parametrize(

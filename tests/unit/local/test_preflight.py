@@ -117,6 +117,10 @@ def test_code_comes_from_the_flag_else_the_files_own_config_map_else_beside_it(t
     assert code_folder(job_file(tmp_path, spec), None, tmp_path, tmp_path / "s") == tmp_path
     folder = code_folder(file, None, tmp_path, tmp_path / "s")
     assert (folder / "train.py").read_text() == "print()"
+    spec["trainer"]["code"]["configMap"]["paths"] = {"net..a.py": "net/a.py"}  # type: ignore[index]
+    code["data"] = {"net..a.py": "x = 1", "left.py": ""}
+    folder = code_folder(job_file(tmp_path, spec, code), None, tmp_path, tmp_path / "t")
+    assert [str(path.relative_to(folder)) for path in folder.rglob("*.py")] == ["net/a.py"]
     assert list(ignored(file, None)) == []
     assert list(ignored(file, Path("/given"))) == [
         "spec.trainer.code (the files in /given are used)",

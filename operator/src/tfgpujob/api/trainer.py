@@ -70,6 +70,15 @@ class ConfigMapCode(Model):
 
     name: ObjectName
     """Name of the ConfigMap, in the job's namespace."""
+    paths: (
+        Annotated[
+            dict[Text, Annotated[str, Field(pattern=r"^\w[-\w.]*(/\w[-\w.]*)*$", max_length=1024)]],
+            Field(min_length=1, max_length=1000),
+        ]
+        | None
+    ) = None
+    """Where below /code the file of each key is, for code in folders: `{net..layers.py: net/layers.py}`. Keys that are
+    not named here are left out. Absent: each key is a file of that name. `tfgpu submit train.py --with net` sets it."""
 
 
 class VolumeCode(Model):

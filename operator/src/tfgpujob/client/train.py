@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, overload
+from typing import Any, Final
 
 import yaml
 
@@ -21,18 +21,6 @@ from tfgpujob.convert.python_file import is_script
 
 _RUNS: Final = "runs"
 _FILE: Final = "{name}.py"
-
-
-@overload
-def train(
-    script: Callable[[], Any] | None = None, *, local: Literal[True], directory: Path | None = None, **how: Any
-) -> Path: ...
-
-
-@overload
-def train(
-    script: Callable[[], Any] | None = None, *, local: Literal[False] = False, client: Client | None = None, **how: Any
-) -> Job: ...
 
 
 def train(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,29 +15,76 @@ from tfgpujob.names import Strategy
 
 CODE_LIMIT: Final = 1_000_000
 """Bytes of code that fit: a ConfigMap holds 1 MiB."""
+_KEY: Final = re.compile(r"[-\w.]{1,253}", re.ASCII)
+
+
+_LEFT_OUT: Final = ("__pycache__",)
+_BETWEEN: Final = ".."
+"""In a key, which may have no slash, in the place of one."""
 
 
 def code_map(job_name: str, files: Sequence[Path]) -> dict[str, Any]:
-    """The immutable ConfigMap `<job>-code-<digest>`, with one key a file.
+    """The immutable ConfigMap `<job>-code-<digest>`, with one key a file; a folder is all files in it.
 
     Code that changes gets another name, so what runs after a restart is what ran before it. Raises
-    ValueError when the files are too large, are no text, or two of them have the same name.
+    ValueError when the files are too large, or two of them have the same name.
     """
-    data: dict[str, str] = {}
-    for file in files:
-        if file.name in data:
-            raise ValueError(f"two files are called {file.name}: rename one, since both go to {names.CODE_DIR}")
-        try:
-            data[file.name] = file.read_text()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file} is no text: put it into an image, and name that in trainer.code.image") from error
-    size = sum(len(text.encode()) for text in data.values())
+    found = dict[str, bytes]()
+    for path, file in _listed(files):
+        key = path.replace("/", _BETWEEN)
+        if key in found:
+            raise ValueError(f"two files are called {path}: rename one, since both go to {names.CODE_DIR}")
+        if _BETWEEN in path or not _KEY.fullmatch(key):
+            raise ValueError(f"{file} has a name that no ConfigMap takes: use letters, digits, -, _ and single dots")
+        found[key] = file.read_bytes()
+    size = sum(map(len, found.values()))
     if size > CODE_LIMIT:
         fix = "put the code into a volume or an image, and name that in spec.trainer.code"
         raise ValueError(f"the code has {size} bytes, and a ConfigMap holds {CODE_LIMIT}: {fix}")
-    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+    data, binary = dict[str, str](), dict[str, str]()
+    for key, content in found.items():
+        try:
+            data[key] = content.decode()
+        except UnicodeDecodeError:
+            binary[key] = base64.b64encode(content).decode()
+    held = {"data": data, **({"binaryData": binary} if binary else {})}
+    digest = hashlib.sha256(json.dumps([data, binary] if binary else data, sort_keys=True).encode()).hexdigest()[:12]
     metadata = {"name": f"{job_name}-code-{digest}"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": data}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, **held}
+
+
+def paths_of(code: Mapping[str, Any]) -> dict[str, str] | None:
+    """spec.trainer.code.configMap.paths for a ConfigMap of `code_map`; None where no file is in a folder."""
+    paths = {key: key.replace(_BETWEEN, "/") for key in (*code["data"], *code.get("binaryData", ()))}
+    return paths if any(key != path for key, path in paths.items()) else None
+
+
+def files_of(code: Mapping[str, Any], paths: Mapping[str, str] | None) -> Iterator[tuple[str, bytes]]:
+    """The files that a pod finds: each with its path below /code."""
+    contents = {key: str(text).encode() for key, text in (code.get("data") or {}).items()}
+    contents |= {key: base64.b64decode(text) for key, text in (code.get("binaryData") or {}).items()}
+    for key, content in contents.items():
+        if paths is None or key in paths:
+            yield (Path(key).name if paths is None else paths[key]), content
+
+
+def wheel_lines(files: Sequence[Path]) -> list[str]:
+    """What spec.trainer.requirements says for the wheels among the files of the code."""
+    wheels = [file.name.split("-") for file in files if file.suffix == ".whl"]
+    return [*(["--find-links ."] if wheels else []), *(f"{name}=={version}" for name, version, *_ in wheels)]
+
+
+def _listed(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Every file with its path below /code; of a folder all but what is hidden or made by Python."""
+    for file in files:
+        if not file.is_dir():
+            yield file.name, file
+            continue
+        top = file.resolve()
+        for inside in sorted(top.rglob("*")):
+            parts = inside.relative_to(top.parent).parts
+            if inside.is_file() and not any(part.startswith(".") or part in _LEFT_OUT for part in parts[1:]):
+                yield "/".join(parts), inside
 
 
 def job_of_file(
@@ -48,7 +97,8 @@ def job_of_file(
     trainer: Mapping[str, Any],
     extra_files: Sequence[Path] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A TFGPUJob that trains `file`, and the ConfigMap with its code. Raises ValueError as `code_map` does.
+    """A TFGPUJob that trains `file`, and the ConfigMap with its code, folders among it. Raises ValueError as
+    `code_map` does.
 
     `gpus` are those of each worker. `strategy` None: OneDevice, Mirrored for several GPUs, MultiWorkerMirrored for
     several workers. `trainer` has the rest of spec.trainer: globalBatchSize, epochs, params, …
@@ -56,6 +106,8 @@ def job_of_file(
     single = Strategy.MIRRORED if gpus > 1 else Strategy.ONE_DEVICE
     chosen = strategy or (Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single)
     code = code_map(name, [file, *extra_files])
+    source = {"name": code["metadata"]["name"]}
+    paths = paths_of(code)
     job = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
@@ -65,7 +117,7 @@ def job_of_file(
             "replicaSpecs": {"worker": {"replicas": workers, "gpus": gpus}},
             "trainer": {
                 "entrypoint": file.name,
-                "code": {"configMap": {"name": code["metadata"]["name"]}},
+                "code": {"configMap": source if paths is None else {**source, "paths": paths}},
                 **trainer,
             },
         },

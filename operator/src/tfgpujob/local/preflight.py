@@ -12,6 +12,7 @@ from typing import Any, Final
 from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.api.translate import closest
+from tfgpujob.convert.code import files_of
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError
@@ -110,9 +111,16 @@ def code_folder(file: JobFile, given: Path | None, beside: Path, scratch: Path) 
         return beside
     folder = scratch / "code"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (config_map.get("data") or {}).items():
-        (folder / Path(name).name).write_text(text)
+    for path, content in files_of(config_map, _paths(file)):
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
     return folder
+
+
+def _paths(file: JobFile) -> Mapping[str, str] | None:
+    code = file.spec.trainer.code if file.spec.trainer else None
+    return code.config_map.paths if code and code.config_map else None
 
 
 def code_in(file: JobFile) -> Object | None:

@@ -66,13 +66,17 @@ def test_a_mount_of_the_template_at_the_output_directory_is_used(path: str, dire
     [
         ({"configMap": {"name": "my-code"}}, {"configMap": {"name": "my-code"}, "readOnly": True}),
         (
+            {"configMap": {"name": "my-code", "paths": {"net..a.py": "net/a.py"}}},
+            {"configMap": {"name": "my-code", "items": [{"key": "net..a.py", "path": "net/a.py"}]}, "readOnly": True},
+        ),
+        (
             {"volume": {"claimName": "src", "subPath": "v2"}},
             {"persistentVolumeClaim": {"claimName": "src", "readOnly": True}, "readOnly": True, "subPath": "v2"},
         ),
         ({"image": "code:1"}, {"emptyDir": {}, "readOnly": True}),
         ({"git": {"url": "https://a.example/b", "revision": "0" * 40}}, {"emptyDir": {}, "readOnly": True}),
     ],
-    ids=["ConfigMap", "volume", "image", "git"],
+    ids=["ConfigMap", "folders in a ConfigMap", "volume", "image", "git"],
 )
 def test_code_comes_to_its_folder(code: dict[str, Any], mounted: dict[str, Any]) -> None:
     assert mounts(trained(code=code))["/code"] == mounted

@@ -74,6 +74,10 @@ class ConfigMapCode:
     name: str
     """Name of the ConfigMap, in the job's namespace."""
 
+    paths: Mapping[str, str] | None = None
+    """Where below /code the file of each key is, for code in folders: `{net..layers.py: net/layers.py}`. Keys that are
+    not named here are left out. Absent: each key is a file of that name. `tfgpu submit train.py --with net` sets it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VolumeCode:

@@ -18,6 +18,7 @@ from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
+from tfgpujob.convert.code import wheel_lines
 from tfgpujob.convert.python_file import is_script
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
@@ -41,14 +42,21 @@ _FOR_BOTH = {"file", "dry_run", "context", "namespace"}
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
 @click.option("--claim", metavar="NAME[/FOLDER]", help="PersistentVolumeClaim for checkpoints and the model.")
-@click.option("--with", "extra", multiple=True, type=click.Path(path_type=Path), help="Another file of the code.")
+@click.option(
+    "--with",
+    "extra",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Another file or folder of the code, or a wheel.",
+)
 @options.requirements
 @click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
 @cluster_options
 def command(file: str, *, dry_run: bool, context: str | None, namespace: str | None, **flags: Any) -> None:
     """Create the jobs of a YAML file, or one of a Python file: with model() and data(split), or a script with fit().
 
-    The Python file goes into a ConfigMap that belongs to the job.
+    The Python file goes into a ConfigMap that belongs to the job. So does what --with names: a folder comes with all
+    that is in it, as /code/FOLDER, and a wheel is installed.
     """
     made = _of_python(Path(file), **flags) if file.endswith(".py") else None
     if made and dry_run:
@@ -111,8 +119,9 @@ def _of_python(
     trainer = _length(file, batch, epochs, params)
     if given:
         trainer["params"] = given
-    if requirements is not None:
-        trainer["requirements"] = options.required(requirements)
+    lines = [*wheel_lines(extra), *([] if requirements is None else options.required(requirements))]
+    if lines:
+        trainer["requirements"] = lines
     if claim:
         name_of_claim, _, folder = claim.partition("/")
         trainer["output"] = {"claim": name_of_claim, **({"subPath": folder} if folder else {})}

@@ -94,6 +94,9 @@ def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource,
     sub_path = None
     if code.config_map is not None:
         volume["configMap"] = {"name": code.config_map.name}
+        if code.config_map.paths is not None:
+            items = [{"key": key, "path": path} for key, path in code.config_map.paths.items()]
+            volume["configMap"]["items"] = items
     elif code.volume is not None:
         volume["persistentVolumeClaim"] = {"claimName": code.volume.claim_name, "readOnly": True}
         sub_path = code.volume.sub_path
