@@ -28,6 +28,7 @@ KNOWN: dict[str, Any] = {
     "stepSeconds": 0.025,
     "workerSeconds": {"worker-0": 0.02, "worker-1": 0.03},
     "gpuMemoryMiB": [2048, 512],
+    "gpuUsePercent": [93, 0],
     "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z", "seconds": 7},
     "inPlaceRestarts": 2,
 }

@@ -92,6 +92,25 @@ def test_batches_between_two_that_are_taken_are_read_once():
     assert read_so_far == [0, 1, 2, 3, 4, 5]
 
 
+def test_files_listed_as_people_list_them_come_in_the_same_order_on_all_workers(tmp_path):
+    """list_files() shuffles by itself, and shuffle() once more."""
+    for number in range(12):
+        (tmp_path / f"{number:02}.txt").write_text(str(number))
+
+    def of_file(path):
+        label = tf.strings.to_number(tf.io.read_file(path), tf.int64)
+        return tf.cast(label, tf.float32)[None], label
+
+    def dataset():
+        files = Dataset.list_files(str(tmp_path / "*.txt"))
+        return files.map(of_file, num_parallel_calls=tf.data.AUTOTUNE).shuffle(4).batch(5)
+
+    found = read(train(dataset()))
+    assert found == read(train(dataset()))
+    assert [sorted(flat([epoch])) for epoch in found] == [list(range(12))] * 2
+    assert found[0] != found[1]
+
+
 IN_ORDER = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 

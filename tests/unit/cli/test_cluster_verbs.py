@@ -97,7 +97,11 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
     usage = [{"name": "tensorflow", "usage": {"cpu": "1500m", "memory": "512Mi"}}]
     usage.append({"name": "sidecar", "usage": {"cpu": "250000000n", "memory": "1048576Ki"}})
     told = {"phase": "training", "step": 60, "steps": 240, "stepSeconds": 0.0251, "inputWait": 0.02}
-    told |= {"workerSeconds": {"worker-0": 0.01, "worker-1": 0.02}, "gpuMemoryMiB": [2048, 512]}
+    told |= {
+        "workerSeconds": {"worker-0": 0.01, "worker-1": 0.02},
+        "gpuMemoryMiB": [2048, 512],
+        "gpuUsePercent": [93, 0],
+    }
     live.front.behind |= {
         "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods": {
             "items": [{"metadata": {"name": "busy-worker-1"}, "containers": usage}]
@@ -119,6 +123,7 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
         "OWN": "20 ms",
         "INPUT WAIT": "2%",
         "GPU MEMORY": "2 GiB, 512 MiB",
+        "GPU USE": "93%, 0%",
     }
     assert cli.main(["top", "busy", "-A"]) == Exit.USAGE
 

@@ -7,6 +7,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 
+def gpus() -> int:
+    """How many GPUs this task computes on."""
+    return len(tf.config.list_logical_devices("GPU"))
+
+
 def gpu_memory() -> Sequence[int] | None:
     """The most that TensorFlow has used on each GPU of this task, in MiB; None where that is not known."""
     try:

@@ -34,6 +34,7 @@ class RunStatus:
             "compute": None,
             "workerSeconds": None,
             "gpuMemoryMiB": None,
+            "gpuUsePercent": None,
             "lastCheckpoint": None,
             "inPlaceRestarts": 0,
             "gang": None,

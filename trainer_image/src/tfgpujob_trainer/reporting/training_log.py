@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfgpujob_trainer.reporting.gpu_memory import gpu_memory
+from tfgpujob_trainer.reporting.gpu_memory import gpu_memory, gpus
+from tfgpujob_trainer.reporting.gpu_use import gpu_use
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.run_status import RunStatus
 from tfgpujob_trainer.reporting.tensorboard_scalars import Scalars
@@ -73,6 +74,7 @@ class TrainingLog:
             "compute": self._interval.compute,
             "workerSeconds": self.workers.seconds(),
             "gpuMemoryMiB": gpu_memory(),
+            "gpuUsePercent": gpu_use(gpus()),
         }
         self.run_status.update(**state)
         metrics = {name: _number(value) for name, value in values.items() if name != "loss"}

@@ -20,7 +20,8 @@ from tfgpujob.kube.errors import is_transient
 
 PLACE: Final = Heading.IN_A_CLUSTER, 60
 
-_HEADERS = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY", "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY")
+_REPLICA = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY")
+_HEADERS = (*_REPLICA, "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY", "GPU USE")
 
 
 @click.command()
@@ -32,7 +33,8 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
     """Show the jobs that have not finished, or the replicas of one, until ^C. Once, where it is no terminal.
 
     Of each replica: CPU and memory (from the metrics API), the step, the time of a step and the part of it that is its
-    own, without waiting for the others (from the trainer), and the GPU memory that TensorFlow has used at most.
+    own, without waiting for the others (from the trainer), the GPU memory that TensorFlow has used at most, and
+    how much of the last moment each GPU computed (by NVML).
     """
     if name is not None and all_namespaces:
         raise CliError("one job and --all-namespaces are given together", "keep one of them")
@@ -86,6 +88,7 @@ def _row(replica: ReplicaUsage) -> list[str]:
         _milliseconds((told.worker_seconds or {}).get(who)),
         "-" if told.input_wait is None else f"{told.input_wait:.0%}",
         ", ".join(size(mib << 20) for mib in told.gpu_memory_mib or ()) or "-",
+        ", ".join(f"{percent}%" for percent in told.gpu_use_percent or ()) or "-",
     ]
 
 

@@ -84,6 +84,8 @@ class Report(_Schema):
     job."""
     gpu_memory_mib: Annotated[list[NotNegative64] | None, Field(max_length=64, alias="gpuMemoryMiB")] = None
     """The most that TensorFlow has used on each GPU of the replica."""
+    gpu_use_percent: Annotated[list[Annotated[int, Field(ge=0, le=100)]] | None, Field(max_length=64)] = None
+    """How much of the last moment each of them computed, by NVML."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
     waits_for_peers: bool = False
