@@ -104,6 +104,7 @@ def test_what_the_shell_says_of_another_job_is_not_inherited(tmp_path: Path) -> 
 
 def devices(visible: tuple[str, ...], *, cpu_build: bool = False, **spec: Any) -> Devices:
     whole = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}, "trainer": TRAINER, **spec}
+    whole = {name: value for name, value in whole.items() if value is not None}
     parsed = parse_job({"metadata": {"name": "a"}, "spec": whole})
     assert isinstance(parsed, JobSpec), parsed
     return share_out(parsed, resolve(parsed, CONFIG), visible, cpu_build=cpu_build)
@@ -146,6 +147,13 @@ def test_too_few_gpus_are_given_to_nobody_and_that_is_said_once(
     found = devices(visible, **spec)
     assert found.note == f"runs on the CPU, as {obstacle}; in a cluster {granted}"
     assert found.environment((Role.WORKER, 0))["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_a_program_with_a_strategy_of_its_own_finds_one_device_and_that_is_said() -> None:
+    mirrored: dict[str, Any] = {"strategy": "Mirrored", "replicaSpecs": {"worker": {"gpus": 4}}}
+    own = devices((), **mirrored, trainer=None, image="mine:1")
+    assert own.note.endswith("; its own program finds one device here, so MirroredStrategy has one replica of 4")
+    assert "replica of" not in devices((), **mirrored).note
 
 
 def test_a_job_without_gpus_is_not_told_about_them() -> None:

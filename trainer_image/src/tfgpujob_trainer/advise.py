@@ -1,8 +1,9 @@
 """`python -m tfgpujob_trainer.advise --config trainer.json`: does it pay to share a GPU among processes?
 
 Runs the job of a config file with 1, 2 and 4 processes on one GPU (or on this machine's cores, with TensorFlow for
-CPUs), each for a while, and prints a table of throughput and memory. With `--learning-rates LOWEST HIGHEST` it asks
-another question, which learning rates suit the job, and answers by a range test. Nothing of either is kept.
+CPUs), each for a while, and prints a table of throughput and memory. With `--batch` it asks which is the largest batch
+that fits into memory, in one process, and with `--learning-rates LOWEST HIGHEST` which learning rates suit the job, and
+answers by a range test. Nothing of either is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -25,12 +27,15 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.contract.usage import memory_room
 
 _WORTH = 1.1
 """How many times faster it must be for several processes to be worth their memory."""
 _POLL_SECONDS = 0.2
-_STEPS, _RATES = 500, 100
-"""Steps of a run with some processes, and of a learning-rate range test."""
+_STEPS, _RATES, _BATCH_STEPS = 500, 100, 100
+"""Steps of a run with some processes, of a learning-rate range test, and of a run with some batch size."""
+_DOUBLINGS = 12
+_ROWS = re.compile(r"; (\d+) rows?, \d+ steps? an epoch")
 _NEIGHBOURS = 2
 """On either side of a rate, to take the median with: a single batch may be an odd one."""
 
@@ -42,6 +47,10 @@ class Measured:
     processes: int
     rate: float
     memory_mib: int
+    gpu_mib: int | None = None
+    """The most that TensorFlow has used on the GPU; None where there is none, or it does not say."""
+    rows: int | None = None
+    """Of the data."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(error.code)
     if options.learning_rates:
         return _learning_rates(options)
+    if options.batch:
+        return _batches(options, settings)
     found = []
     for count in options.processes:
         print(f"advise: {counted(count, 'process', 'processes')}…", file=sys.stderr, flush=True)
@@ -82,6 +93,60 @@ def advice(found: Sequence[Measured]) -> str:
     if best.processes == 1:
         return "one process is as fast as several, or nearly so: leave spec.gpu.processesPerGpu out"
     return f"set spec.gpu.processesPerGpu: {best.processes}, with spec.gpu.memory.limitMiB"
+
+
+def batch_table(found: Mapping[int, Measured]) -> str:
+    """What each batch size was measured to do, in Markdown."""
+    first = next(iter(found.values()))
+    lines = ["| batch | examples/s | × the first | host memory, MiB | GPU memory, MiB |", "|---|---|---|---|---|"]
+    for size, m in found.items():
+        on_gpu = "-" if m.gpu_mib is None else m.gpu_mib
+        lines.append(f"| {size} | {m.rate:.0f} | {m.rate / first.rate:.2f} | {m.memory_mib} | {on_gpu} |")
+    return "\n".join(lines)
+
+
+def batch_advice(found: Mapping[int, Measured], end: str) -> str:
+    """One sentence: the smallest batch that is nearly as fast as the fastest, and the largest that fits.
+
+    `end`: why no larger one was looked at.
+    """
+    fastest = max(m.rate for m in found.values())
+    enough = next(size for size, m in found.items() if m.rate * _WORTH >= fastest)
+    return (
+        f"from {enough} rows for each replica on, more are hardly faster; {max(found)} fit, and {end}. For a larger "
+        f"globalBatchSize on N replicas set trainer.accumulate to globalBatchSize / (N × {max(found)}), rounded up"
+    )
+
+
+def _batches(options: argparse.Namespace, settings: TrainerConfig) -> int:
+    """Double the job's batch until it doesn't fit, print table and sentence, and return the exit code."""
+    if settings.mode != "train" or settings.global_batch_size is None:
+        print("advise: --batch is for a job that trains, with a globalBatchSize to begin with", file=sys.stderr)
+        return 2
+    found, size, end = dict[int, Measured](), settings.global_batch_size, "no larger one was tried"
+    for _ in range(_DOUBLINGS):
+        print(f"advise: {counted(size, 'row')} a step…", file=sys.stderr, flush=True)
+        own = [*options.set, f"globalBatchSize={size}", "accumulate=1"]
+        given = argparse.Namespace(config=options.config, set=own, steps=options.steps or _BATCH_STEPS)
+        before = memory_room()
+        with tempfile.TemporaryDirectory(prefix="tfgpu-advise-") as folder:
+            measured = _measure(given, settings, 1, Path(folder))
+        if measured is None:
+            end = f"{size} don't"
+            break
+        found[size] = measured
+        size *= 2
+        if measured.rows is not None and size > measured.rows:
+            end = f"{size} are more than the data have"
+            break
+        if before is not None and 2 * measured.memory_mib << 20 > before:
+            end = f"{size} might not: there are {before >> 20} MiB of host memory"
+            break
+    if not found:
+        return 1
+    print(batch_table(found))
+    print(batch_advice(found, end))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +235,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("LOWEST", "HIGHEST"),
         help="test which learning rates suit the job, on one device",
     )
-    steps = f"optimizer steps of each run (default: {_STEPS}; with --learning-rates {_RATES})"
+    result.add_argument("--batch", action="store_true", help="double the batch until it no longer fits into memory")
+    steps = f"optimizer steps of each run (default: {_STEPS}; with --learning-rates {_RATES}, --batch {_BATCH_STEPS})"
     result.add_argument("--steps", type=int, help=steps)
     return result
 
@@ -197,18 +263,35 @@ def _measure(options: argparse.Namespace, settings: TrainerConfig, count: int, f
             file=sys.stderr,
         )
         return None
+    on_gpu, rows = None, None
     if settings.mode == "predict":
         reports = (folder / "output" / "predictions").glob("run*.json")
         rate = sum(json.loads(report.read_text())["summary"]["examplesPerSecond"] for report in reports)
     else:
-        rate = training_rate(log.read_text(errors="replace"))
-    return Measured(count, rate, memory)
+        text = log.read_text(errors="replace")
+        rate, on_gpu, rows = training_rate(text), most_on_gpu(text), rows_of(text)
+    return Measured(count, rate, memory, on_gpu, rows)
 
 
 def training_rate(log: str) -> float:
     """Median examples per second of the second half of the intervals: the first ones contain the start."""
-    rates = [json.loads(line)["examplesPerSecond"] for line in log.splitlines() if line.startswith('{"tfgpu": "prog')]
+    rates = [line["examplesPerSecond"] for line in _progress(log)]
     return statistics.median(rates[len(rates) // 2 :])
+
+
+def most_on_gpu(log: str) -> int | None:
+    """The most MiB that any interval tells of a GPU."""
+    return max((mib for line in _progress(log) for mib in line.get("gpuMemoryMiB") or ()), default=None)
+
+
+def rows_of(log: str) -> int | None:
+    """How many rows an epoch has, as the log says before the first step."""
+    found = _ROWS.search(log)
+    return int(found[1]) if found else None
+
+
+def _progress(log: str) -> list[Mapping[str, Any]]:
+    return [json.loads(line) for line in log.splitlines() if line.startswith('{"tfgpu": "progress"')]
 
 
 def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
