@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.integration.kube import Object
 from tests.integration.target import Target
 from tests.integration.workspace import Workspace
@@ -29,6 +31,38 @@ def test_a_commit_that_is_not_there_ends_the_job_and_says_which_field(workspace:
     job = workspace.submit(trained(target, "no-commit", "OneDevice", 1, code=code))
     assert workspace.finished(job, seconds=120) == "Failed", workspace.describe()
     assert "spec.trainer.code.git.revision" in workspace.status(job)["lastFailure"]["message"]
+
+
+PROGRAM = """
+from pathlib import Path
+import keras, numpy
+print("read", Path("/models/word.txt").read_text())
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile(loss="mse")
+model.fit(numpy.ones((8, 1)), numpy.ones((8, 1)), batch_size=8, epochs=1)
+"""
+
+
+def test_code_and_models_come_from_images(workspace: Workspace, target: Target, tmp_path: Path) -> None:
+    """The image says nothing of a user, so that it would run as root; its folders are root's."""
+    if os.environ.get("TFGPU_CLUSTER") == "existing":
+        pytest.skip("the cluster can't be given an image from here")
+    image = "localhost/tfgpujob-code-and-models:test"
+    for folder, file, text in (("code", "train.py", PROGRAM), ("models", "word.txt", "seventeen")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text(text)
+    lines = [f"FROM {target.operator_image}", "USER 0", "COPY code /code", "COPY models /models"]
+    (tmp_path / "Dockerfile").write_text("\n".join(lines))
+    target.cluster.load_image(image, tmp_path / "Dockerfile", tmp_path, {})
+    parts = {"code": {"image": image}, "models": {"image": image}}
+    job = workspace.submit(trained(target, "from-images", "OneDevice", 1, **parts))
+    assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()
+    (pod,) = workspace.pods(job)
+    assert "read seventeen" in workspace.kube.log(workspace.namespace, pod, "tensorflow").splitlines()
+    if not workspace.status(job)["plan"].get("imageVolumes"):
+        digests = workspace.status(job)["digests"]
+        assert digests["code"] == digests["models"]
+        assert len(digests["code"]) == 1
 
 
 def trained(target: Target, name: str, strategy: str, workers: int, **trainer: Any) -> Object:

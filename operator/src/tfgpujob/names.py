@@ -94,6 +94,8 @@ MODELS_VOLUME: Final = "tfgpu-models"
 MODELS_DIR: Final = "/models"
 GPU_CLAIM: Final = "tfgpu-gpu"
 """The resource claim of spec.gpu.claim, in a pod."""
+NON_ROOT_USER: Final = 65532
+"""The user of both images."""
 SHM_VOLUME: Final = "tfgpu-shm"
 SHM_DIR: Final = "/dev/shm"  # noqa: S108 - a mount point inside the pod, where NCCL looks
 

@@ -19,7 +19,7 @@ from tfgpujob.core.observed.parsed import is_accepted
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.core.pods.pod import NON_ROOT_USER, Replica, build_pod
+from tfgpujob.core.pods.pod import Replica, build_pod
 
 PORT: Final = 6006
 LIFETIME_SECONDS: Final = 8 * 3600
@@ -112,7 +112,7 @@ def _near(job: Job) -> Object:
 def _user(of_pod: Mapping[str, Any], of_container: Mapping[str, Any]) -> Object:
     """As the program that writes the events, whose container may say other than its pod, so that it may read them."""
     wanted = {key: context[key] for context in (of_pod, of_container) for key in _READING if key in context}
-    context = {"runAsUser": NON_ROOT_USER, **wanted}
+    context = {"runAsUser": names.NON_ROOT_USER, **wanted}
     if context.get("seccompProfile", {}).get("type") != "Localhost":
         # The training may need to be unconfined; TensorBoard does not.
         context["seccompProfile"] = {"type": "RuntimeDefault"}

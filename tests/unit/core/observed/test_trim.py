@@ -57,7 +57,15 @@ def test_a_pod_of_ours() -> None:
     assert found.termination is None, "a sidecar's end is none of the replica's"
 
 
-@pytest.mark.parametrize(("container", "read"), [(names.FETCH_CONTAINER, True), ("of-the-template", False)])
+@pytest.mark.parametrize(
+    ("container", "read"),
+    [
+        (names.FETCH_CONTAINER, True),
+        (names.CODE_VOLUME, True),
+        (names.MODELS_VOLUME, True),
+        ("of-the-template", False),
+    ],
+)
 def test_code_that_can_not_be_fetched_is_how_the_replica_ended(container: str, read: bool) -> None:
     said = {"exitCode": 2, "reason": "Error", "message": "no commit", "finishedAt": T[1]}
     waits = {"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}

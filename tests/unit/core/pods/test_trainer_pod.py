@@ -85,8 +85,23 @@ def test_code_comes_to_its_folder(code: dict[str, Any], mounted: dict[str, Any])
 def test_code_from_an_image_is_copied_before_the_trainer_starts() -> None:
     (copy,) = trained(code={"image": "code:1"})["spec"]["initContainers"]
     assert copy["image"] == "code:1"
-    assert copy["command"] == ["cp", "-a", "/code/.", copy["volumeMounts"][0]["mountPath"]]
+    assert copy["command"] == ["cp", "-R", "/code/.", copy["volumeMounts"][0]["mountPath"]]
     assert copy["volumeMounts"][0]["name"] == names.CODE_VOLUME
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "user"),
+    [({}, {}, 65532), ({"runAsUser": 7}, {}, None), ({}, {"runAsUser": 8}, 8), ({"runAsUser": 7}, {"runAsUser": 8}, 8)],
+)
+def test_who_copies_is_not_root_and_is_who_trains(of_pod: Any, of_container: Any, user: int | None) -> None:
+    """An image that says nothing runs as root, which the pod forbids: it would not start."""
+    container = {"name": "tensorflow", "securityContext": of_container, "resources": {"limits": {"memory": "1Gi"}}}
+    template = {"spec": {"containers": [container], "securityContext": of_pod}}
+    trainer = {**make.TRAINER, "models": {"image": "m:1"}}
+    (copy,) = built(make.job("OneDevice", worker={"template": template}, trainer=trainer))["spec"]["initContainers"]
+    assert copy["securityContext"].get("runAsUser") == user
+    assert copy["resources"] == {"limits": {"memory": "1Gi"}}, "or a quota refuses the pod"
+    assert copy["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 def with_volumes(**trainer: Any) -> dict[str, Any]:
@@ -101,7 +116,7 @@ def test_models_from_an_image_are_copied_to_their_folder() -> None:
     pod = trained(models={"image": "models:1"}, code={"image": "code:1"})
     code, models = pod["spec"]["initContainers"]
     assert (code["image"], models["image"]) == ("code:1", "models:1")
-    assert models["command"] == ["cp", "-a", "/models/.", models["volumeMounts"][0]["mountPath"]]
+    assert models["command"] == ["cp", "-R", "/models/.", models["volumeMounts"][0]["mountPath"]]
     assert mounts(pod)["/models"] == {"emptyDir": {}, "readOnly": True}
     assert json.loads(pod["metadata"]["annotations"][names.ANNOTATION_TRAINER_CONFIG])["models"] == {
         "image": "models:1"

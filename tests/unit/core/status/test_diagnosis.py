@@ -327,3 +327,12 @@ def test_more_nodes_are_no_help_against_a_claim_that_is_missing(message: str, wo
 
 def test_a_kill_that_nobody_explains_speaks_of_memory() -> None:
     assert "for want of memory: use less" in diagnose("Error", 137, "", 10).action
+
+
+@pytest.mark.parametrize(
+    "said", ["cp: cannot stat '/models/.': No such file or directory", "cp: can't stat '/models/.': x"]
+)
+def test_an_image_without_the_folder_is_named(said: str) -> None:
+    found = diagnose("Error", 1, said, 5)
+    assert (found.cause, found.message) == (Diagnosis.BAD_CONFIG, said)
+    assert found.action == "Name an image in spec.trainer.models.image that has the folder /models."

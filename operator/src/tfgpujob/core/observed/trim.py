@@ -32,6 +32,7 @@ _SHARED: Final = 80
 
 _JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY)
 _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
+_BRINGERS: Final = frozenset({names.FETCH_CONTAINER, names.CODE_VOLUME, names.MODELS_VOLUME})
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -157,10 +158,10 @@ def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fetch(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The init container that fetches code, if it has failed: then the program never began, and it says why."""
+    """The init container that brings code or models, if it has failed: the program never began, and it says why."""
     for container in status.get("initContainerStatuses") or ():
         ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
-        if container.get("name") == names.FETCH_CONTAINER and ended.get("exitCode"):
+        if container.get("name") in _BRINGERS and ended.get("exitCode"):
             found: Mapping[str, Any] = container
             return found
     return _EMPTY

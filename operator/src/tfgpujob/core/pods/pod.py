@@ -24,9 +24,6 @@ from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
 
-NON_ROOT_USER = 65532
-"""The user of both images."""
-
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -212,7 +209,7 @@ def _gate(image: str, peers: tuple[str, ...], timeout_seconds: int) -> dict[str,
         },
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": NON_ROOT_USER,
+            "runAsUser": names.NON_ROOT_USER,
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},

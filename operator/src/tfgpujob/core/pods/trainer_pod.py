@@ -114,7 +114,12 @@ def _from_image(
         source: dict[str, Any] = {"name": volume, "image": {"reference": image}}
         mount(pod_spec, container, source, folder, read_only=True, sub_path=folder.removeprefix("/"))
         return
-    _add_init_container(pod_spec, _filler(image, ["cp", "-a", f"{folder}/.", f"/{volume}"], volume))
+    # Without -a: who is not root can't give the volume's own folder the times and the owner of the image's.
+    copy = _filler(container, image, ["cp", "-R", f"{folder}/.", f"/{volume}"], volume)
+    if "runAsUser" not in (pod_spec.get("securityContext") or {}):
+        # Most images run as root unless told otherwise, which the pod forbids.
+        copy["securityContext"].setdefault("runAsUser", names.NON_ROOT_USER)
+    _add_init_container(pod_spec, copy)
     mount(pod_spec, container, {"name": volume, "emptyDir": {}}, folder, read_only=True)
 
 
@@ -134,18 +139,12 @@ def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCod
     own = [{"name": name, "value": value} for name, value in values.items() if value is not None]
     proxies = [variable for variable in container.get("env", ()) if str(variable.get("name")).lower() in _PROXIES]
     filler = {
-        **_filler(container["image"], ["python", "-m", "tfgpujob_trainer.fetch_code"], names.CODE_VOLUME),
+        **_filler(container, container["image"], ["python", "-m", "tfgpujob_trainer.fetch_code"], names.CODE_VOLUME),
         "name": names.FETCH_CONTAINER,
         "env": [*proxies, *own],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if "imagePullPolicy" in container:
         filler["imagePullPolicy"] = container["imagePullPolicy"]
-    user = {key: value for key, value in (container.get("securityContext") or {}).items() if key in _USER}
-    filler["securityContext"] |= user
-    # Without, a quota refuses the pod, and it is not of the QoS class Guaranteed. A pod needs the larger, not the sum.
-    if resources := _of_any_node(container.get("resources") or {}):
-        filler["resources"] = resources
     if git.secret_name is not None:
         # These keys alone: the user's image runs here, and the Secret may be that of another account's token.
         items = [{"key": key, "path": key} for key in _GIT_KEYS]
@@ -164,14 +163,19 @@ def _of_any_node(resources: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {kind: amounts for kind, amounts in kept.items() if amounts}
 
 
-def _filler(image: str, command: list[str], volume: str) -> dict[str, Any]:
-    """An init container that fills the volume, which it has at `/NAME`."""
+def _filler(container: Mapping[str, Any], image: str, command: list[str], volume: str) -> dict[str, Any]:
+    """An init container that fills the volume, which it has at `/NAME`, as the user of `container`."""
+    user = {key: value for key, value in (container.get("securityContext") or {}).items() if key in _USER}
+    # Without, a quota refuses the pod, and it is not of the QoS class Guaranteed. A pod needs the larger, not the sum.
+    resources = _of_any_node(container.get("resources") or {})
     return {
         "name": volume,
         "image": image,
         "command": command,
         "volumeMounts": [{"name": volume, "mountPath": f"/{volume}"}],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, **user},
+        **({"resources": resources} if resources else {}),
     }
 
 

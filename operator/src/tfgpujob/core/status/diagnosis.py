@@ -152,6 +152,8 @@ _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]*)" not found', re.IGNORECASE)
 _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
+_NO_FOLDER = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
+"""What an init container says that copies a folder of an image, in coreutils' or busybox' words."""
 _NO_DEVICE = "cannot allocate all claims"
 _BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
 """What may turn out to be a limit of the machine."""
@@ -182,6 +184,9 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
             fix = keras_errors.action(said)
         elif exit_code == _BUS_ERROR:
             fix = _OF_A_BUS_ERROR
+    if cause is Diagnosis.EXCEPTION and (missing := _NO_FOLDER.search(said)):
+        cause = Diagnosis.BAD_CONFIG
+        fix = f"Name an image in spec.trainer.{missing[1]}.image that has the folder /{missing[1]}."
     if cause is Diagnosis.UNSCHEDULABLE:
         fix = unschedulable(said)
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
