@@ -67,6 +67,19 @@ def test_somebody_else_looks_after_the_job() -> None:
     assert "spec.runPolicy.managedBy leaves it to kueue.x-k8s.io/multikueue" in shown
 
 
+def test_which_images_code_and_models_came_from() -> None:
+    a, b = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    lines = told({"digests": {"code": [a, b], "models": [b]}}).splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("Images"))
+    assert lines[begin : begin + 4] == [
+        f"Images      code from {a} and",
+        f"            {b}: somebody has moved the",
+        "            tag, and the pods of one attempt have different ones",
+        f"            models from {b}",
+    ]
+    assert "Images" not in told({})
+
+
 def test_a_job_in_good_health() -> None:
     progress = {"epoch": 3, "totalEpochs": 20, "step": 120, "totalSteps": 800, "percent": 15, "loss": "0.31"}
     shown = told(

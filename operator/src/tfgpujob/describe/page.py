@@ -66,6 +66,8 @@ def _summary(facts: Facts) -> Iterator[str]:
     if "gpuTime" in status:
         yield from _labelled("GPU-hours", [f"{hours(gpu_time.seconds(status, facts.now))}, all attempts together"])
     yield from _labelled("Progress", [progress_line(status.get("progress") or {})])
+    images = (_digests(part, found) for part, found in (status.get("digests") or {}).items())
+    yield from _labelled("Images", [piece for line in images for piece in _wrapped(line)])
     checkpoint = status.get("lastCheckpoint") or {}
     if checkpoint:
         took = f", saved in {checkpoint['seconds']} s" if "seconds" in checkpoint else ""
@@ -73,6 +75,11 @@ def _summary(facts: Facts) -> Iterator[str]:
         yield from _labelled("Checkpoint", [text])
     retry = (status.get("retry") or {}).get("notBefore")
     yield from _labelled("Next try", [f"not before {retry}" if retry else ""])
+
+
+def _digests(part: str, found: Sequence[str]) -> str:
+    moved = ": somebody has moved the tag, and the pods of one attempt have different ones" if len(found) > 1 else ""
+    return f"{part} from {' and '.join(found)}{moved}"
 
 
 def progress_line(progress: Any) -> str:
