@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
+from itertools import count
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
+from tests.machine import PATIENCE
 from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
+from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.checkpoints.store import Owner, Store
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.exits import StoppedError
+from tfgpujob_trainer.train import run as run_module
 
 BATCH = 20
 """101 rows: for one replica the last row is a batch of its own, two replicas have it in the batch before."""
@@ -147,3 +153,37 @@ def test_a_run_goes_on_beyond_31_bits_of_steps(tmp_path, far):
     assert after is not None
     assert after.path.name == f"step-{far + 9:010d}"
     assert after.state["position"]["step"] == far + 9
+
+
+@pytest.fixture
+def saves(monkeypatch):
+    """The steps after which is saved, where each look at the clock finds it a second later."""
+    steps: list[int] = []
+    right, seconds = CheckpointManager.save, count(1.0)
+
+    def save(self, peers, step, *state):
+        steps.append(step)
+        right(self, peers, step, *state)
+
+    monkeypatch.setattr(CheckpointManager, "save", save)
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    return steps
+
+
+def test_it_saves_when_the_time_is_over_and_not_with_each_epoch(tmp_path, saves):
+    trained(tmp_path, epochs=2, checkpoint={"everySeconds": 4})
+    assert saves == [4, 8, 12], "an epoch has six steps, and a save is a look at the clock as well"
+
+
+def test_it_does_not_save_while_the_save_before_is_being_written(tmp_path, saves, monkeypatch):
+    written, right = threading.Event(), Store.save
+
+    def save(self, *state):
+        assert written.wait(PATIENCE)
+        return right(self, *state)
+
+    monkeypatch.setattr(Store, "save", save)
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: written.set())
+    trained(tmp_path, epochs=2, checkpoint={"everySeconds": 1}, callbacks=lambda: [callback])
+    assert (saves[0], saves[-1]) == (1, 12)
+    assert not {*range(2, 7)} & {*saves}

@@ -103,7 +103,7 @@ FULL: dict[str, Any] = {
         "models": {"image": "models:1"},
         "requirements": ["einops==0.8.1"],
         "output": {"directory": "/output", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
-        "checkpoint": {"everySteps": 1, "everyEpochs": 1, "keep": 1},
+        "checkpoint": {"everySteps": 1, "everyEpochs": 1, "everySeconds": 1, "keep": 1},
         "evaluate": {"everyEpochs": 1, "everySteps": 1},
         "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.5, "patience": 1, "restore": False},
         "logEverySeconds": 1,

@@ -111,6 +111,7 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
         ({"gpu": {"perReplica": 1, "processesPerGpu": 2, "memory": {"limitMiB": 99}}}, "32 on each of 4 replicas"),
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),
+        ({"trainer": {**TRAINER, "checkpoint": {"everySeconds": 90}}}, "it saves every 1m30s, and the last 3"),
         ({}, "What starts again: all replicas."),
         (
             {"trainer": {**TRAINER, "code": {"git": GIT}}},

@@ -152,7 +152,10 @@ class Checkpoint(Model):
     every_steps: Positive | None = None
     """Save after this many optimizer steps."""
     every_epochs: Positive | None = None
-    """Save after this many epochs. May be combined with everySteps."""
+    """Save after this many epochs. May be combined with everySteps and everySeconds."""
+    every_seconds: Positive | None = None
+    """Save after the step with which so many seconds since the last save are over, but not while that is still being
+    written: training never waits for storage. May be combined with everySteps and everyEpochs."""
     keep: Positive = 3
     """Number of saves to keep; older ones are deleted."""
 

@@ -187,6 +187,7 @@ def _saves(trainer: TrainerSpec) -> str:
     every = [
         *([_each(trainer.checkpoint.every_steps, "step")] if trainer.checkpoint.every_steps else []),
         *([_each(trainer.checkpoint.every_epochs, "epoch")] if trainer.checkpoint.every_epochs else []),
+        *([duration(trainer.checkpoint.every_seconds)] if trainer.checkpoint.every_seconds else []),
     ]
     keep = trainer.checkpoint.keep
     kept = "the last one is kept" if keep == 1 else f"the last {keep} are kept"

@@ -68,6 +68,11 @@ class CheckpointManager:
         self._writing = self._writer.submit(self._write, began, step, arrays, self._record(state))
 
     @property
+    def writing(self) -> bool:
+        """Whether the last save is still being written here, so that another would have to wait."""
+        return self._writing is not None and not self._writing.done()
+
+    @property
     def in_memory(self) -> bool:
         """Whether `save_in_memory` can be called."""
         return self._in_memory is not None and self._in_memory.on

@@ -30,8 +30,8 @@ from tfgpujob_trainer.contract.spec import (
 
 
 def epochs_between_saves(settings: Checkpoint) -> int | None:
-    """Epochs between two saves, each epoch when nothing is set, or None when only steps count."""
-    return settings.every_epochs or (None if settings.every_steps else 1)
+    """Epochs between two saves, each epoch when nothing is set, or None when only steps or time count."""
+    return settings.every_epochs or (None if settings.every_steps or settings.every_seconds else 1)
 
 
 def batch_size(settings: TrainerConfig) -> int:

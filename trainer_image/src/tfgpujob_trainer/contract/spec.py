@@ -167,7 +167,11 @@ class Checkpoint:
     """Save after this many optimizer steps."""
 
     every_epochs: int | None = field(default=None, metadata=POSITIVE)
-    """Save after this many epochs. May be combined with everySteps."""
+    """Save after this many epochs. May be combined with everySteps and everySeconds."""
+
+    every_seconds: int | None = field(default=None, metadata=POSITIVE)
+    """Save after the step with which so many seconds since the last save are over, but not while that is still being
+    written: training never waits for storage. May be combined with everySteps and everyEpochs."""
 
     keep: int = field(default=3, metadata=POSITIVE)
     """Number of saves to keep; older ones are deleted."""
@@ -355,6 +359,7 @@ OF_TRAINING = (
     "data.stepsPerEpoch",
     "profile.steps",
     "checkpoint.everySteps",
+    "checkpoint.everySeconds",
     "checkpoint.everyEpochs",
     "evaluate.everyEpochs",
     "evaluate.everySteps",

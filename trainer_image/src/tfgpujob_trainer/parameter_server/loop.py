@@ -40,6 +40,7 @@ from tfgpujob_trainer.train.run import (
     next_epoch,
     report,
     restore,
+    save_due_by_time,
     wait_for_save,
 )
 
@@ -124,6 +125,7 @@ class Chief:
             self._copies = run.checkpoints.in_memory and run.checkpoints.in_memory_may_follow_step()
             yield TRAIN, position.epoch, index
             due = (every and step % every == 0) or evaluation_due(run.config.evaluate, step=step, epoch=None)
+            due = due or save_due_by_time(run)
             if step == run.total_steps or due or run.stop.set:
                 return
             if self._copies and pauses.worth_it(self._dispatcher.in_flight):

@@ -79,6 +79,8 @@ class Run(Generic[S_co]):
     skipped_in_all: int = 0
     first: Position = field(default_factory=Position)
     """Where a run begins that has no checkpoint."""
+    saved_at: float = 0.0
+    """When this process saved last, or else when it began to train."""
 
     def done(self, position: Position) -> bool:
         """Whether that was the last step: of all that were asked for, or because it gets no better."""
@@ -88,6 +90,7 @@ class Run(Generic[S_co]):
 def begin_training(run: Run[Steps], position: Position) -> None:
     """Tell the callbacks that training begins here, and make up for an evaluation that a stop left out."""
     run.callbacks("on_train_begin")
+    run.saved_at = time.monotonic()
     if run.evaluation_pending:
         found = {} if run.built.validation is None else _evaluate(run, position)
         if position.index == 0:
@@ -210,7 +213,14 @@ def _save_due(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool
     epochs = config.epochs_between_saves(settings)
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
     by_epoch = epoch_ended and epochs is not None and position.epoch % epochs == 0
-    return by_step or by_epoch or run.done(position)
+    return by_step or by_epoch or save_due_by_time(run) or run.done(position)
+
+
+def save_due_by_time(run: Run[Steps]) -> bool:
+    """Whether checkpoint.everySeconds have passed since the last save. Only the chief saves, so its clock decides."""
+    every = run.config.checkpoint.every_seconds
+    due = every is not None and time.monotonic() - run.saved_at >= every
+    return due and not run.checkpoints.writing
 
 
 def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
@@ -235,6 +245,7 @@ def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = Fals
     run.heartbeat.beat(phases.SAVING, position.step)
     state, states = _whole_state(run, position, evaluation_pending=evaluation_pending)
     run.checkpoints.save(run.peers, position.step, state, states)
+    run.saved_at = time.monotonic()
     run.heartbeat.beat(phases.TRAINING, position.step)
 
 

@@ -24,6 +24,7 @@ OF_TRAINING = (
     "data.stepsPerEpoch",
     "profile.steps",
     "checkpoint.everySteps",
+    "checkpoint.everySeconds",
     "checkpoint.everyEpochs",
     "evaluate.everyEpochs",
     "evaluate.everySteps",
