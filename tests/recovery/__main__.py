@@ -6,8 +6,10 @@ back-off to that. In place, the state comes from in-memory checkpoints, else fro
 
 `parameter_server` has a job of its own, of which each role is killed in turn (servers.py).
 `turns` has what those and the ledger cost an undisturbed run (turns.py).
+`minutes` has what a kill a minute leaves of two workers' time, by the pod's own ledger, which must sum to that time.
 Ends with one line of JSON; exit code 0 when the weights of all runs are those of the undisturbed one, and no process
-holds more after the last kills than after the first (held.py).
+holds more after the last kills than after the first (held.py); with minutes also when at least `_GOODPUT` of the time
+went into new steps.
 """
 
 from __future__ import annotations
@@ -31,10 +33,17 @@ from tests.recovery import servers, turns
 from tests.recovery.held import Held
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
 
+from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_trainer.reporting.ledger import ALL_REDUCE, USEFUL
+
 MODULE = Path(__file__).parents[1] / "endurance/module"
 _POLL_SECONDS = 0.01
+_MANY = 100_000_000
 _SAVE_EVERY = 100
 """Steps between two checkpoints in storage."""
+_GOODPUT = 0.95
+_LEDGER_PERCENT = 1.0
+"""By which the ledger's sum may differ from the time of the pod's process: it knows all but the first moments."""
 _STEPS_BETWEEN = (5, 60)
 """Steps that are done from one kill to the next."""
 
@@ -189,6 +198,35 @@ def measure(workers: int, *, kills: int, beside: int, in_turns: int, steps: int,
         }
 
 
+def kill_each_minute(minutes: int, *, seed: int) -> Mapping[str, Any]:
+    """What a kill a minute leaves of the time of two workers, until they are told to stop."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+        began = time.monotonic()
+        job = Job(launch, Path(scratch) / "minutes", workers=2, steps=_MANY, in_place=True)
+        for minute in range(1, minutes + 1):
+            due = began + 60 * minute
+            until(lambda: job.steps > 0 and time.monotonic() >= due, 600)  # noqa: B023 (called at once)
+            job.look()
+            if minute < minutes:
+                job.kill(chance)
+        for task in job.tasks:
+            task.process.terminate()
+        codes, seconds = [task.wait() for task in job.tasks], time.monotonic() - began
+        assert codes == [ExitCode.STOPPED] * 2, job.tasks[0].log
+        ended = job.tasks[0].ended
+        parts = {name: ms / 1000 for name, ms in ended["ledger"]["parts"].items()}
+    goodput = (parts.get(USEFUL, 0.0) + parts.get(ALL_REDUCE, 0.0)) / sum(parts.values())
+    percent = 100 * sum(parts.values()) / seconds
+    return {
+        "kills": ended.get("inPlaceRestarts", 0),
+        "goodput": round(goodput, 4),
+        "ledger_percent": round(percent, 2),
+        "parts": {name: round(value, 1) for name, value in parts.items()},
+        "ok": goodput >= _GOODPUT and abs(percent - 100) <= _LEDGER_PERCENT,
+    }
+
+
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="recovery", description=__doc__)
@@ -196,6 +234,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
     parser.add_argument("--turns", type=int, default=0, help="of windows with and without copies and ledger, each job")
     parser.add_argument("--servers", type=int, default=0, help="kills of each role of parameter servers, in place")
+    parser.add_argument("--minutes", type=int, default=0, help="in which two workers lose a process a minute")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     found = {
@@ -214,6 +253,8 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
             output = Path(scratch) / "servers"
             found["parameter_server"] = servers.measure(launch, output, kills=options.servers, seed=options.seed)
+    if options.minutes:
+        found["minutes"] = kill_each_minute(options.minutes, seed=options.seed)
     ok = all(each.get("bit_equal", True) and each.get("ok", True) for each in found.values())
     print(json.dumps({"name": "recovery", "ok": ok, **found}))
     return 0 if ok else 1
