@@ -25,6 +25,8 @@ class ServerJob:
     in_place: bool = False
     """runPolicy.recovery: InPlace."""
     budget: int = 6
+    least: int | None = None
+    """minReplicas; None: the workers can't come and go."""
     tasks: dict[str, Task] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ class ServerJob:
             "TFGPU_JOB_UID": "u1",
             "TFGPU_PROGRESS_PORT": str(self.port if role == "chief" else 0),
             **(self._recovery if self.in_place else {}),
+            **(self._elastic if role == "chief" and self.least is not None else {}),
         }
         self.tasks[name] = self.launch.start(self.config, env=environment)
         return self.tasks[name]
@@ -70,6 +73,10 @@ class ServerJob:
     def _recovery(self) -> dict[str, str]:
         told = {"": "InPlace", "_BUDGET": str(self.budget), "_LEADER": self._leader, "_TOKEN": "secret"}
         return {f"TFGPU_RECOVERY{name}": value for name, value in told.items()}
+
+    @property
+    def _elastic(self) -> dict[str, str]:
+        return {"TFGPU_WORKERS_MIN": str(self.least), "TFGPU_WORKERS_MAX": str(self.workers)}
 
     def _seen_by(self, role: str, index: str) -> dict[str, Any]:
         """The cluster in a task's TF_CONFIG, as the operator writes it."""

@@ -19,6 +19,7 @@ from tests.harness.scenario import (
     resized,
     restarted,
     room,
+    shows,
     then,
     trains,
     trains_without,
@@ -42,6 +43,20 @@ def elastic(workers: int, **run_policy: Any) -> Object:
 
 def takes_what_there_is(workers: int, **policy: int) -> Object:
     return elastic(workers, elasticPolicy={"shrinkAfterSeconds": 10, **policy})
+
+
+def beside_servers(workers: int, **run_policy: Any) -> Object:
+    """Its workers come and go by themselves."""
+    spec = {"replicaSpecs": _beside_servers(workers), "trainer": elastic(workers)["spec"]["trainer"]}
+    return job("train", "ParameterServer", spec=spec, run_policy=run_policy or None)
+
+
+def _beside_servers(workers: int) -> Object:
+    return {"chief": {"replicas": 1}, "ps": {"replicas": 1}, "worker": {"replicas": workers, **_BOUNDS}}
+
+
+def scale_beside_servers(workers: int) -> Do:
+    return edit("train", replicaSpecs=_beside_servers(workers))
 
 
 def scale(workers: int) -> Do:
@@ -99,6 +114,41 @@ RESIZES = (
             Step(resized("train", 1), ends(1)),
         ),
         ends=FOREVER,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="workers_come_beside_servers",
+        script=(
+            submit(beside_servers(2)),
+            *once_it_runs(scale_beside_servers(4)),
+            Step(trains("train", 4), finish("train-chief-0", 0)),
+        ),
+        ends=FOREVER,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="workers_go_and_come_beside_servers",
+        script=(
+            submit(beside_servers(3)),
+            *once_it_runs(scale_beside_servers(1)),
+            Step(trains("train", 1), scale_beside_servers(2)),
+            Step(trains("train", 2), finish("train-chief-0", 0)),
+        ),
+        ends=FOREVER,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="begins_with_some_workers_beside_servers",
+        script=(
+            submit(beside_servers(3, elasticPolicy={"shrinkAfterSeconds": 10})),
+            Step(shows("train", "Running", "True", "Shrunk"), room(3)),
+            Step(trains("train", 3), finish("train-chief-0", 0)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=2,
+        forgives=FORGIVES_PROGRESS,
         phases=SUCCEEDED,
     ),
     Scenario(

@@ -92,7 +92,9 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()
         serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
-    resolve_peers((*env.peers, *env.workers, *env.servers), say)
+    # Workers that come and go are waited for when the strategy is built.
+    workers = env.workers if env.elastic_workers is None else ()
+    resolve_peers((*env.peers, *workers, *env.servers), say)
     # A worker under ParameterServer runs a script up to its fit(), for the rows of that.
     strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices, settings.communication)
     heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)

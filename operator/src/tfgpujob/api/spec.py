@@ -387,6 +387,11 @@ class JobSpec(Model):
         worker = self.replica_specs.worker
         return worker is not None and worker.elastic
 
+    @property
+    def workers_come_and_go(self) -> bool:
+        """Whether each of its workers joins and leaves by itself while the others train on."""
+        return self.elastic and self.traits.workers_come_and_go
+
     @cached_property
     def shape_hash(self) -> str:
         """A digest of what shapes the pods.

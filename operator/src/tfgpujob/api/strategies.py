@@ -73,6 +73,8 @@ class Traits:
     """trainer.mode predict is possible under it."""
     resizable: bool = False
     """The bundled trainer goes on with another number of workers, from a checkpoint, as if it had been so before."""
+    workers_come_and_go: bool = False
+    """Its chief also takes workers in, and lets them go, while the others train on."""
     several_processes: bool = False
     """The bundled trainer may start several processes in a pod (gpu.processesPerGpu)."""
     placement: bool = False
@@ -125,6 +127,8 @@ TRAITS: Final[Mapping[Strategy, Traits]] = MappingProxyType(
             waits_for=MappingProxyType({Role.CHIEF: (Role.WORKER, Role.PS)}),
             restart=Restart.REPLICA,
             runs_on_without=frozenset({Role.WORKER}),
+            resizable=True,
+            workers_come_and_go=True,
             no_gpus=frozenset({Role.PS, Role.CHIEF}),
             advice="ParameterServer suits workers that come and go, and embeddings too large for one GPU. Elsewhere "
             "MultiWorkerMirrored takes each example exactly once an epoch, and needs no ps.",

@@ -141,7 +141,9 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if least < wanted:
         after = duration(policy.shrink_after_seconds)
         yield "start", f"If not all {wanted} workers have a node after {after}, it begins with {least} or more that do."
-    if policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
+    if spec.workers_come_and_go:
+        yield "start", "A worker that finds a node later joins the others, which train on."
+    elif policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
         every = duration(policy.grow_after_seconds)
         yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import (
+    come_and_go,
     edited,
     elastic_policy,
     ensure_pods,
@@ -37,6 +38,7 @@ _CHAIN: tuple[Policy, ...] = (
     triggers.stalled,
     replica.restart_optional,
     trains_without.trains_without,
+    come_and_go.come_and_go,
     elastic_policy.fit_to_room,
     start_timeout.started_too_late,
     edited.edited,

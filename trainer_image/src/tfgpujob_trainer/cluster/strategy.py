@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
+from tfgpujob_trainer.cluster.elastic_workers import elastic_strategy
 from tfgpujob_trainer.cluster.instance_keys import reuse_instance_keys
 from tfgpujob_trainer.contract.checks import AUTO, HIERARCHICAL_COPY, NCCL, RING, no_gpus_for_nccl
 from tfgpujob_trainer.contract.environment import Environment
@@ -104,7 +105,9 @@ def _multi_worker_mirrored(env: Environment, _devices: Sequence[str], communicat
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
-def _parameter_server(_env: Environment, _devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:
+def _parameter_server(env: Environment, _devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:
+    if env.elastic_workers is not None:
+        return elastic_strategy(env)
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 

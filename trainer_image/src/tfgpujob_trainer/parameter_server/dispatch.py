@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.cluster.elastic_workers import ElasticWorkers, elastic_workers_of
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import PeerLostError
 from tfgpujob_trainer.contract.spec import TrainerConfig
@@ -38,9 +39,18 @@ class Dispatcher:
     no connection: TensorFlow would wait for a quarter of an hour. Here the oldest batch has a deadline.
     """
 
-    def __init__(self, strategy: tf.distribute.ParameterServerStrategy, *, workers: int, deadline: float) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.ParameterServerStrategy,
+        *,
+        workers: int,
+        deadline: float,
+        elastic: ElasticWorkers | None = None,
+    ) -> None:
+        """With as many workers, or with those that come and go."""
+        self._elastic = elastic
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.workers, self.in_flight, self._deadline = workers, workers * _PER_WORKER, deadline
+        self._workers, self._deadline = workers, deadline
         self._fetcher = ThreadPoolExecutor(1, thread_name_prefix="fetch")
         self._answered = False
 
@@ -49,7 +59,23 @@ class Dispatcher:
         cls, strategy: tf.distribute.ParameterServerStrategy, env: Environment, settings: TrainerConfig
     ) -> Dispatcher:
         """The workers of this cluster."""
-        return cls(strategy, workers=len(env.workers), deadline=settings.watchdog.step_seconds)
+        elastic, deadline = elastic_workers_of(strategy), settings.watchdog.step_seconds
+        return cls(strategy, workers=len(env.workers), deadline=deadline, elastic=elastic)
+
+    @property
+    def workers(self) -> int:
+        """How many take batches now; 1 where those that may come and go are all gone for the moment."""
+        return self._workers if self._elastic is None else max(1, len(self._elastic.present))
+
+    @property
+    def steady(self) -> tuple[int, ...]:
+        """The indexes of workers that don't go without being lost: of those that come and go, none."""
+        return tuple(range(self._workers)) if self._elastic is None else ()
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches may be under way."""
+        return self.workers * _PER_WORKER
 
     def run(
         self, function: Callable[..., Any], batches: Iterable[BatchIndex]
@@ -62,7 +88,7 @@ class Dispatcher:
         waiting: deque[tuple[BatchIndex, Future[np.ndarray]]] = deque()
         for batch in batches:
             waiting.append((batch, self._schedule(function, batch)))
-            if len(waiting) == self.in_flight:
+            while len(waiting) >= self.in_flight:
                 yield self._oldest(function, waiting)
         while waiting:
             yield self._oldest(function, waiting)

@@ -50,7 +50,7 @@ def train_on_workers(
 ) -> tuple[Position, dict[str, int]]:
     """Train to the last step; where that is, and what the summary says besides. See Chief.train."""
     variables = variables_to_save(run.built.model)
-    wait_for_servers(variables, env)
+    wait_for_servers(variables, dispatcher.steady, len(env.servers))
     for line in describe_placement(variables, fetch_limits(len(env.servers))):
         say(line)
     chief = Chief(run, dispatcher)

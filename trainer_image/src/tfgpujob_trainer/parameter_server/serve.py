@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,6 +32,9 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 
 _POLL_SECONDS = 0.2
+_LONGEST_STEP_SECONDS, _STEPS = 20.0, 3
+"""A worker that is told to stop waits for the end of its step: for so long at most, and for so many times what the one
+before took."""
 _SERVED = 2
 """Who is asked for a second batch has got over the first: if it fails now, it is worth another try in place."""
 
@@ -45,11 +50,12 @@ def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> No
 
 def serve_rows(settings: TrainerConfig, module: Entrypoint, env: Environment, heartbeat: Heartbeat) -> NoReturn:
     """As a worker, which reads the module's rows for the steps that it is given."""
-    rows.register(rows.ROWS, _ReadOrExit(read_splits(settings, module, heartbeat), heartbeat))
-    _serve(env, heartbeat)
+    reader = _ReadOrExit(read_splits(settings, module, heartbeat), heartbeat)
+    rows.register(rows.ROWS, reader)
+    _serve(env, heartbeat, reader.refuse)
 
 
-def _serve(env: Environment, heartbeat: Heartbeat) -> NoReturn:
+def _serve(env: Environment, heartbeat: Heartbeat, leave: Callable[[], None] = lambda: None) -> NoReturn:
     stop = StopFlag()
     with listening(env.name):
         address = start_server(json.loads(os.environ["TF_CONFIG"]))
@@ -60,6 +66,7 @@ def _serve(env: Environment, heartbeat: Heartbeat) -> NoReturn:
     say(f"{env.name} serves at {address}")
     while not stop.set:
         time.sleep(_POLL_SECONDS)
+    leave()
     raise StoppedError(f"{env.name} was stopped by SIGTERM")
 
 
@@ -101,8 +108,25 @@ class _ReadOrExit:
     def __init__(self, found: rows.Rows, heartbeat: Heartbeat) -> None:
         self._rows, self._heartbeat = found, heartbeat
         self._asked = 0
+        self._asked_at, self._step_seconds = -math.inf, 0.0
+        """When it was last asked, and how long after the time before."""
+        self._refuses = False
+        self._refused = threading.Event()
+
+    def refuse(self) -> None:
+        """Returns when no step is under way any more: a worker takes one after the other, so it is over when the next
+        asks for its rows. That one waits until this process ends, and is taken by another worker: it has changed
+        nothing yet. Nor is any under way if nobody has asked for much longer than a step takes."""
+        self._refuses = True
+        idle_after = min(_LONGEST_STEP_SECONDS, _STEPS * self._step_seconds + _POLL_SECONDS)
+        self._refused.wait(max(0.0, self._asked_at + idle_after - time.monotonic()))
 
     def __call__(self, *place: Any) -> list[np.ndarray]:
+        if self._refuses:
+            self._refused.set()
+            threading.Event().wait()
+        now = time.monotonic()
+        self._step_seconds, self._asked_at = min(now - self._asked_at, _LONGEST_STEP_SECONDS), now
         self._asked += 1
         if self._asked == 1:
             say("the chief asks for a first batch")

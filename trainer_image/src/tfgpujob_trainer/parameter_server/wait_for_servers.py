@@ -7,27 +7,26 @@ started again meanwhile. In a step that would be the end of the chief, so it is 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.parameter_server.variable_placement import server_of, size_of
 from tfgpujob_trainer.reporting.log import say
 
 _RETRY_SECONDS = 0.5
 
 
-def wait_for_servers(variables: Mapping[str, Any], env: Environment) -> None:
-    """Let every worker and parameter server read a variable of every parameter server.
+def wait_for_servers(variables: Mapping[str, Any], workers: Collection[int], servers: int) -> None:
+    """Let these workers and every parameter server read a variable of every parameter server.
 
     Tries without a limit of its own; the start-up deadline is the watchdog's.
     """
     smallest: dict[str, Any] = {}
     for variable in sorted(variables.values(), key=size_of, reverse=True):
         smallest[server_of(variable)] = variable
-    tasks = [("worker", i) for i in range(len(env.workers))] + [("ps", i) for i in range(len(env.servers))]
+    tasks = [("worker", i) for i in workers] + [("ps", i) for i in range(servers)]
 
     @tf.function(autograph=False)
     def read() -> list[Any]:

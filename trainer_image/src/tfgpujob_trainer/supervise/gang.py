@@ -125,7 +125,8 @@ def _of_servers(env: Environment, recovery: Recovery, leader: tuple[str, int]) -
     budget, token = recovery.budget, recovery.token
     if not env.is_chief:
         return Follower(env.name, leader, token, outlives=True, budget=budget)
-    workers = [f"worker-{i}" for i in range(len(env.workers))]
+    most = env.elastic_workers.most if env.elastic_workers is not None else len(env.workers)
+    workers = [f"worker-{i}" for i in range(max(most, len(env.workers)))]
     servers = [f"ps-{i}" for i in range(len(env.servers))]
     try:
         return ServerLeader(env.name, workers, servers, budget=budget, token=token, port=leader[1], host=_host(env))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
-from tfgpujob.api.spec import RestartPolicy, RestartScope
+from tfgpujob.api.spec import MAX_REPLICAS, RestartPolicy, RestartScope
 from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
@@ -44,7 +44,8 @@ def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     members = ((Role.CHIEF, spec.replica_specs.chief), (Role.WORKER, spec.replica_specs.worker))
     able = all(member is None or recovers_in_place(spec, role, member) for role, member in members)
     elastic = spec.elastic or plan.spares > 0
-    return elastic and spec.traits.resizable and able and not plan.gang and not plan.queue
+    gang = elastic and spec.traits.resizable and not spec.workers_come_and_go
+    return gang and able and not plan.gang and not plan.queue
 
 
 def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
@@ -53,6 +54,13 @@ def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
     policy = spec.run_policy
     alone = (policy.elastic_policy is not None or plan.spares > 0) and policy.restart_scope is not RestartScope.GANG
     return alone and resizes_in_place(spec, plan)
+
+
+def of_workers_that_come_and_go(spec: JobSpec) -> dict[str, str | None]:
+    """What a chief is told of them."""
+    worker = spec.replica_specs.worker
+    most = worker.max_replicas if worker is not None and worker.max_replicas is not None else MAX_REPLICAS
+    return {names.WORKERS_MIN: str(spec.replica_specs.least_workers), names.WORKERS_MAX: str(most)}
 
 
 def environment(

@@ -82,7 +82,9 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
         )
     # Who joins needs the one that leads. Of the others each may be lost as well, or a spare whose place is taken.
     joins = (address.host(*plan.chief()),)
-    peers = joins if replica.joins else peers_to_wait_for(spec.strategy, plan, address, replica.role)
+    themselves = frozenset({Role.WORKER}) if spec.workers_come_and_go else frozenset()
+    trains = peers_to_wait_for(spec.strategy, plan, address, replica.role, but=themselves)
+    peers = joins if replica.joins else trains
     if peers:
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
         pod_spec["initContainers"] = [gate, *pod_spec.get("initContainers", [])]
@@ -161,6 +163,8 @@ def _environment(
         names.REACHED_STEP: str(replica.reached_step) if spec.trainer is not None and replica.reached_step else None,
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
+    if spec.workers_come_and_go and replica.role is Role.CHIEF:
+        values |= in_place.of_workers_that_come_and_go(spec)
     if in_place.recovers_in_place(spec, replica.role, replica_spec):
         values |= in_place.environment(
             spec,

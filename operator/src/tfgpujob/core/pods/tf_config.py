@@ -60,7 +60,10 @@ def _cluster(strategy: Strategy, plan: Plan, address: Address, role: Role, task:
     return full
 
 
-def peers_to_wait_for(strategy: Strategy, plan: Plan, address: Address, role: Role) -> tuple[str, ...]:
-    """Hosts for which the wait-for-peers init container waits until they resolve; empty: the pod has none."""
-    waits_for = TRAITS[strategy].waits_for.get(role, ())
+def peers_to_wait_for(
+    strategy: Strategy, plan: Plan, address: Address, role: Role, *, but: frozenset[Role] = frozenset()
+) -> tuple[str, ...]:
+    """Hosts for which the wait-for-peers init container waits until they resolve; empty: the pod has none. `but`: roles
+    that the program itself waits for."""
+    waits_for = [r for r in TRAITS[strategy].waits_for.get(role, ()) if r not in but]
     return tuple(address.host(r, i) for r in waits_for for i in range(plan.counts.get(r, 0)))

@@ -84,7 +84,9 @@ def _elastic(spec: JobSpec, gang: str) -> Iterator[str]:
             f"{field}.shrinkAfterSeconds ({policy.shrink_after_seconds} s) has no effect on a start: "
             f"startDeadlineSeconds ({deadline} s) is over before."
         )
-    if policy.grow_after_seconds is not None and spec.run_policy.recovery is not Recovery.IN_PLACE:
+    if policy.grow_after_seconds is not None and spec.workers_come_and_go:
+        yield f"{field}.growAfterSeconds has no effect: a worker joins as soon as it has a node, and stops nobody."
+    elif policy.grow_after_seconds is not None and spec.run_policy.recovery is not Recovery.IN_PLACE:
         yield f"{field}.growAfterSeconds has no effect without spec.runPolicy.recovery: InPlace."
 
 

@@ -64,20 +64,21 @@ def next_plan(ctx: ReconcileContext, *, keeps_limit: bool) -> Plan:
 def _applies(ctx: ReconcileContext) -> bool:
     """Kueue and gang schedulers place all pods or none."""
     placed_alone = not ctx.plan.gang and not ctx.plan.queue
-    return ctx.spec.run_policy.elastic_policy is not None and ctx.spec.elastic and placed_alone
+    gang = ctx.spec.elastic and not ctx.spec.workers_come_and_go
+    return ctx.spec.run_policy.elastic_policy is not None and gang and placed_alone
 
 
 def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
     builder, least = ctx.builder, ctx.spec.replica_specs.least_workers
     due = shrink_deadline(builder, ctx.spec.run_policy, ctx.observed)
     before, edited = ctx.plan.counts[Role.WORKER], workers_wanted(ctx.spec, ctx.plan) != ctx.plan.counts[Role.WORKER]
-    fit = sum(_has_node(ctx, (Role.WORKER, index)) for index in range(before))
+    fit = sum(has_node(ctx, (Role.WORKER, index)) for index in range(before))
     waiting = waiting_for_a_node(ctx.observed)
     if edited or due is None or ctx.now < due or ctx.observed.required_missing() or not least <= fit < before:
         return None
     if any(replica[0] is not Role.WORKER for replica, _ in waiting):
         return None
-    if unconfirmed := _unconfirmed(ctx, [replica for replica, _ in waiting]):
+    if unconfirmed := unconfirmed_pods(ctx, [replica for replica, _ in waiting]):
         return Outcome(lookups=unconfirmed)
     asked = ctx.spec.replica_specs.count(Role.WORKER)
     (_, pod), policy = waiting[0], ctx.spec.run_policy.elastic_policy
@@ -104,7 +105,7 @@ def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
     edited = resize is None or resize.workers != workers_wanted(ctx.spec, ctx.plan)
     if edited or fit == len(joining) or due is None or ctx.now < due or not resize_in_place.applies(ctx):
         return None
-    if unconfirmed := _unconfirmed(ctx, joining[fit:]):
+    if unconfirmed := unconfirmed_pods(ctx, joining[fit:]):
         return Outcome(lookups=unconfirmed)
     return _resize(ctx, fit)
 
@@ -140,18 +141,19 @@ def _resize(ctx: ReconcileContext, more: int) -> Outcome | None:
 
 def _fit(ctx: ReconcileContext, joining: tuple[ReplicaId, ...]) -> int:
     """How many of these, from the first on, have a node. Workers of a gang have the lowest indexes."""
-    without = (number for number, replica in enumerate(joining) if not _has_node(ctx, replica))
+    without = (number for number, replica in enumerate(joining) if not has_node(ctx, replica))
     return next(without, len(joining))
 
 
-def _has_node(ctx: ReconcileContext, replica: ReplicaId) -> bool:
+def has_node(ctx: ReconcileContext, replica: ReplicaId) -> bool:
+    """Whether the scheduler has found one for its pod, which still counts."""
     pod = ctx.observed.pods.get(replica)
     if pod is None or pod.deleting or has_ended(pod) or ctx.observed.lost(replica):
         return False
     return bool(pod.node) or pod.phase != "Pending"
 
 
-def _unconfirmed(ctx: ReconcileContext, replicas: Sequence[ReplicaId]) -> tuple[str, ...]:
+def unconfirmed_pods(ctx: ReconcileContext, replicas: Sequence[ReplicaId]) -> tuple[str, ...]:
     """Pods of which only the cache says that they have no node: nobody is left behind because a watch event was."""
     there = (ctx.observed.pods[replica].name for replica in replicas if replica in ctx.observed.pods)
     return tuple(name for name in there if name not in ctx.snapshot.looked_up)

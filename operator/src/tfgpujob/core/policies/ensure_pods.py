@@ -230,17 +230,17 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
         restart,
         progress_token=pod_token(key, pod) if key and reports else "",
         recovery_token=_recovery_token(ctx) if key and trains else "",
-        joins=replica in ctx.plan.joining() or _replaces_member(ctx, replica),
+        joins=_joins_gang(ctx, replica),
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
         reached_step=goodput_account.reached_step(ctx.builder.fields),
         save_seconds=int((ctx.builder.fields.get("lastCheckpoint") or {}).get("seconds") or 0),
     )
 
 
-def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
-    """Whether it is a pod in the place of a lost one (restart/lost_worker.py): the gang goes on with it."""
+def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
+    """Whether a gang trains already that it joins, also in the place of a lost pod (restart/lost_worker.py)."""
     restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
-    return restarted and resizes_in_place(ctx.spec, ctx.plan)
+    return resizes_in_place(ctx.spec, ctx.plan) and (restarted or replica in ctx.plan.joining())
 
 
 def _recovery_token(ctx: ReconcileContext) -> str:
@@ -254,7 +254,7 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     # The leader is asked for who is to join now, and not for those that only look for room.
     agreed = ctx.plan.resize is None or agreement(ctx) is not None
     waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing())}
-    if not resizes_in_place(ctx.spec, ctx.plan):
+    if not resizes_in_place(ctx.spec, ctx.plan) and not ctx.spec.workers_come_and_go:
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
         waiting |= {*ctx.plan.joining()}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)

@@ -220,7 +220,9 @@ def _without(observed: ObservedPods) -> str:
     plan = observed.plan
     total, waiting = plan.counts[Role.WORKER], [(Role.WORKER, index) for index in plan.absent]
     names = ", ".join(observed.name(replica) for replica in waiting)
-    why = _blocked(observed, waiting) or f"new pods join in the places of those that are lost: {names}."
+    lost = any(observed.restart(replica) for replica in waiting) and not plan.counts.get(Role.PS)
+    to_come = f"new pods join in the places of those that are lost: {names}." if lost else f"to join: {names}."
+    why = _blocked(observed, waiting) or to_come
     return f"{total - len(waiting)} of {total} workers train; {why}"
 
 

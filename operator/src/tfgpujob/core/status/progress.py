@@ -89,6 +89,8 @@ def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
     leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
     if observed is None or leader is None or not _can_report(leader):
         return None
+    if observed.plan.counts.get(Role.PS):
+        return None  # whose chief sees for itself which workers are there
     plan, running = observed.plan, sum(pod.phase == "Running" for pod in snapshot.pods)
     if plan.resize is not None:
         return ResizeRequest(leader, plan.resize.workers, plan.resize.generation, running)

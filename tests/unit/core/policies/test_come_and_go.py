@@ -1,0 +1,178 @@
+"""Under ParameterServer workers join and leave by themselves: no other pod is touched, and nobody is asked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.policies.test_elastic_policy import Room, events
+from tests.unit.core.policies.test_resize import scale
+from tests.unit.core.policies.test_resize_in_place import NO_ROOM, environment, uids, workers
+from tests.unit.core.simulator import World
+
+from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.status.progress import resize_request
+
+OTHERS = ["train-chief-0", "train-ps-0"]
+
+
+def job(replicas: int = 2, **parts: Any) -> dict[str, Any]:
+    worker = {"replicas": replicas, **parts.pop("worker", {"minReplicas": 1, "maxReplicas": 8})}
+    return make.job("ParameterServer", worker=worker, ps=1, trainer=dict(make.TRAINER), image=None, **parts)
+
+
+def training(replicas: int = 2, **parts: Any) -> World:
+    world = World(job(replicas, **parts))
+    world.settle()
+    world.ready()
+    world.advance(minutes=1)
+    assert world.phase == "Running"
+    return world
+
+
+def test_workers_join_beside_the_others_at_once() -> None:
+    world = training(run={"backoffLimit": 0})
+    before = uids(world)
+    scale(world, 4)
+    assert sorted(world.pods) == sorted([*OTHERS, *workers(0, 1, 2, 3)])
+    assert (world.phase, world.condition("Running")) == ("Running", "True/Shrunk")
+    assert world.message("Running") == "2 of 4 workers train; to join: train-worker-2, train-worker-3."
+    assert resize_request(world.snapshot()) is None, "the chief sees by itself who is there"
+    world.ready("train-worker-3")
+    assert world.message("Running") == "3 of 4 workers train; to join: train-worker-2."
+    world.ready("train-worker-2")
+    world.advance(minutes=1)
+    assert (world.condition("Running"), world.status["ready"]) == ("True/AllReady", "6/6")
+    assert before.items() <= uids(world).items()
+    assert "absent" not in world.status["plan"]
+    assert (world.status["attempt"], world.status["resizes"], world.status["restarts"]) == (1, 1, 0)
+    assert events(world, "ResizedInPlace") == ["From 2 workers to 4: new ones join the others, which train on."]
+    assert events(world, "Joined")[-1] == "train-worker-2 joined: 4 of 4 workers train."
+
+
+def test_workers_leave_and_the_others_train_on() -> None:
+    world = training(4)
+    scale(world, 1)
+    assert sorted(world.pods) == sorted([*OTHERS, *workers(0)])
+    world.advance(minutes=1)
+    assert (world.condition("Running"), world.status["ready"]) == ("True/AllReady", "3/3")
+    assert (world.status["attempt"], world.status["resizes"], world.status.get("disruptions")) == (1, 1, None)
+    assert events(world, "ResizedInPlace") == ["From 4 workers to 1: the others train on."]
+
+
+def test_a_worker_that_finds_no_node_delays_nobody_and_one_that_fails_is_replaced() -> None:
+    world = training(run={"backoffLimit": 0})
+    scale(world, 4)
+    world.waits("train-worker-2", "Unschedulable", NO_ROOM)
+    world.advance(hours=3)
+    assert world.phase == "Running"
+    assert world.message("Running").startswith("2 of 4 workers train; train-worker-2: Unschedulable: " + NO_ROOM)
+    world.exits("train-worker-3", 1)
+    world.advance(minutes=5)
+    assert (world.phase, world.status["restarts"]) == ("Running", 0)
+    world.ready("train-worker-3")
+    assert world.message("Running").startswith("3 of 4 workers train; train-worker-2: Unschedulable: ")
+    world.exits("train-worker-3", 1)
+    assert world.phase == "Failed", "once it trains, it counts as any other"
+
+
+def test_a_change_of_mind_before_they_have_come() -> None:
+    world = training()
+    before = uids(world)
+    scale(world, 4)
+    scale(world, 3)
+    assert "train-worker-3" not in world.pods
+    world.ready("train-worker-2")
+    scale(world, 2)
+    world.advance(minutes=1)
+    assert uids(world) == before
+    assert (world.condition("Running"), world.status["resizes"]) == ("True/AllReady", 3)
+
+
+def test_a_pod_that_leaves_is_not_taken_for_the_one_that_comes_after_it() -> None:
+    world = training(3, run={"backoffLimit": 0})
+    before = uids(world)
+    world.grace = timedelta(seconds=30)
+    scale(world, 1)
+    scale(world, 2)
+    world.exits("train-worker-1", 143)
+    world.advance(minutes=1)
+    assert (world.phase, "train-worker-2" in world.pods) == ("Running", False)
+    world.ready("train-worker-1")
+    world.advance(minutes=1)
+    assert uids(world)["train-worker-1"] != before["train-worker-1"]
+    assert (world.condition("Running"), world.status.get("lastFailure")) == ("True/AllReady", None)
+
+
+def test_the_chief_knows_how_many_may_come_and_waits_for_none_of_them() -> None:
+    world = training(run={"recovery": "InPlace"})
+    told = environment(world, "train-chief-0")
+    assert (told[names.WORKERS_MIN], told[names.WORKERS_MAX]) == ("1", "8")
+    assert not {names.WORKERS_MAX, names.RECOVERY_RESIZE} & environment(world, "train-worker-0").keys()
+    (gate,) = (c for c in world.pod("train-chief-0")["spec"]["initContainers"] if c["name"] == names.GATE_CONTAINER)
+    peers = next(entry["value"] for entry in gate["env"] if entry["name"] == "TFGPU_GATE_PEERS")
+    assert "ps-0" in peers and "worker" not in peers
+    scale(world, 3)
+    joins = environment(world, "train-worker-2")
+    assert names.RECOVERY_JOINS not in joins, "there is no gang whose round it waits for"
+    assert joins["TFGPU_RECOVERY_LEADER"] == environment(world, "train-worker-0")["TFGPU_RECOVERY_LEADER"]
+
+
+def test_a_rigid_job_is_told_nothing_and_refuses_the_edit() -> None:
+    world = training(worker={})
+    assert names.WORKERS_MAX not in environment(world, "train-chief-0")
+    scale(world, 3)
+    assert world.condition("Accepted") == "False/ImmutableFieldChanged"
+    assert "train-worker-2" not in world.pods
+
+
+def with_room(nodes: int, least: int = 1) -> Room:
+    run = {"elasticPolicy": {"shrinkAfterSeconds": 30}}
+    return Room(job(4, run=run, worker={"minReplicas": least}), nodes)
+
+
+def test_it_begins_with_the_workers_that_have_a_node_and_takes_in_the_others() -> None:
+    world = with_room(4)
+    world.passes(seconds=29)
+    assert (world.phase, len(world.pods)) == ("Starting", 6)
+    before = uids(world)
+    world.passes(seconds=10)
+    assert (world.phase, world.attempts()) == ("Running", {"1"})
+    assert uids(world) == before, "no pod is created anew"
+    assert world.message("Running").startswith("2 of 4 workers train; train-worker-")
+    (shrunk,) = events(world, "Shrunk")
+    assert shrunk.startswith(
+        "2 workers of 4 found no node within 30 s: it goes on with 2, and takes in the others once"
+    )
+    world.nodes = 6
+    world.passes(seconds=15)
+    assert (world.condition("Running"), world.status["ready"]) == ("True/AllReady", "6/6")
+    assert uids(world) == before
+
+
+def test_fewer_than_the_fewest_wait() -> None:
+    world = with_room(4, least=3)
+    world.passes(minutes=5)
+    assert (world.phase, "absent" in world.status["plan"]) == ("Starting", False)
+
+
+def test_a_lost_chief_comes_back_while_a_worker_waits_for_a_node() -> None:
+    world = training()
+    scale(world, 3)
+    world.waits("train-worker-2", "Unschedulable", NO_ROOM)
+    world.remove(Kind.POD, "train-chief-0")
+    world.advance(minutes=1)
+    world.ready("train-chief-0")
+    world.advance(minutes=1)
+    assert (world.phase, world.attempts()) == ("Running", {"1"})
+    assert world.message("Running").startswith("2 of 3 workers train; train-worker-2: ")
+
+
+@pytest.mark.parametrize("given", [{"growAfterSeconds": 60}, {}])
+def test_no_time_to_grow_after_has_an_effect(given: dict[str, int]) -> None:
+    world = training(run={"elasticPolicy": {"shrinkAfterSeconds": 30, **given}})
+    said = "growAfterSeconds has no effect: a worker joins as soon as it has a node" in world.message("Accepted")
+    assert said == bool(given)
