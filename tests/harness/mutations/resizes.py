@@ -10,7 +10,7 @@ from tests.harness.mutations.mutation import Mutation
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import ensure_pods, resize_in_place
+from tfgpujob.core.policies import come_and_go, ensure_pods, resize_in_place
 from tfgpujob.names import Role
 
 
@@ -26,6 +26,19 @@ def _deed_before_word(real: Any) -> Any:
     def broken(*of: Any, **more: Any) -> Outcome:
         outcome: Outcome = real(*of, **more)
         return replace(outcome, intent=None)
+
+    return broken
+
+
+def _deed_before_word_if_any(real: Any) -> Any:
+    def broken(ctx: Any) -> Outcome | None:
+        outcome: Outcome | None = real(ctx)
+        if outcome is None:
+            return None
+        new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
+        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining())
+        creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
+        return replace(outcome, intent=None, creates=creates)
 
     return broken
 
@@ -75,5 +88,23 @@ MUTATIONS = (
         (Plan, "doubtful"),
         lambda _: lambda self: (),
         ("resized_in_place_down",),
+    ),
+    Mutation(
+        "take a worker that leaves for the one that comes after it",
+        (come_and_go, "_record_that_they_leave"),
+        lambda _: lambda ctx, indexes: None,
+        ("workers_go_and_come_beside_servers",),
+    ),
+    Mutation(
+        "take a worker that has not come yet for a lost one",
+        (Plan, "required"),
+        _all_required,
+        ("workers_come_beside_servers",),
+    ),
+    Mutation(
+        "create workers beside servers before the status has more",
+        (come_and_go, "_resize"),
+        _deed_before_word_if_any,
+        ("workers_come_beside_servers",),
     ),
 )

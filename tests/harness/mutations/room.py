@@ -135,7 +135,7 @@ MUTATIONS = (
     ),
     Mutation(
         "wait for workers that have no node",
-        (elastic_policy, "_has_node"),
+        (elastic_policy, "has_node"),
         lambda _: lambda ctx, replica: replica in ctx.observed.pods,
         ("grows_into_the_room_that_appears",),
     ),

@@ -238,9 +238,15 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
 
 
 def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
-    """Whether a gang trains already that it joins, also in the place of a lost pod (restart/lost_worker.py)."""
+    """Whether a gang trains already that it joins."""
+    new = resizes_in_place(ctx.spec, ctx.plan) and replica in ctx.plan.joining()
+    return new or _replaces_member(ctx, replica)
+
+
+def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
+    """Whether it is a pod in the place of a lost one (restart/lost_worker.py): the gang goes on with it."""
     restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
-    return resizes_in_place(ctx.spec, ctx.plan) and (restarted or replica in ctx.plan.joining())
+    return restarted and resizes_in_place(ctx.spec, ctx.plan)
 
 
 def _recovery_token(ctx: ReconcileContext) -> str:
