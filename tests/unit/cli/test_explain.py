@@ -195,3 +195,14 @@ def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.Capture
     assert out.index("first: OneDevice, 1 × worker") < out.index("second: OneDevice, 1 × worker")
     assert cli.main(["explain", str(file), "-o", "json"]) == Exit.OK
     assert [told["job"] for told in json.loads(capsys.readouterr().out)] == ["first", "second"]
+
+
+def test_it_says_what_a_job_would_do_on_some_numbers_of_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"strategy": "MultiWorkerMirrored", "trainer": TRAINER, "replicaSpecs": {"worker": {"replicas": 2}}}
+    job = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "a"}, "spec": spec}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    assert cli.main(["explain", str(tmp_path / "job.yaml"), "--gpus", "3", "--gpus", "1", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)["behaviour"]
+    assert [line["topic"] for line in told][-2:] == ["on 3 GPUs", "on 1 GPU"]

@@ -11,6 +11,7 @@ from tfgpujob import names
 from tfgpujob.api import gpus
 from tfgpujob.cli import options
 from tfgpujob.cli.behaviour import sentences
+from tfgpujob.cli.on_gpus import on_gpus
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
@@ -26,35 +27,36 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 @click.command()
 @options.job_file
+@click.option("--gpus", type=click.IntRange(min=0), multiple=True, help="Say what it would do on so many free GPUs.")
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
-def command(file: str, form: Format) -> None:
+def command(file: str, gpus: tuple[int, ...], form: Format) -> None:
     """Say what would come of each job in the file: pods, TF_CONFIG, warnings, how it behaves.
 
     Asks no cluster. A job that the operator would refuse is refused with the same words and exit code 2.
-    -o wide shows every TF_CONFIG, -o yaml the objects themselves.
+    -o wide shows every TF_CONFIG, -o yaml the objects themselves. --gpus may be given several times.
     """
     found = read_jobs(file)
     if form in {Format.JSON, Format.YAML}:
-        told = [_for_programs(job_file) for job_file in found]
+        told = [_for_programs(job_file, gpus) for job_file in found]
         click.echo(data(told[0] if len(told) == 1 else told, form))
         return
-    click.echo("\n\n".join(_for_people(job_file, every=form is Format.WIDE) for job_file in found))
+    click.echo("\n\n".join(_for_people(job_file, gpus, every=form is Format.WIDE) for job_file in found))
 
 
-def _for_people(file: JobFile, *, every: bool) -> str:
+def _for_people(file: JobFile, free: tuple[int, ...], *, every: bool) -> str:
     plan = resolve(file.spec, offline.CONFIG)
     pods = offline.pods(file, plan)
-    parts = (_head(file, plan), _pods(file, plan, pods), _tf_config(pods, every=every), _words(file, plan))
+    parts = (_head(file, plan), _pods(file, plan, pods), _tf_config(pods, every=every), _words(file, plan, free))
     return "\n\n".join(parts)
 
 
-def _for_programs(file: JobFile) -> dict[str, Any]:
+def _for_programs(file: JobFile, free: tuple[int, ...]) -> dict[str, Any]:
     plan = resolve(file.spec, offline.CONFIG)
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": offline.UNKNOWN_UID}}
     return {
         "job": file.job["metadata"]["name"],
         "warnings": list(_warnings(file)),
-        "behaviour": [{"topic": topic, "text": text} for topic, text in sentences(file.spec, plan)],
+        "behaviour": [{"topic": topic, "text": text} for topic, text in _expected(file, plan, free)],
         "objects": [build_service(job), *offline.claims(file, plan), *offline.pods(file, plan)],
     }
 
@@ -100,7 +102,13 @@ def _warnings(file: JobFile) -> Iterator[str]:
         yield unknown
 
 
-def _words(file: JobFile, plan: Plan) -> str:
+def _expected(file: JobFile, plan: Plan, free: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    yield from sentences(file.spec, plan)
+    for count in free:
+        yield from on_gpus(file.spec, plan, count)
+
+
+def _words(file: JobFile, plan: Plan, free: tuple[int, ...]) -> str:
     warnings = [(coloured("warning", "yellow"), text) for text in _warnings(file)]
-    expected = [(coloured(topic, "green"), text) for topic, text in sentences(file.spec, plan)]
+    expected = [(coloured(topic, "green"), text) for topic, text in _expected(file, plan, free)]
     return sentences_table(["ABOUT", "WHAT TO EXPECT"], [*warnings, *expected])
