@@ -414,4 +414,4 @@ class JobStatus(StatusModel):
     digests: DigestsStatus | None = None
     """Which images code and models came from."""
     selector: str | None = None
-    """Label selector of the job's pods."""
+    """Label selector of the pods that /scale counts: those of the job, or of an elastic job its workers."""

@@ -176,3 +176,8 @@ def test_no_time_to_grow_after_has_an_effect(given: dict[str, int]) -> None:
     world = training(run={"elasticPolicy": {"shrinkAfterSeconds": 30, **given}})
     said = "growAfterSeconds has no effect: a worker joins as soon as it has a node" in world.message("Accepted")
     assert said == bool(given)
+
+
+@pytest.mark.parametrize(("replicas", "selected"), [({}, ""), ({"maxReplicas": 4}, ",tfgpu.dev/replica-type=worker")])
+def test_scale_counts_the_workers_of_an_elastic_job_alone(replicas: dict[str, int], selected: str) -> None:
+    assert training(worker=replicas).status["selector"] == f"tfgpu.dev/job-name=train{selected}"

@@ -11,7 +11,7 @@ from tfgpujob.core.policies import ensure_pods, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import new_context
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import Condition, Phase, Reason, Role
 
 
 def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
@@ -27,7 +27,7 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     start.next_attempt(builder, resolve(spec, config, admitted, image_volumes=snapshot.image_volumes))
     builder.put("startTime", builder.fields.get("startTime") or timestamp(builder.now))
     builder.put("restarts", builder.fields.get("restarts", 0))
-    builder.put("selector", f"{names.LABEL_JOB_NAME}={snapshot.job['metadata']['name']}" if snapshot.job else None)
+    builder.put("selector", _selector(snapshot.job["metadata"]["name"], spec) if snapshot.job else None)
     if edited:
         accept(builder, spec)
         builder.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
@@ -37,6 +37,12 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     ctx = new_context(snapshot, builder, spec, config)
     builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
     return ensure_pods.ensure_pods(ctx, persisted=False)
+
+
+def _selector(job_name: str, spec: JobSpec) -> str:
+    """Of the pods that /scale counts: an autoscaler of an elastic job must not take its chief for a worker."""
+    workers = f",{names.LABEL_REPLICA_TYPE}={Role.WORKER}" if spec.elastic else ""
+    return f"{names.LABEL_JOB_NAME}={job_name}{workers}"
 
 
 def _why_resumed(builder: StatusBuilder) -> tuple[Reason, str]:
