@@ -248,3 +248,41 @@ def resized(workspace: Workspace, name: str, *, workers: int, after: int) -> int
     workspace.wait_for(name, "Running")
     assert len(workspace.pods(name)) == workers
     return step
+
+
+def test_an_autoscaler_gives_workers_to_parameter_servers_and_takes_them_and_nobody_stops(workspace: Workspace) -> None:
+    """A real HorizontalPodAutoscaler, which needs no metrics to bring a number into its bounds."""
+    roles = {"worker": {"replicas": 1}, "ps": {"replicas": 1}, "chief": {"replicas": 1}}
+    job = training.new_trainer(workspace, "autoscaled", roles, steps=training.SERVED_STEPS)
+    job["spec"]["strategy"] = "ParameterServer"
+    job["spec"]["trainer"]["checkpoint"] = {"everyEpochs": 1}
+    job["spec"]["replicaSpecs"]["worker"] |= {"minReplicas": 1, "maxReplicas": 4}
+    job["spec"]["runPolicy"] |= {"backoffLimit": 0}
+    name = workspace.submit(job)
+    chief = f"{name}-chief-0"
+    workspace.eventually(partial(trains_beyond, workspace, chief, 12), "it trains")
+    before = workspace.uids(name)
+    bounds = autoscaler(workspace, name, 2, 3)
+    workspace.eventually(lambda: "worker-1 joined" in training.log(workspace, chief), "a second worker trains")
+    workspace.eventually(partial(all_train, workspace, name, 4), "and the status says so")
+    assert before.items() <= workspace.uids(name).items(), workspace.describe()
+    workspace.kube.call("PATCH", bounds, {"spec": {"minReplicas": 1, "maxReplicas": 1}}, "application/merge-patch+json")
+    workspace.eventually(lambda: workspace.uids(name) == before, "it is taken again")
+    workspace.eventually(lambda: "worker-1 left" in training.log(workspace, chief), "and nobody waits for it")
+    done = training.steps_done(workspace, chief)
+    workspace.eventually(partial(trains_beyond, workspace, chief, done + 12), "it trains on")
+    assert "taken twice" not in training.log(workspace, chief)
+    training.enough(workspace, chief)
+    assert workspace.finished(name) == "Succeeded"
+    status = workspace.status(name)
+    assert (status["attempt"], status["resizes"], status["restarts"]) == (1, 2, 0)
+    assert training.summary(workspace.pods(name)[chief])["steps"] == training.SERVED_STEPS
+
+
+def autoscaler(workspace: Workspace, name: str, least: int, most: int) -> str:
+    """Makes one of the job's workers; its path."""
+    path = f"/apis/autoscaling/v1/namespaces/{workspace.namespace}/horizontalpodautoscalers"
+    target = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "name": name}
+    spec = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, "targetCPUUtilizationPercentage": 50}
+    workspace.kube.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+    return f"{path}/{name}"
