@@ -47,7 +47,7 @@ class Trigger(keras.layers.Layer):
                 time.sleep(0.01)
             {
                 "slow": lambda: time.sleep(float(os.environ["TEST_SECONDS"])),
-                "kill": lambda: os.kill(os.getppid(), signal.SIGKILL),
+                "kill": self.kill,
                 "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
                 "die once": lambda: os.kill(os.getpid(), 0 if "TFGPU_ROUND" in os.environ else signal.SIGKILL),
                 "term": self.term,
@@ -55,6 +55,11 @@ class Trigger(keras.layers.Layer):
                 "raise": lambda: 1 / 0,
                 "stop": self.stop,
             }[os.environ["TEST_DO"]]()
+
+    def kill(self):
+        """The process that supervises this one, and no further before its end has ended this one too."""
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(1000)
 
     def term(self):
         """SIGTERM, and no further before it has arrived, so that it is heard when this step is done."""

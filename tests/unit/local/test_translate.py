@@ -152,7 +152,7 @@ def test_too_few_gpus_are_given_to_nobody_and_that_is_said_once(
 def test_a_program_with_a_strategy_of_its_own_finds_one_device_and_that_is_said() -> None:
     mirrored: dict[str, Any] = {"strategy": "Mirrored", "replicaSpecs": {"worker": {"gpus": 4}}}
     own = devices((), **mirrored, trainer=None, image="mine:1")
-    assert own.note.endswith("; its own program finds one device here, so MirroredStrategy has one replica of 4")
+    assert own.note.endswith("; a program of its own finds one device here, so MirroredStrategy has one replica of 4")
     assert "replica of" not in devices((), **mirrored).note
 
 

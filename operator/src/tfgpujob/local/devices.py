@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tfgpujob.api import JobSpec, gpus
 from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
-from tfgpujob.names import Strategy
 from tfgpujob.units import counted
 
 _NVIDIA = "nvidia.com/gpu"
@@ -47,9 +46,9 @@ def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build:
     if obstacle := _obstacle(spec.gpu.resource_name, total, visible, cpu_build=cpu_build):
         granted = _granted(spec.gpu.resource_name, wants)
         note = f"runs on the CPU, as {obstacle}; in a cluster {granted}"
-        if spec.trainer is None and spec.strategy is Strategy.MIRRORED and total > 1:
+        if spec.trainer is None and (most := max(wants.values())) > 1:
             # The trainer takes as many devices of the CPU; no variable tells another program's TensorFlow to.
-            note += f"; its own program finds one device here, so MirroredStrategy has one replica of {total}"
+            note += f"; a program of its own finds one device here, so MirroredStrategy has one replica of {most}"
         return Devices({}, note)
     left = iter(visible)
     return Devices({replica: tuple(next(left) for _ in range(count)) for replica, count in wants.items()})

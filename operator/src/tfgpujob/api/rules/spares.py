@@ -11,7 +11,7 @@ from tfgpujob.api.strategies import having, listed
 from tfgpujob.names import Role
 
 _FIELD = "spec.runPolicy.spares"
-_ABLE = having(lambda traits: traits.resizable)
+_ABLE = having(lambda traits: traits.resizable and not traits.workers_come_and_go)
 _GANG = (Role.CHIEF, Role.WORKER)
 _ONLY_TRAINING = f"only training under {listed(_ABLE, 'or')} with spec.trainer has spares"
 _ONLY_IN_PLACE = "a spare takes the place of a worker only in a gang that recovers in place"
@@ -28,7 +28,7 @@ _FEWER = f"use at most {MAX_REPLICAS} with all replicas: TF_CONFIG names the wor
 
 def _training(job: Job) -> Iterator[Invalid]:
     spec = job.spec
-    if spec.run_policy.spares and (not spec.traits.resizable or spec.trainer is None):
+    if spec.run_policy.spares and (spec.strategy not in _ABLE or spec.trainer is None):
         yield Invalid(_FIELD, _ONLY_TRAINING, _REMOVE)
 
 
