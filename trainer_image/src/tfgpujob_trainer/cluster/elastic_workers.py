@@ -232,16 +232,17 @@ def possible_addresses(env: Environment) -> tuple[str, ...]:
 
 def _wait_for(servers: Sequence[str], workers: Sequence[str], least: int) -> list[int]:
     """The indexes of the workers that are there, when they are enough, and all parameter servers too."""
-    said = False
+    said = ""
     while True:
         there = [index for index, address in enumerate(workers) if _reached(address)]
         missing = [f"ps-{index}" for index, address in enumerate(servers) if not _reached(address)]
         if not missing and len(there) >= least:
             return there
-        if not said:
-            workers_missing = f"{least - len(there)} of at least {counted(least, 'worker')}"
-            say(f"waiting for {', '.join(missing) or workers_missing}")
-        said = True
+        workers_missing = f"{least - len(there)} of at least {counted(least, 'worker')}"
+        what = ", ".join(missing) or workers_missing
+        if what != said:
+            say(f"waiting for {what}")
+        said = what
         time.sleep(_CONNECT_SECONDS)
 
 
