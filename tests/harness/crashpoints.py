@@ -66,13 +66,13 @@ def check(point: Point) -> list[str]:
         return [f"run: {error!r}"]
 
 
-def sample(count: int, seed: int = 1) -> list[Point]:
-    """Some of the points, the same ones every time, spread over all scenarios."""
+def sample(each: int, seed: int = 1) -> list[Point]:
+    """So many points of each scenario, the same ones every time."""
     chosen = []
     chance = random.Random(seed)
     for scenario in SCENARIOS:
         mine = list(points(scenario))
-        chosen += chance.sample(mine, min(len(mine), max(1, count // len(SCENARIOS))))
+        chosen += chance.sample(mine, min(len(mine), each))
     return chosen
 
 
