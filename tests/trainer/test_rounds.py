@@ -341,6 +341,30 @@ def test_the_others_train_on_without_a_pod_that_has_been_silent_for_longer_than_
     assert drained(rounds, step=9)[-1] == Start(2, 9, 3, 2)
 
 
+def test_a_peer_failure_is_judged_once_it_is_known_whether_a_pod_was_lost():
+    """TensorFlow misses who has fallen silent some seconds before its connection is missed."""
+    lost = resizable(2, least=1, budget=0)
+    assert lost.ended("worker-0", 0, End(PEER, True, 7), 1.0) == Stop(0)
+    assert lost.left("worker-1", 9.0) is None
+    assert lost.waited(9.1 + SILENT_SECONDS) == Start(1, 7, 2, 1, (1,))
+
+
+@pytest.mark.parametrize("other", [End(PEER, True), SAVED])
+def test_a_peer_failure_without_a_loss_is_a_failure(other):
+    spent = resizable(2, least=1, budget=0)
+    assert ended(spent, "worker-0", PEER) == Stop(0)
+    assert spent.ended("worker-1", 0, other, 0.0) == GiveUp(
+        "0 restarts in place are all that runPolicy.backoffLimit leaves"
+    )
+    again = resizable(2, least=1)
+    assert ended(again, "worker-0", PEER) == Stop(0)
+    assert ended(again, "worker-1", PEER) == Start(1, None, 2)
+    assert ended(again, "worker-1", PEER, round_=1, progressed=False) == Stop(1)
+    assert again.ended("worker-0", 1, End(other.code, False, saved=other.saved), 0.0) == GiveUp(
+        "a second failure without a step in between"
+    )
+
+
 def test_another_pod_in_the_place_of_a_silent_one_may_come_first_and_fall_silent_too():
     rounds = silent()
     assert rounds.joined("worker-1", 15.0, joins=True) == Start(1, 7, 3, 1)

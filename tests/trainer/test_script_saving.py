@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import keras
 import pytest
+from keras.src.utils import file_utils
 
 from tfgpujob_trainer.script.run import as_the_chief
-from tfgpujob_trainer.script.saving import publish
+from tfgpujob_trainer.script.saving import publish, shared_folders
 
 
 def made(folder, text):
@@ -54,3 +56,20 @@ def test_a_worker_of_parameter_servers_finds_the_chiefs_tf_config():
     assert seen["cluster"]["worker"] == ["w1:2222"]
     assert seen["cluster"]["ps"] == ["p0:2222", "p1:2222"]
     assert len(seen["cluster"]["chief"]) == 1
+
+
+def test_a_callback_saves_in_a_folder_that_another_worker_makes_at_that_moment(tmp_path, monkeypatch):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    callback = keras.callbacks.ModelCheckpoint(str(tmp_path / "shared/{epoch}.keras"))
+    callback.set_model(model)
+    exists = file_utils.exists
+
+    def exists_too_late(path):
+        found = exists(path)
+        (tmp_path / "shared").mkdir(exist_ok=True)
+        return found
+
+    monkeypatch.setattr(file_utils, "exists", exists_too_late)
+    with shared_folders():
+        callback.on_epoch_end(0, {})
+    assert (tmp_path / "shared/1.keras").exists()

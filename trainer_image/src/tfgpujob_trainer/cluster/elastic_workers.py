@@ -27,10 +27,13 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
 _LOOK_SECONDS = 1.0
-"""How often it is looked for new workers."""
+"""How often it is looked for workers that were there before, or were to be from the start."""
+_SEEK_SECONDS = 5.0
+"""How often for others: a name that no pod has costs several questions to DNS each time."""
 _CONNECT_SECONDS = 0.5
 _AHEAD = 8
-"""It is looked for so many workers beyond the last that is there: pods are created from the lowest index on."""
+"""It is looked for so many at a time: next to the last that is known, since pods are created from the lowest index on,
+and by turns beyond a gap."""
 
 _HANDLED = (
     tf.errors.OpError,
@@ -44,7 +47,8 @@ _HANDLED = (
 class ElasticWorkers:
     """Takes the place of the failure handler of TensorFlow's coordinator (private: TensorFlow is pinned).
 
-    `addresses` are those that workers may have, by their index; `strategy` is connected to the workers `present`.
+    `addresses` are those that workers may have, by their index, and `expected` how many there are to be at the start;
+    `strategy` is connected to the workers `present`.
     """
 
     def __init__(
@@ -53,9 +57,11 @@ class ElasticWorkers:
         addresses: Sequence[str],
         present: Collection[int],
         *,
+        expected: int,
         reached: Callable[[str], bool] | None = None,
     ) -> None:
         self._addresses, self._reached = addresses, reached or _reached
+        self._known, self._sought, self._turn = set(range(expected)), -_SEEK_SECONDS, 0
         self._changed = threading.Condition()
         self._members: set[int] = set()
         self._failed: set[int] = set()
@@ -151,13 +157,24 @@ class ElasticWorkers:
             say(f"{names} left; workers that train on: {len(self._members)}")
 
     def _take_in_whoever_is_there(self) -> None:
-        last = max(self._members, default=-1)
-        for index in range(min(len(self._addresses), last + 1 + _AHEAD)):
+        for index in sorted(self._candidates() - self._members):
+            if self._failed & self._members:  # who has failed is let go first
+                return
             # One by one: an update fails as a whole.
-            there = index not in self._members and self._reached(self._addresses[index])
-            if there and self._update(self._members | {index}):
+            if self._reached(self._addresses[index]) and self._update(self._members | {index}):
                 self._begin([index])
                 say(f"worker-{index} joined; workers that train: {len(self._members)}")
+
+    def _candidates(self) -> set[int]:
+        """Indexes of workers that are looked for this time."""
+        now, total = time.monotonic(), len(self._addresses)
+        found = {index for index in self._known if index < total}
+        if now - self._sought >= _SEEK_SECONDS:
+            following = max(self._known, default=-1) + 1
+            found |= {*range(following, min(total, following + _AHEAD))}
+            found |= {*range(self._turn, min(total, self._turn + _AHEAD))}
+            self._sought, self._turn = now, (self._turn + _AHEAD) % total
+        return found
 
     def _begin(self, indexes: Collection[int]) -> None:
         """Let the coordinator give steps to these, which are connected."""
@@ -166,6 +183,7 @@ class ElasticWorkers:
             self._failed -= set(indexes)
             self._changed.notify_all()
         for index in indexes:
+            self._known.add(index)
             if index not in self._threads:
                 device = f"/job:worker/replica:0/task:{index}"
                 self._threads[index] = cluster_coordinator.Worker(index, device, self._cluster)
@@ -180,7 +198,8 @@ class ElasticWorkers:
         except tf.errors.OpError as error:
             if not self._is_workers(error):
                 with self._changed:
-                    self._error = error
+                    # Without a member that waits for it, nobody has missed anything.
+                    self._error = error if self._failed else None
                     self._changed.notify_all()
             return False
         with self._changed:
@@ -197,7 +216,7 @@ def elastic_strategy(env: Environment) -> tf.distribute.ParameterServerStrategy:
     # A worker that is gone is to fail an update at once: by default TensorFlow waits for it.
     os.environ["GRPC_FAIL_FAST"] = "true"
     possible = possible_addresses(env)
-    present = _wait_for(env.servers, possible[: len(env.workers)], env.elastic_workers.least)
+    present = _wait_for(env.servers, possible, len(env.workers), env.elastic_workers.least)
     cluster = {
         "chief": list(env.chief_addresses),
         "ps": list(env.servers),
@@ -207,7 +226,7 @@ def elastic_strategy(env: Environment) -> tf.distribute.ParameterServerStrategy:
         tf.train.ClusterSpec(cluster), task_type="chief", task_id=0, rpc_layer="grpc"
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
-    ElasticWorkers(strategy, possible, present)
+    ElasticWorkers(strategy, possible, present, expected=len(env.workers))
     return strategy
 
 
@@ -230,11 +249,15 @@ def possible_addresses(env: Environment) -> tuple[str, ...]:
         return env.workers
 
 
-def _wait_for(servers: Sequence[str], workers: Sequence[str], least: int) -> list[int]:
-    """The indexes of the workers that are there, when they are enough, and all parameter servers too."""
-    said = ""
+def _wait_for(servers: Sequence[str], workers: Sequence[str], expected: int, least: int) -> list[int]:
+    """The indexes of the workers that are there, when they are enough, and all parameter servers too.
+
+    A chief that starts again in its pod may have others than the `expected`: each look goes some further.
+    """
+    said, width = "", expected
     while True:
-        there = [index for index, address in enumerate(workers) if _reached(address)]
+        there = [index for index, address in enumerate(workers[:width]) if _reached(address)]
+        width += _AHEAD
         missing = [f"ps-{index}" for index, address in enumerate(servers) if not _reached(address)]
         if not missing and len(there) >= least:
             return there

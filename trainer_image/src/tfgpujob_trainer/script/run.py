@@ -29,7 +29,7 @@ from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
-from tfgpujob_trainer.script.saving import saving
+from tfgpujob_trainer.script.saving import saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 
@@ -108,6 +108,7 @@ def _replacements(
         yield mock.patch.object(
             keras.Model, name, saving(getattr(keras.Model, name), takeover, scope, is_chief=env.is_chief)
         )
+    yield shared_folders()
     for module in (tf.distribute, tf.distribute.experimental):
         for name in _STRATEGIES:
             if hasattr(module, name):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
+from keras.src.utils import file_utils
 
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import Takeover
@@ -31,6 +34,21 @@ def saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *,
                 return result
 
     return save
+
+
+@contextmanager
+def shared_folders() -> Iterator[None]:
+    """Keras' callbacks make the folder that they save in, unless it is there: another worker may do so in between."""
+    remote = file_utils.makedirs
+
+    def makedirs(path: str) -> None:
+        if file_utils.is_remote_path(path):
+            remote(path)
+        else:
+            Path(path).mkdir(parents=True, exist_ok=True)
+
+    with mock.patch.object(file_utils, "makedirs", makedirs):
+        yield
 
 
 def publish(made: Path, path: Path, *, is_chief: bool) -> None:

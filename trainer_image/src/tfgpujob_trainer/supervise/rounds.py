@@ -49,6 +49,7 @@ SILENT_SECONDS = 20.0
 By what supervise/messages.py asks of a connection, a pod misses its leader at most 10 s after the leader has missed it:
 each hears the other at least every 5 s until both hear nothing, and looks every 5 s whether that was 20 s ago.
 """
+_LOOP = "a second failure without a step in between"
 
 
 @dataclass(slots=True)
@@ -161,7 +162,8 @@ class Rounds:
         if (reason := self._refusal(member, end)) is not None:
             return self._give_up(reason)
         if self._ends.keys() | self._lost.keys() == set(self.members):
-            return self._advance(now)
+            reason = self._verdict()
+            return self._advance(now) if reason is None else self._give_up(reason)
         if end.saved or end.leaves:
             self._stopped_since = now if self._stopped_since is None else self._stopped_since
         # Before its first step a pod stops alone, and the others would wait for it.
@@ -281,19 +283,43 @@ class Rounds:
         stopped = stopped or (end.leaves and self._replaceable(member))
         done = [name for name, other in self._ends.items() if other.code == ExitCode.DONE]
         missing = set(self.members) - self._here - self._lost.keys()
-        restarts = self.round - self.resizes
-        looped = self._stopping_since is None and self._failed_before and self.round not in self._progressed
+        looped = self._stopping_since is None and self._looped
+        # A cluster misses a member before its connection is missed, and a loss costs nothing.
+        judged = not (stopped or self._lost or self._awaits_verdict(end))
         reasons = {
             f"{member} ended with code {end.code}": not (stopped or end.worth_a_retry),
             f"{member} lost what is no part of the gang": self.outside and end.code == ExitCode.PEER_FAILURE,
             f"{member} failed after {', '.join(sorted(done))} had finished": done,
             f"{', '.join(sorted(missing))} had not come yet": missing,
-            f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves": (
-                not (stopped or self._lost) and restarts >= self.budget
-            ),
-            "a second failure without a step in between": not (stopped or self._lost) and looped,
+            self._spent: judged and self._is_spent,
+            _LOOP: judged and looped,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def _awaits_verdict(self, end: End) -> bool:
+        """Whether it is still to be seen whose failure this was: a member that is not heard of yet may be lost."""
+        missed = end.code == ExitCode.PEER_FAILURE and self.least is not None
+        return missed and self._ends.keys() | self._lost.keys() != set(self.members)
+
+    def _verdict(self) -> str | None:
+        """Why no other round follows, now that all have ended, after failures that might have been a loss."""
+        if self._lost or self.least is None or all(e.code != ExitCode.PEER_FAILURE for e in self._ends.values()):
+            return None
+        if self._is_spent:
+            return self._spent
+        return _LOOP if self._looped else None
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.round - self.resizes >= self.budget
+
+    @property
+    def _spent(self) -> str:
+        return f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves"
+
+    @property
+    def _looped(self) -> bool:
+        return self._failed_before and self.round not in self._progressed
 
     def _advance(self, now: float) -> Send | Start | None:
         """What follows once nothing of this round runs any more: the next begins when each lost pod has another."""
