@@ -12,7 +12,7 @@ from tests.machine import PATIENCE
 from tests.pages import shell, typed_by
 from tests.trainer.harness import trainer_config
 
-from tfgpujob_trainer.advise import judge, rates_advice
+from tfgpujob_trainer.advise.rates import judge, rates_advice
 
 INPUT = 2.0
 DIVERGES = 1 / INPUT**2

@@ -1,6 +1,7 @@
-"""A learning-rate range test: the loss of each step while the learning rate rises geometrically. advise.py starts it.
+"""A learning-rate range test: the loss of each step while the learning rate rises geometrically.
 
-Trains the job's model on its data, with its batch size, on one device, and keeps nothing of it.
+advise/rates.py starts it. Trains the job's model on its data, with its batch size, on one device, and keeps
+nothing of it.
 """
 
 from __future__ import annotations

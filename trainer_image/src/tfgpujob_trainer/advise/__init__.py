@@ -1,0 +1,1 @@
+"""`python -m tfgpujob_trainer.advise`: what a job does on this machine is measured, and what suits it is said."""
