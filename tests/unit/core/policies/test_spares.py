@@ -33,6 +33,7 @@ def begun(**parts: Any) -> World:
 def training(**parts: Any) -> World:
     world = begun(**parts)
     world.ready()
+    world.ready()
     world.advance(minutes=1)
     assert world.phase == "Running"
     return world
@@ -50,8 +51,11 @@ def plan(world: World) -> tuple[int, int, list[int]]:
 
 def test_a_spare_is_a_pod_more_that_joins_and_is_waited_for_by_nobody() -> None:
     world = begun()
-    assert (world.pods, plan(world)) == (workers(0, 1, 2), (2, 1, [2]))
-    world.ready("train-worker-0", "train-worker-1")
+    assert (world.pods, plan(world)) == (workers(0, 1), (2, 1, [2])), "it takes no room that another needs"
+    world.ready("train-worker-0")
+    assert world.pods == workers(0, 1)
+    world.ready("train-worker-1")
+    assert world.pods == workers(0, 1, 2)
     assert (world.phase, world.status["ready"]) == ("Running", "2/2")
     assert world.message("Running") == (
         "All 2 required replicas are ready. Spare: none; not ready yet: train-worker-2."
@@ -160,9 +164,25 @@ def test_more_losses_than_spares_are_waited_for() -> None:
     deleted(world, "train-worker-1", "train-worker-2")
     says(world, 2)
     assert (world.phase, world.status["disruptions"]) == ("Restarting", 1)
+    assert world.pods == workers(0, 1), "the next spare takes no room that this one needs"
+    world.ready("train-worker-1")
+    assert (world.phase, world.pods) == ("Running", workers(0, 1, 2))
+    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    world.ready("train-worker-2")
+    says(world, 2)
+    assert (world.phase, world.attempts(), plan(world)) == ("Running", {"1"}, (2, 1, [2]))
+
+
+def test_a_loss_before_the_spare_has_come_is_made_up_for_by_whoever_comes_first() -> None:
+    world = begun()
+    world.ready()
+    assert world.pods == workers(0, 1, 2)
+    world.evict("train-worker-1")
+    assert (world.phase, world.pods) == ("Restarting", workers(0, 1, 2))
     world.ready("train-worker-2")
     says(world, 1)
-    assert (world.phase, world.attempts(), plan(world)) == ("Running", {"1"}, (2, 1, [1]))
+    assert (world.phase, world.condition("Running"), plan(world)) == ("Running", "True/AllReady", (2, 1, [1]))
+    assert (world.attempts(), world.status["disruptions"]) == ({"1"}, 1)
 
 
 def test_the_loss_of_the_leader_begins_anew_with_the_last_as_spares() -> None:
@@ -171,7 +191,7 @@ def test_the_loss_of_the_leader_begins_anew_with_the_last_as_spares() -> None:
     says(world, 1)
     deleted(world, "train-worker-0")
     world.advance(seconds=5)
-    assert (world.attempts(), world.pods, plan(world)) == ({"2"}, workers(0, 1, 2), (2, 1, [2]))
+    assert (world.attempts(), world.pods, plan(world)) == ({"2"}, workers(0, 1), (2, 1, [2]))
     assert names.RECOVERY_JOINS not in environment(world, "train-worker-1")
 
 

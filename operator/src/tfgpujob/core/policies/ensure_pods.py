@@ -263,6 +263,9 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     if not resizes_in_place(ctx.spec, ctx.plan) and not ctx.spec.workers_come_and_go:
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
         waiting |= {*ctx.plan.joining()}
+    if ctx.plan.spares and not ctx.builder.is_true(Condition.RUNNING):
+        # It would take the room of one that all wait for.
+        waiting |= {*ctx.plan.joining()}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
 
