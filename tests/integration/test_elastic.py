@@ -264,6 +264,7 @@ def test_an_autoscaler_gives_workers_to_parameter_servers_and_takes_them_and_nob
     before = workspace.uids(name)
     bounds = autoscaler(workspace, name, 2, 3)
     workspace.eventually(lambda: "worker-1 joined" in training.log(workspace, chief), "a second worker trains")
+    # Once it has been up for a minute.
     workspace.eventually(partial(all_train, workspace, name, 4), "and the status says so")
     assert before.items() <= workspace.uids(name).items(), workspace.describe()
     workspace.kube.call("PATCH", bounds, {"spec": {"minReplicas": 1, "maxReplicas": 1}}, "application/merge-patch+json")

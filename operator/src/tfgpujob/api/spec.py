@@ -402,5 +402,8 @@ class JobSpec(Model):
         shape = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_POD_SHAPING)
         if self.elastic:
             shape["replicaSpecs"]["worker"].pop("replicas", None)
+        if self.workers_come_and_go:
+            # A chief that was started without a word of it takes nobody in.
+            shape["workersComeAndGo"] = True
         text = json.dumps(shape, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -84,6 +84,15 @@ def test_what_does_not_shape_them_or_only_names_a_default_changes_nothing(change
     assert make.parsed({**job, "spec": job["spec"] | change}).shape_hash == make.parsed(job).shape_hash
 
 
+def test_workers_that_come_and_go_are_no_others_of_a_rigid_job() -> None:
+    """Its chief was started without a word of them."""
+    rigid, elastic = (
+        make.job("ParameterServer", worker={"replicas": 1, **bounds}, ps=1, trainer=dict(make.TRAINER), image=None)
+        for bounds in ({}, {"maxReplicas": 4})
+    )
+    assert make.parsed(rigid).shape_hash != make.parsed(elastic).shape_hash
+
+
 def test_other_defaults_of_another_operator_change_no_hash() -> None:
     other = Config(operator_image="operator:2", trainer_image="trainer:2", operator_version="2.0.0")
     assert make.plan(make.job(), other).spec_hash == make.plan(make.job()).spec_hash

@@ -14,6 +14,7 @@ from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.status.builder import timestamp
 from tfgpujob.core.status.progress import resize_request
 
 OTHERS = ["train-chief-0", "train-ps-0"]
@@ -42,6 +43,7 @@ def test_workers_join_beside_the_others_at_once() -> None:
     assert world.message("Running") == "2 of 4 workers train; to join: train-worker-2, train-worker-3."
     assert resize_request(world.snapshot()) is None, "the chief sees by itself who is there"
     world.ready("train-worker-3")
+    world.advance(seconds=60)
     assert world.message("Running") == "3 of 4 workers train; to join: train-worker-2."
     world.ready("train-worker-2")
     world.advance(minutes=1)
@@ -74,9 +76,27 @@ def test_a_worker_that_finds_no_node_delays_nobody_and_one_that_fails_is_replace
     world.advance(minutes=5)
     assert (world.phase, world.status["restarts"]) == ("Running", 0)
     world.ready("train-worker-3")
+    world.advance(seconds=59)
+    world.exits("train-worker-3", 1)
+    world.advance(minutes=5)
+    assert (world.phase, world.status["restarts"]) == ("Running", 0), "it can't start on that node"
+    world.ready("train-worker-3")
+    world.advance(seconds=60)
     assert world.message("Running").startswith("3 of 4 workers train; train-worker-2: Unschedulable: ")
     world.exits("train-worker-3", 1)
     assert world.phase == "Failed", "once it trains, it counts as any other"
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+def test_the_clock_of_a_node_does_not_keep_a_worker_from_counting(ahead: timedelta) -> None:
+    world = training()
+    scale(world, 3)
+    world.now += ahead
+    running = {"name": names.CONTAINER, "ready": True, "state": {"running": {"startedAt": timestamp(world.now)}}}
+    world.now -= ahead
+    world.pod("train-worker-2")["status"] = {"phase": "Running", "containerStatuses": [running]}
+    world.settle()
+    assert events(world, "Joined") == ["train-worker-2 joined: 3 of 3 workers train."]
 
 
 def test_a_change_of_mind_before_they_have_come() -> None:
@@ -107,10 +127,72 @@ def test_a_pod_that_leaves_is_not_taken_for_the_one_that_comes_after_it() -> Non
     assert (world.condition("Running"), world.status.get("lastFailure")) == ("True/AllReady", None)
 
 
+def leaving(workers: int) -> World:
+    """One of so many workers is told to leave, and takes its time."""
+    world = training(workers)
+    world.grace = timedelta(minutes=10)
+    scale(world, workers - 1)
+    assert f"train-worker-{workers - 1}" in world.pods
+    return world
+
+
+def test_a_failure_while_a_worker_leaves_is_mended_beside_it() -> None:
+    world = leaving(4)
+    for lost in ("train-worker-1", "train-worker-2"):
+        world.evict(lost)
+        world.advance(seconds=12)
+        assert (world.condition("Created"), world.pod(lost).get("status")) == ("True/AllCreated", None)
+        world.ready(lost)
+    assert (world.phase, world.attempts()) == ("Running", {"1"})
+    world.advance(minutes=10)
+    assert sorted(world.pods) == sorted([*OTHERS, *workers(0, 1, 2)])
+
+
+def test_a_worker_joins_while_another_leaves() -> None:
+    world = leaving(4)
+    world.evict("train-worker-1")
+    world.advance(seconds=12)
+    scale(world, 2)
+    scale(world, 5)
+    assert "train-worker-4" in world.pods
+    assert (world.condition("Created"), world.attempts()) == ("True/AllCreated", {"1"})
+    world.advance(minutes=11)
+    world.ready()
+    world.advance(minutes=1)
+    assert (world.condition("Running"), world.status["attempt"]) == ("True/AllReady", 1)
+    assert sorted(world.pods) == sorted([*OTHERS, *workers(0, 1, 2, 3, 4)])
+
+
+def test_a_chief_takes_in_whoever_comes_after_maxReplicas_was_raised() -> None:
+    world = training()
+
+    def raised(spec: dict[str, Any]) -> None:
+        spec["replicaSpecs"]["worker"].update(replicas=9, maxReplicas=9)
+
+    world.edit(raised)
+    assert "train-worker-8" in world.pods
+    assert int(environment(world, "train-chief-0")[names.WORKERS_MAX]) >= 9
+
+
+def test_one_worker_of_a_rigid_job_becomes_elastic_with_the_next_start_of_the_job() -> None:
+    world = training(1, worker={})
+
+    def elastic(spec: dict[str, Any]) -> None:
+        spec["replicaSpecs"]["worker"].update(replicas=3, maxReplicas=4)
+
+    world.edit(elastic)
+    assert world.condition("Accepted") == "False/ImmutableFieldChanged"
+    assert "train-worker-1" not in world.pods, "its chief takes nobody in"
+    world.suspend()
+    world.suspend(on=False)
+    assert names.WORKERS_MAX in environment(world, "train-chief-0")
+    assert "train-worker-2" in world.pods
+
+
 def test_the_chief_knows_how_many_may_come_and_waits_for_none_of_them() -> None:
     world = training(run={"recovery": "InPlace"})
     told = environment(world, "train-chief-0")
-    assert (told[names.WORKERS_MIN], told[names.WORKERS_MAX]) == ("1", "8")
+    assert (told[names.WORKERS_MIN], told[names.WORKERS_MAX]) == ("1", "512")
     assert not {names.WORKERS_MAX, names.RECOVERY_RESIZE} & environment(world, "train-worker-0").keys()
     (gate,) = (c for c in world.pod("train-chief-0")["spec"]["initContainers"] if c["name"] == names.GATE_CONTAINER)
     peers = next(entry["value"] for entry in gate["env"] if entry["name"] == "TFGPU_GATE_PEERS")
@@ -148,7 +230,7 @@ def test_it_begins_with_the_workers_that_have_a_node_and_takes_in_the_others() -
         "2 workers of 4 found no node within 30 s: it goes on with 2, and takes in the others once"
     )
     world.nodes = 6
-    world.passes(seconds=15)
+    world.passes(seconds=75)
     assert (world.condition("Running"), world.status["ready"]) == ("True/AllReady", "6/6")
     assert uids(world) == before
 

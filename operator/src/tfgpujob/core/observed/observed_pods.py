@@ -26,8 +26,8 @@ class ObservedPods:
     stale_pods: tuple[Pod, ...]
     """Pods of earlier attempts or of an earlier job of this name: nothing is created until they are gone."""
     surplus: tuple[Pod, ...]
-    """Workers of this attempt whose index is beyond the plan: a resize in place has left them over. They are stale once
-    it is over."""
+    """Workers of this attempt whose index is beyond the plan: a resize has left them over. Those of a gang are stale
+    once it is over; beside parameter servers they delay nobody."""
     foreign: tuple[Pod, ...]
     """Pods that no TFGPUJob controls and that have a name of ours."""
     lost_nodes: frozenset[str]
@@ -96,13 +96,15 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
             stale_pods.append(pod)
+    # Beside parameter servers a worker ends by itself, and its index is told from the one that comes after it.
+    leaves_stale = plan.resize is None and not plan.counts.get(Role.PS)
     return ObservedPods(
         metadata["name"],
         plan,
         pods,
         stale_replicas,
         records,
-        (*stale_pods, *(surplus if plan.resize is None else ())),
+        (*stale_pods, *(surplus if leaves_stale else ())),
         tuple(surplus),
         tuple(foreign),
         snapshot.lost_nodes,

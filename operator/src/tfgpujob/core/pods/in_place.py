@@ -57,10 +57,8 @@ def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
 
 
 def of_workers_that_come_and_go(spec: JobSpec) -> dict[str, str | None]:
-    """What a chief is told of them."""
-    worker = spec.replica_specs.worker
-    most = worker.max_replicas if worker is not None and worker.max_replicas is not None else MAX_REPLICAS
-    return {names.WORKERS_MIN: str(spec.replica_specs.least_workers), names.WORKERS_MAX: str(most)}
+    """What a chief is told of them. maxReplicas may be raised while it runs, so that it has to look beyond."""
+    return {names.WORKERS_MIN: str(spec.replica_specs.least_workers), names.WORKERS_MAX: str(MAX_REPLICAS)}
 
 
 def environment(

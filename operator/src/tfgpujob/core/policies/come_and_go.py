@@ -2,7 +2,7 @@
 
 The chief takes in whoever it reaches, and gives the batch of a worker that leaves to another one. So nobody is asked
 before a worker is created or deleted, and nobody stops. status.plan.counts says how many workers there are to be, and
-status.plan.absent which of them have not come yet: none of these is required, one that fails is replaced
+status.plan.absent which of them have not come yet, or only just: none of these is required, one that fails is replaced
 (restart/replica.py), and one that finds no node delays nobody.
 
 edit     an edit of `replicas` is recorded at once. Pods that are left over are deleted, and end between two steps
@@ -22,7 +22,7 @@ from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.policies import resize_in_place
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import ReconcileContext
-from tfgpujob.core.policies.deadlines import shrink_deadline, waiting_for_a_node
+from tfgpujob.core.policies.deadlines import TRIAL, counts_from, shrink_deadline, waiting_for_a_node
 from tfgpujob.core.policies.elastic_policy import has_node, unconfirmed_pods
 from tfgpujob.core.status.builder import timestamp
 from tfgpujob.names import Condition, Reason, Role
@@ -66,7 +66,7 @@ def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> 
 
 
 def _count_those_that_came(ctx: ReconcileContext) -> Outcome | None:
-    came = [index for index in ctx.plan.absent if ctx.observed.ready((Role.WORKER, index))]
+    came = [index for index in ctx.plan.absent if _has_come(ctx, (Role.WORKER, index))]
     if not came:
         return None
     absent, total = tuple(index for index in ctx.plan.absent if index not in came), ctx.plan.counts[Role.WORKER]
@@ -74,6 +74,15 @@ def _count_those_that_came(ctx: ReconcileContext) -> Outcome | None:
     text = f"{names} joined: {total - len(absent)} of {counted(total, 'worker')} train."
     outcome = resize_in_place.with_plan(ctx, replace(ctx.plan, absent=absent))
     return replace(outcome, events=(Event("Normal", JOINED, text),))
+
+
+def _has_come(ctx: ReconcileContext, worker: ReplicaId) -> bool:
+    """It has been up for a while: a node on which a program can't start shows by then, and fails no job."""
+    if ctx.observed.succeeded(worker) or not ctx.observed.ready(worker):
+        return ctx.observed.succeeded(worker)
+    due = counts_from(ctx.observed.pods[worker])
+    # A node's clock that is ahead must not postpone it.
+    return due is None or not ctx.now < due <= ctx.now + TRIAL
 
 
 def _start_without(ctx: ReconcileContext) -> Outcome | None:

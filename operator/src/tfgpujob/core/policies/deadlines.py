@@ -15,13 +15,16 @@ from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import StatusBuilder, moment
-from tfgpujob.names import Condition
+from tfgpujob.names import Condition, Role
 
 SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
 """For how long a pod that is to find out whether there is room waits for the scheduler's word."""
 
 LEADERS_WORD: Final = 60
 """Seconds within which the leader of a gang says that the others train on without whoever was lost, if they do."""
+
+TRIAL: Final = timedelta(seconds=60)
+"""For how long a worker that joins beside parameter servers has to be up before the job needs it."""
 
 
 def active_deadline(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
@@ -49,7 +52,19 @@ def attempt_deadlines(builder: StatusBuilder, policy: RunPolicy, observed: Obser
         shrink_deadline(builder, policy, observed),
         grow_time(policy, observed),
         *(finds_no_node_by(pod) for pod in _joining_without_node(observed)),
+        *(counts_from(pod) for pod in _on_trial(observed)),
     )
+
+
+def counts_from(pod: Pod) -> datetime | None:
+    """When a worker that is up and joins beside parameter servers is one that the job needs."""
+    began = pod.program_began or pod.started_at
+    return moment(began) + TRIAL if began else None
+
+
+def _on_trial(observed: ObservedPods) -> list[Pod]:
+    workers = observed.plan.joining() if observed.plan.counts.get(Role.PS) else ()
+    return [pod for worker in workers if (pod := observed.pods.get(worker)) is not None and pod.ready]
 
 
 def start_deadline(builder: StatusBuilder, policy: RunPolicy) -> datetime | None:
