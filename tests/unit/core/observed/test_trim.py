@@ -270,3 +270,26 @@ def test_what_two_objects_say_alike_is_kept_once() -> None:
     owned = json.dumps(pod(metadata={"ownerReferences": [OWNER]}, spec={"nodeName": "a-node"}))
     first, second = (trim_pod(json.loads(owned)) for _ in range(2))
     assert (first.owner_uid is second.owner_uid, first.node is second.node) == (True, True)
+
+
+NO_ROOM = "cp: error writing '/tfgpu-code/./a': No space left on device"
+NO_FOLDER = "cp: can't stat '/code/.': No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("container", "code", "said", "exit_code"),
+    [
+        (names.CODE_VOLUME, 1, NO_ROOM, 163),
+        (names.MODELS_VOLUME, 1, "", 163),
+        (names.CODE_VOLUME, 1, NO_FOLDER, 1),
+        (names.CODE_VOLUME, 127, "", 127),
+        (names.FETCH_CONTAINER, 1, NO_ROOM, 1),
+    ],
+)
+def test_a_copy_that_failed_is_retryable_unless_the_image_has_no_such_folder(
+    container: str, code: int, said: str, exit_code: int
+) -> None:
+    copy = {"name": container, "state": {"terminated": {"exitCode": code, "message": said, "finishedAt": T[1]}}}
+    found = trim_pod(pod(status={"phase": "Failed", "initContainerStatuses": [copy]})).termination
+    assert found is not None
+    assert (found.exit_code, found.message, found.finished_at) == (exit_code, said, T[1])

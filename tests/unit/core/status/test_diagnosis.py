@@ -336,3 +336,8 @@ def test_an_image_without_the_folder_is_named(said: str) -> None:
     found = diagnose("Error", 1, said, 5)
     assert (found.cause, found.message) == (Diagnosis.BAD_CONFIG, said)
     assert found.action == "Name an image in spec.trainer.models.image that has the folder /models."
+
+
+def test_of_a_copy_that_failed_the_network_is_not_blamed() -> None:
+    found = diagnose("Error", 163, "cp: error writing '/code/./a': No space left on device", 5)
+    assert (found.cause, "ephemeral-storage" in found.action) == (Diagnosis.NOT_FETCHED, True)

@@ -92,3 +92,19 @@ def test_a_start_that_a_node_could_not_make_takes_copies_the_next_time() -> None
     world.advance(minutes=40)
     assert world.attempts() != {"1"}
     assert sources(world) == {"emptyDir"}
+
+
+def test_pods_that_have_gone_leave_what_they_told() -> None:
+    world = started()
+    pulls(world, "train-worker-0", B)
+    world.advance(seconds=11)
+    status = world.pod("train-worker-0")["status"]
+    status["initContainerStatuses"][-1]["imageID"] = f"r/i@{A}"
+    world.settle()
+    world.advance(seconds=11)
+    assert world.status["digests"] == {"code": [A, B]}
+    for number in range(20):
+        status["initContainerStatuses"][-1]["imageID"] = f"r/i@sha256:{number:064d}"
+        world.settle()
+        world.advance(seconds=11)
+    assert len(world.status["digests"]["code"]) == 16

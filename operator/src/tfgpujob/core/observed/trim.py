@@ -32,7 +32,12 @@ _SHARED: Final = 80
 
 _JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY)
 _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
-_BRINGERS: Final = frozenset({names.FETCH_CONTAINER, names.CODE_VOLUME, names.MODELS_VOLUME})
+_COPIERS: Final = frozenset({names.CODE_VOLUME, names.MODELS_VOLUME})
+_BRINGERS: Final = frozenset({names.FETCH_CONTAINER, *_COPIERS})
+NO_FOLDER: Final = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
+"""What a copying init container says whose image has no such folder, in coreutils' or busybox' words."""
+_COPY_FAILED, _NOT_FETCHED = 1, 163
+"""cp's exit code, whatever the matter was, and the trainer's for what could not be fetched."""
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -161,7 +166,11 @@ def _fetch(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """The init container that brings code or models, if it has failed: the program never began, and it says why."""
     for container in status.get("initContainerStatuses") or ():
         ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
-        if container.get("name") in _BRINGERS and ended.get("exitCode"):
+        code, said = ended.get("exitCode"), str(ended.get("message") or "")
+        # Another node may have the room, or a disk that works. With cp's own exit code the job would end.
+        if container.get("name") in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
+            return {**container, "state": {"terminated": {**ended, "exitCode": _NOT_FETCHED}}}
+        if container.get("name") in _BRINGERS and code:
             found: Mapping[str, Any] = container
             return found
     return _EMPTY

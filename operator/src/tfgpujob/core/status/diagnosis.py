@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfgpujob import names
+from tfgpujob.core.observed.trim import NO_FOLDER
 from tfgpujob.core.status import keras_errors, limits
 from tfgpujob.names import Condition, Reason
 
@@ -152,8 +153,10 @@ _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]*)" not found', re.IGNORECASE)
 _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
-_NO_FOLDER = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
-"""What an init container says that copies a folder of an image, in coreutils' or busybox' words."""
+_OF_A_COPY = (
+    "The folder of an image was not copied, for the reason in the message: if the disk of the node was full, free it, "
+    "or let the role's template ask for ephemeral-storage."
+)
 _NO_DEVICE = "cannot allocate all claims"
 _BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
 """What may turn out to be a limit of the machine."""
@@ -184,9 +187,11 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
             fix = keras_errors.action(said)
         elif exit_code == _BUS_ERROR:
             fix = _OF_A_BUS_ERROR
-    if cause is Diagnosis.EXCEPTION and (missing := _NO_FOLDER.search(said)):
+    if cause is Diagnosis.EXCEPTION and (missing := NO_FOLDER.search(said)):
         cause = Diagnosis.BAD_CONFIG
         fix = f"Name an image in spec.trainer.{missing[1]}.image that has the folder /{missing[1]}."
+    if cause is Diagnosis.NOT_FETCHED and said.startswith("cp: "):
+        fix = _OF_A_COPY
     if cause is Diagnosis.UNSCHEDULABLE:
         fix = unschedulable(said)
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
