@@ -270,6 +270,27 @@ def test_a_folder_is_code_with_its_paths_and_what_is_no_text_comes_too(tmp_path:
     assert paths_of(code_map("job", [tmp_path / "train.py"])) is None
 
 
+def test_links_that_lead_out_of_a_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "secret").write_text("token")
+    (tmp_path / "net/layers.py").write_text("x = 1")
+    (tmp_path / "net/same.py").symlink_to("layers.py")
+    assert code_map("job", [tmp_path / "net"])["data"] == {"net..layers.py": "x = 1", "net..same.py": "x = 1"}
+    (tmp_path / "net/settings.py").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"net/settings\.py is a link to .*/secret, which is not in .*/net: put the"):
+        code_map("job", [tmp_path / "net"])
+
+
+def test_nothing_is_read_of_a_folder_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net").mkdir()
+    with (tmp_path / "net/large.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "net/a.py").touch()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} is read"))
+    with pytest.raises(ValueError, match=r"large\.bin, and a ConfigMap holds 1000000"):
+        code_map("job", [tmp_path / "net"])
+
+
 def test_a_wheel_among_the_code_is_installed() -> None:
     assert wheel_lines([Path("a.py")]) == []
     assert wheel_lines([Path("dist/mine-1.2-py3-none-any.whl")]) == ["--find-links .", "mine==1.2"]

@@ -143,3 +143,11 @@ def test_what_is_missing_or_too_much_is_said(given: dict[str, Any], message: str
 def test_a_job_that_the_operator_would_refuse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJobError, match="accumulate"):
         train(model=model, data=data, batch=64, trainer={"accumulate": 0}, local=True)
+
+
+def test_a_file_that_is_none_of_its_own_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "out.yaml").write_text("mine: 1\n")
+    with pytest.raises(ValueError, match=r"out\.yaml is there and was not written by train\(\)"):
+        train(model=model, data=data, batch=64, local=True, directory=tmp_path / "out")
+    assert (tmp_path / "out.yaml").read_text() == "mine: 1\n"
+    assert not (tmp_path / "model.yaml").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json as js
 import linecache
 import math
@@ -10,7 +11,7 @@ import runpy
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,128 @@ def uses_what_was_made() -> Any:
 def test_what_no_text_can_say_is_refused(function: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         module_of({"data": function})
+
+
+def module_from(folder: Path, name: str, text: str) -> Any:
+    """A module of one's own, imported."""
+    (folder / f"{name}.py").write_text(text)
+    importlib.invalidate_caches()
+    linecache.checkcache()
+    return importlib.import_module(name)
+
+
+def _is_below(folder: Path, module: Any) -> bool:
+    return str(getattr(module, "__file__", None) or "").startswith(str(folder))
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [name for name, module in sys.modules.items() if _is_below(tmp_path, module)]:
+        del sys.modules[name]
+
+
+LOAD = "def load(split): return split\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "def data(n): return n + 1\n" + LOAD + "def make(): return data(4)",
+            r"data would stand for two things in the job, the function data at clash_0.py:1 and the function load at ",
+        ),
+        (
+            "def build(): return 1\nsmall = build\ndef build(): return 2\ndef make(): return small(), build()\n" + LOAD,
+            r"build would stand for two things in the job, .*clash_1.py:1 and .*clash_1.py:3: rename one of them",
+        ),
+        (
+            "data = [1]\n" + LOAD + "def make(): return data",
+            "data would stand for two things in the job, a list and the function load",
+        ),
+        (
+            "import json as data\n" + LOAD + "def make(): return data.dumps(1)",
+            "data would stand for two things in the job, a module called json and the function load",
+        ),
+        (
+            "from math import sqrt as data\n" + LOAD + "def make(): return data(1)",
+            "data would stand for two things in the job, a builtin_function_or_method called sqrt and the function",
+        ),
+    ],
+    ids=["function", "redefined", "constant", "module", "imported"],
+)
+def test_a_name_that_stands_for_two_things_is_refused(own: Path, text: str, message: str) -> None:
+    found = module_from(own, f"clash_{int('small' in text)}", text)
+    with pytest.raises(ValueError, match=message):
+        module_of({"model": found.make, "data": found.load})
+
+
+def test_functions_of_two_modules_share_what_is_the_same(own: Path) -> None:
+    one = module_from(own, "first_of_two", "import math\nROWS = 1000\ndef model(): return __name__, math.floor(ROWS)")
+    two = module_from(own, "second_of_two", "import math\nROWS = 500 * 2\ndef data(s): return __name__, ROWS")
+    ran: dict[str, Any] = {"__name__": "made"}
+    exec(module_of({"model": one.model, "data": two.data}).text, ran)
+    assert (ran["model"](), ran["data"]("train")) == (("made", 1000), ("made", 1000))
+    other = module_from(own, "third_of_two", "ROWS = 7\ndef data(s): return ROWS")
+    with pytest.raises(ValueError, match="ROWS would stand for two things"):
+        module_of({"model": one.model, "data": other.data})
+    mine = module_from(own, "own_len", "def len(x): return 7\ndef data(s): return len(s)")
+    theirs = module_from(own, "their_len", "def model(): return len([])")
+    with pytest.raises(ValueError, match="len would stand for two things"):
+        module_of({"model": theirs.model, "data": mine.data})
+
+
+def test_what_a_decorated_function_uses_goes_along(own: Path) -> None:
+    found = module_from(
+        own,
+        "decorated",
+        "import time\nfrom contextlib import contextmanager\n"
+        "@contextmanager\ndef timer():\n    yield time.time()\n"
+        "def main():\n    with timer() as now:\n        return now > 0\n",
+    )
+    ran: dict[str, Any] = {"__name__": "made"}
+    exec(module_of({"main": found.main}).text, ran)
+    assert ran["main"]() is True
+
+
+def test_a_function_that_was_wrapped_later_is_refused(own: Path) -> None:
+    found = module_from(
+        own,
+        "wrapped_later",
+        "from contextlib import contextmanager\ndef plain(): yield 1\ntimer = contextmanager(plain)\n"
+        "def main():\n    with timer() as one: return one\n",
+    )
+    with pytest.raises(ValueError, match=r"plain\(\) was wrapped outside its definition: write the decorator above"):
+        module_of({"main": found.main})
+
+
+def test_modules_below_a_module_are_imported(own: Path) -> None:
+    found = module_from(
+        own,
+        "below",
+        "import concurrent.futures, os.path, xml.etree.ElementTree, xml as x\n"
+        "def main(): return concurrent.futures.Executor, os.path.join, xml.etree.ElementTree.parse\n"
+        "def data(split): return x.etree.ElementTree.parse\n",
+    )
+    text = module_of({"main": found.main, "data": found.data}).text
+    imports = [line for line in text.splitlines() if line.startswith("import ")]
+    assert imports == ["import concurrent.futures", "import os", "import xml as x", "import xml.etree.ElementTree"]
+    (own / "made.py").write_text(text + "main()\ndata('train')\n")
+    subprocess.run([sys.executable, str(own / "made.py")], check=True)
+
+
+def test_modules_that_modules_of_ones_own_import_go_along(own: Path) -> None:
+    (own / "deepest_of_mine.py").write_text("import json\nimport deeper_of_mine\n")
+    (own / "deeper_of_mine.py").write_text("import not_there_at_all\n")
+    helper = "def tripled(n):\n    from deepest_of_mine import json\n    return 3 * n\n"
+    (own / "a_helper_of_mine.py").write_text(helper)
+    found = module_from(own, "uses_helper", "import a_helper_of_mine\ndef main(): return a_helper_of_mine.tripled(1)\n")
+    brought = {file.name for file in module_of({"main": found.main}).modules}
+    assert brought == {"a_helper_of_mine.py", "deepest_of_mine.py", "deeper_of_mine.py"}
+    (own / "a_package_of_mine").mkdir()
+    (own / "a_package_of_mine/__init__.py").touch()
+    (own / "deeper_of_mine.py").write_text("import a_package_of_mine.layers\n")
+    importlib.invalidate_caches()
+    with pytest.raises(ValueError, match="a_package_of_mine is a package of yours that is not installed"):
+        module_of({"main": found.main})

@@ -21,6 +21,7 @@ from tfgpujob.convert.python_file import is_script
 
 _RUNS: Final = "runs"
 _FILE: Final = "{name}.py"
+_OURS: Final = "# Written by tfgpujob.client.train, anew for each run.\n"
 
 
 def train(
@@ -39,19 +40,19 @@ def train(
     name: str | None = None,
     local: bool = False,
     resume: bool = False,
-    directory: Path | None = None,
+    directory: str | Path | None = None,
     client: Client | None = None,
 ) -> Path | Job:
     """Train `model()` on `data(split)`, or run `script()`, which calls fit() itself, on so many workers.
 
     With the functions goes what they use, by its text: see docs/client.md. `batch`, `epochs` and `params` are of
     model() and data(); `trainer` holds other fields of spec.trainer. With `local` the job runs here, its lines are
-    printed, and what comes back is the folder of its results; `resume` goes on with the run that is there, and beside
-    the folder is the job, as `tfgpu submit` takes it. Otherwise it is created in the cluster, by `client` or a client
-    of its own, and comes back as it was created.
+    printed, and what comes back is the folder of its results, `directory` or else runs/NAME; `resume` goes on with the
+    run that is there. Beside the folder, in a file of its name with .yaml, is the job, as `tfgpu submit` takes it.
+    Otherwise it is created in the cluster, by `client` or a client of its own, and comes back as it was created.
 
-    Raises ValueError for functions that no file can hold, InvalidJobError for a job that the operator would refuse,
-    LocalRunError for a local run that did not succeed.
+    Raises ValueError for functions that no file can hold, and for a file of that name that is none of train()'s,
+    InvalidJobError for a job that the operator would refuse, LocalRunError for a local run that did not succeed.
     """
     if local and client is not None:
         raise ValueError("local=True and client are given: keep one of them")
@@ -101,13 +102,17 @@ def _code_and_length(
     }
 
 
-def _run(job: Mapping[str, Any], config_map: Mapping[str, Any], directory: Path | None, *, resume: bool) -> Path:
+def _run(job: Mapping[str, Any], config_map: Mapping[str, Any], directory: str | Path | None, *, resume: bool) -> Path:
     """Run it with the command line, as a person would, and print what that says; the folder of its results."""
     name = job["metadata"]["name"]
-    folder = (directory or Path(_RUNS, name)).resolve()
-    file = folder.parent / f"{name}.yaml"
+    folder = Path(directory or Path(_RUNS, name)).resolve()
+    file = folder.with_name(f"{folder.name}.yaml")
+    # Not in the folder, which a fresh run sets aside.
+    if file.exists() and not file.read_bytes().startswith(_OURS.encode()):
+        fix = "choose another directory, or rename the file"
+        raise ValueError(f"{file} is there and was not written by train(), which would write the job there: {fix}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump_all([config_map, job], sort_keys=False))
+    file.write_text(_OURS + yaml.safe_dump_all([config_map, job], sort_keys=False))
     words = [sys.executable, "-m", "tfgpujob.cli", "run", str(file), "--local", "--dir", str(folder)]
     # In a session of its own: an interrupt of a notebook goes to its whole group, and a second one would kill the run.
     with subprocess.Popen(

@@ -26,21 +26,23 @@ _BETWEEN: Final = ".."
 def code_map(job_name: str, files: Sequence[Path]) -> dict[str, Any]:
     """The immutable ConfigMap `<job>-code-<digest>`, with one key a file; a folder is all files in it.
 
-    Code that changes gets another name, so what runs after a restart is what ran before it. Raises
-    ValueError when the files are too large, or two of them have the same name.
+    Code that changes gets another name, so what runs after a restart is what ran before it. Raises ValueError when
+    the files are too large, two of them have the same name, or a link in a folder leads out of it.
     """
-    found = dict[str, bytes]()
+    files_of_key = dict[str, Path]()
+    size = 0
     for path, file in _listed(files):
         key = path.replace("/", _BETWEEN)
-        if key in found:
+        if key in files_of_key:
             raise ValueError(f"two files are called {path}: rename one, since both go to {names.CODE_DIR}")
         if _BETWEEN in path or not _KEY.fullmatch(key):
             raise ValueError(f"{file} has a name that no ConfigMap takes: use letters, digits, -, _ and single dots")
-        found[key] = file.read_bytes()
-    size = sum(map(len, found.values()))
-    if size > CODE_LIMIT:
-        fix = "put the code into a volume or an image, and name that in spec.trainer.code"
-        raise ValueError(f"the code has {size} bytes, and a ConfigMap holds {CODE_LIMIT}: {fix}")
+        files_of_key[key] = file
+        size += file.stat().st_size
+        if size > CODE_LIMIT:  # before anything is read: the folder may be one of data
+            fix = "put the code into a volume or an image, and name that in spec.trainer.code"
+            raise ValueError(f"the code has {size} bytes with {file}, and a ConfigMap holds {CODE_LIMIT}: {fix}")
+    found = {key: file.read_bytes() for key, file in files_of_key.items()}
     data, binary = dict[str, str](), dict[str, str]()
     for key, content in found.items():
         try:
@@ -84,6 +86,9 @@ def _listed(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         for inside in sorted(top.rglob("*")):
             parts = inside.relative_to(top.parent).parts
             if inside.is_file() and not any(part.startswith(".") or part in _LEFT_OUT for part in parts[1:]):
+                if not (real := inside.resolve()).is_relative_to(top):
+                    fix = "put the file itself there, or name it by itself"
+                    raise ValueError(f"{inside} is a link to {real}, which is not in {file}: {fix}")
                 yield "/".join(parts), inside
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import builtins
 import inspect
 import linecache
 import symtable
@@ -16,11 +17,13 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
+_OF_EVERY_FILE: Final = frozenset({"__name__"})
+"""What a file has of its own."""
 _ENTRY: Final = '\n\nif __name__ == "__main__":\n    {name}()\n'
 
 
@@ -37,8 +40,8 @@ def module_of(functions: Mapping[str, Callable[..., Any]]) -> Code:
     found = _Found()
     for name, function in functions.items():
         defined = found.define(_checked(function, name))
-        if defined != name:
-            found.definitions[f"{name} = {defined}"] = f"{name} = {defined}"
+        if defined != name and found.bind(name, function):
+            found.definitions[f"{name} ="] = f"{name} = {defined}"
     return found.code()
 
 
@@ -66,6 +69,8 @@ class _Found:
     imports: dict[str, None] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     modules: dict[Path, None] = field(default_factory=dict)
+    bound: dict[str, Any] = field(default_factory=dict)
+    """What each global name stands for. All that is found shares one file, whatever it came from."""
     future: bool = False
 
     def code(self) -> Code:
@@ -73,52 +78,89 @@ class _Found:
         body = "\n\n\n".join(self.definitions.values())
         return Code("\n".join([*head, *sorted(self.imports), "", "", body]).lstrip("\n") + "\n", tuple(self.modules))
 
+    def bind(self, name: str, value: Any) -> bool:
+        """Whether the name is a new one. Raises ValueError if it stands for something else already."""
+        if name not in self.bound:
+            self.bound[name] = value
+            return True
+        held = self.bound[name]
+        if held is value or (type(held) is type(value) and _is_plain(value) and repr(held) == repr(value)):
+            return False
+        raise ValueError(
+            f"{name} would stand for two things in the job, {_shown(held)} and {_shown(value)}: rename one of them"
+        )
+
     def define(self, thing: FunctionType | type) -> str:
         """Take a function or class in, after what it uses; its name."""
         name = thing.__name__
-        if name in self.definitions:
+        if not self.bind(name, thing):
             return name
         codes = list(_codes_of(thing))
         if isinstance(thing, FunctionType) and codes[0].co_freevars:
             around = ", ".join(codes[0].co_freevars)
             raise ValueError(f"{name}() uses {around} of the function around it: make that an argument or a global")
         text = _text_of(thing, codes)
+        if hasattr(thing, "__wrapped__") and not text.startswith("@"):
+            raise ValueError(f"{name}() was wrapped outside its definition: write the decorator above it, with @")
         self.future |= any(code.co_flags & __future__.annotations.compiler_flag for code in codes)
         self.definitions[name] = ""  # for functions that call each other
         known = _globals_of(thing)
         for used in _globals_in(text):
-            if used in known:
-                self._use(used, known[used], thing)
+            if used in known and used not in _OF_EVERY_FILE:
+                self._use(used, known[used], thing, text)
+            elif used not in known and hasattr(builtins, used):
+                self.bind(used, getattr(builtins, used))
         del self.definitions[name]
         self.definitions[name] = text
         return name
 
-    def _use(self, name: str, value: Any, by: FunctionType | type) -> None:
+    def _use(self, name: str, value: Any, by: FunctionType | type, text: str) -> None:
         if isinstance(value, ModuleType):
-            self._import(value.__name__, f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
+            self._use_module(name, value, text)
         elif isinstance(value, FunctionType | type) and value.__module__ == by.__module__:
             defined = self.define(value)
-            if defined != name:
+            if defined != name and self.bind(name, value):
                 self.definitions[f"{name} ="] = f"{name} = {defined}"
         elif (place := _importable(value)) is not None:
+            self.bind(name, value)
             module, attribute = place
             suffix = "" if attribute == name else f" as {name}"
             self._import(module, f"from {module} import {attribute}{suffix}")
         elif _is_plain(value):
+            self.bind(name, value)
             self.definitions[f"{name} ="] = f"{name} = {value!r}"
         else:
             fix = "make it in the function, or let the function read it from a file"
             raise ValueError(f"{by.__name__} uses {name}, a {type(value).__name__} that was made elsewhere: {fix}")
 
+    def _use_module(self, name: str, module: ModuleType, text: str) -> None:
+        """Import it under that name, and the modules below it that the text reads: `import a` brings no `a.b`."""
+        self.bind(name, module)
+        path = module.__name__
+        below = _read_below(text, name, path)
+        if path != name:
+            self._import(path, f"import {path} as {name}")
+        elif not below:
+            self._import(path, f"import {path}")
+        for one in below:
+            top = one.partition(".")[0]
+            self.bind(top, sys.modules[top])
+            self._import(one, f"import {one}")
+
     def _import(self, module: str, line: str) -> None:
         self.imports[line] = None
-        name = module.split(".", maxsplit=1)[0]
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is None or _is_installed(name, Path(file)):
+        self._bring(module.partition(".")[0])
+
+    def _bring(self, name: str) -> None:
+        """Take the module's file along, and those that it imports in turn, as far as they are the user's own."""
+        file = _file_of(name)
+        if file is None or file in self.modules or _is_installed(name, file):
             return
-        if Path(file).name == "__init__.py":
+        if file.name == "__init__.py":
             raise ValueError(f"{name} is a package of yours that is not installed: name it in requirements")
-        self.modules[Path(file)] = None
+        self.modules[file] = None
+        for imported in _imports_in(file):
+            self._bring(imported)
 
 
 def _codes_of(thing: FunctionType | type) -> Iterator[CodeType]:
@@ -150,7 +192,11 @@ def _text_of(thing: FunctionType | type, codes: Sequence[CodeType]) -> str:
 
 
 def _globals_of(thing: FunctionType | type) -> Mapping[str, Any]:
-    return thing.__globals__ if isinstance(thing, FunctionType) else vars(sys.modules[thing.__module__])
+    """Of a function that a decorator has wrapped its own: the wrapper's are those of the decorator's module."""
+    if isinstance(thing, FunctionType):
+        known: Mapping[str, Any] = inspect.unwrap(thing).__globals__
+        return known
+    return vars(sys.modules[thing.__module__])
 
 
 def _globals_in(text: str) -> Iterator[str]:
@@ -167,12 +213,61 @@ def _globals_in(text: str) -> Iterator[str]:
     yield from seen
 
 
+def _read_below(text: str, name: str, path: str) -> Sequence[str]:
+    """The modules below the one at this path that the text reads as attributes of the name."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(text)):
+        attributes, of, reached = list[str](), node, path
+        while isinstance(of, ast.Attribute):
+            attributes.append(of.attr)
+            of = of.value
+        if not isinstance(of, ast.Name) or of.id != name:
+            continue
+        # A module that goes by another name than its own, as os.path does, comes with the one that it is in.
+        for attribute in reversed(attributes):
+            module = sys.modules.get(f"{reached}.{attribute}")
+            if getattr(getattr(module, "__spec__", None), "name", None) != f"{reached}.{attribute}":
+                break
+            reached = f"{reached}.{attribute}"
+        if reached != path:
+            found.add(reached)
+    return sorted(one for one in found if not any(other.startswith(f"{one}.") for other in found))
+
+
+def _file_of(name: str) -> Path | None:
+    """Where the module of this name is, imported yet or not; None for what has no file, or is not there."""
+    if name in sys.modules:
+        file = getattr(sys.modules[name], "__file__", None)
+    else:
+        spec = util.find_spec(name)
+        file = spec.origin if spec is not None and spec.has_location else None
+    return None if file is None else Path(file)
+
+
+def _imports_in(file: Path) -> Iterator[str]:
+    """The modules that a file imports, by the first part of their names."""
+    for node in ast.walk(ast.parse(file.read_bytes(), str(file))) if file.suffix == ".py" else ():
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
 def _importable(value: Any) -> tuple[str, str] | None:
     """Module and name under which another file finds the very same thing."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not name or "." in name or module == "__main__":
         return None
     return (module, name) if getattr(sys.modules.get(module), name, None) is value else None
+
+
+def _shown(value: Any) -> str:
+    """What a person would know it by."""
+    if isinstance(value, FunctionType):
+        code = inspect.unwrap(value).__code__
+        return f"the function {value.__name__} at {Path(code.co_filename).name}:{code.co_firstlineno}"
+    name = getattr(value, "__name__", None)
+    return f"a {type(value).__name__}" + (f" called {name}" if isinstance(name, str) else "")
 
 
 def _is_plain(value: Any) -> bool:
