@@ -128,6 +128,8 @@ def running(
             env = _environment(scenario, name, addresses, directory / "tmp")
             if scenario.in_place:
                 env |= _recovery(leader)
+            if scenario.elastic:
+                env |= {"TFGPU_WORKERS_MIN": "1", "TFGPU_WORKERS_MAX": "8"}
             if name == scenario.steps_by:
                 env["TFGPU_PROGRESS_PORT"] = str(port)
             job.tasks[name] = launch.start(config, env=_common(env))

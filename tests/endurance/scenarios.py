@@ -40,6 +40,8 @@ class Scenario:
     entrypoint: str = "small"
     in_place: bool = False
     """Recovers in place: with a warm process beside each that trains, and in-memory checkpoints."""
+    elastic: bool = False
+    """Its workers may come and go: the chief looks for more of them all the while."""
     steps_per_epoch: int = STEPS_PER_EPOCH
 
     @property
@@ -94,6 +96,7 @@ SCENARIOS = (
     Scenario(name="parameter-server", strategy="ParameterServer", replicas=SERVERS),
     Scenario(name="parameter-server-busy", strategy="ParameterServer", replicas=SERVERS, every=20),
     Scenario(name="parameter-server-in-place", strategy="ParameterServer", replicas=SERVERS, in_place=True),
+    Scenario(name="parameter-server-elastic", strategy="ParameterServer", replicas=SERVERS, elastic=True),
     Scenario(name="multi-worker-in-place", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, in_place=True),
     Scenario(name="multi-worker-script", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="script.py"),
     Scenario(name="multi-worker-own-step", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="own_step"),
