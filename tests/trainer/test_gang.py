@@ -453,10 +453,11 @@ def test_who_serves_a_chief_hears_what_is_its_own_to_do(chief):
     until(lambda: worker.command(0) == Start(1))
     assert (chief.command(0), server.command(0), chief.restarts()) == (None, None, 1)
     server.ended(0, KILLED)
-    until(lambda: chief.command(0) == Stop(0))
+    until(lambda: (chief.command(0), worker.command(1)) == (Stop(0), Stop(1)))
+    worker.ended(1, End(160, progressed=False))
     chief.ended(0, End(160, progressed=True, in_memory=5))
-    until(lambda: server.command(0) == Start(1))
-    assert (chief.command(0), worker.command(1), chief.restarts()) == (Start(1, 5), Start(1), 2)
+    until(lambda: (server.command(0), worker.command(1)) == (Start(1), Start(2)))
+    assert (chief.command(0), chief.restarts()) == (Start(1, 5), 2)
     assert serving(chief, "worker-0", budget=0)
     assert chief._rounds.budget == 2, "of which its pod knows that nothing is left"
     assert chief._welcome({"member": "worker-1", "token": "secret"}) is None
@@ -466,9 +467,10 @@ def test_who_serves_outlives_a_chief_but_not_while_it_waits_for_its_answer(chief
     worker, server = serving(chief, "worker-0"), serving(chief, "ps-0")
     monkeypatch.setattr(ServerRounds, "ended", lambda *_: {})
     server.ended(0, KILLED)
+    assert worker.command(3) is None
     lost = dict(chief._connections)
     for connection in lost.values():
         connection.shutdown(socket.SHUT_RDWR)
     until(lambda: server.command(0) == GiveUp("the leader has left"), seconds=10)
     until(lambda: chief._connections.get("worker-0") not in (None, lost["worker-0"]), seconds=10)
-    assert worker.command(0) is None
+    assert chief._rounds._workers == {"worker-0": 3}, "as the next chief hears it"

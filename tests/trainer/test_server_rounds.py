@@ -13,14 +13,21 @@ from tfgpujob_trainer.parameter_server.pause import Pause
 from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Start, Stop
 from tfgpujob_trainer.supervise.server_rounds import LOST_SECONDS, ServerRounds
 
-KILLED, PEER, RAISED, STOPPED, DONE = 137, 160, 1, 143, 0
+KILLED, PEER, HUNG, RAISED, STOPPED, DONE = 137, 160, 161, 1, 143, 0
 SERVERS, WORKERS, CHIEF = ("ps-0", "ps-1"), ("worker-0", "worker-1"), "chief-0"
 
 
 def new(budget: int = 6) -> ServerRounds:
     rounds = ServerRounds(CHIEF, frozenset(SERVERS), budget)
-    for name in (*SERVERS, *WORKERS):
+    for name in SERVERS:
         assert rounds.joined(name, budget) == {}
+    return rounds
+
+
+def with_workers(budget: int = 6) -> ServerRounds:
+    rounds = new(budget)
+    for name in WORKERS:
+        assert rounds.joined(name, budget, 0) == {}
     return rounds
 
 
@@ -55,6 +62,36 @@ def test_with_a_server_the_chief_starts_again_and_not_before_its_process_is_gone
     assert ended(rounds, CHIEF, PEER, step=9) == {CHIEF: Start(1, 9), "ps-0": Start(1), "ps-1": Start(1)}
     assert rounds.restarts == 1
     assert ended(rounds, "ps-1", round_=1) == {CHIEF: Stop(1)}
+
+
+def test_with_a_server_the_workers_start_again_and_that_costs_nothing():
+    """What TensorFlow has under way with a server that is lost may never end."""
+    rounds = with_workers()
+    assert ended(rounds, "worker-1") == {"worker-1": Start(1)}
+    assert ended(rounds, "ps-1") == {CHIEF: Stop(0), "worker-0": Stop(0), "worker-1": Stop(1)}
+    assert ended(rounds, "worker-1", PEER, round_=1, progressed=False) == {"worker-1": Start(2)}, "it has not failed"
+    assert ended(rounds, "ps-0") == {"worker-1": Stop(2)}, "it may have met this one"
+    assert ended(rounds, CHIEF, PEER, step=9) == {CHIEF: Start(1, 9), "ps-0": Start(1), "ps-1": Start(1)}
+    assert ended(rounds, "worker-0", RAISED)["worker-0"] == GiveUp("worker-0 ended with code 1")
+    assert rounds.restarts == 2
+    rounds.gone("worker-0")
+    assert ended(rounds, "ps-0", round_=1) == {CHIEF: Stop(1)}, "who has been told, and who is gone, is told nothing"
+    late = with_workers()
+    ended(late, CHIEF, PEER, step=9)
+    stops = {"worker-0": Stop(0), "worker-1": Stop(0)}
+    assert ended(late, "ps-0", now=1.0) == {CHIEF: Start(1, 9), "ps-0": Start(1), **stops}
+
+
+def test_with_a_chief_that_waits_in_vain_the_workers_start_again():
+    rounds = with_workers()
+    stops = {"worker-0": Stop(0), "worker-1": Stop(0)}
+    assert ended(rounds, CHIEF, HUNG, step=7) == {CHIEF: Start(1, 7), **stops}
+
+
+def test_of_a_worker_that_does_not_say_its_round_no_process_is_ended():
+    rounds = new()
+    rounds.joined("worker-0", 6)
+    assert ended(rounds, "ps-1") == {CHIEF: Stop(0)}
 
 
 def test_a_chief_that_has_lost_somebody_waits_for_the_server_to_say_so():
@@ -129,6 +166,8 @@ class Process:
     round: int = 0
     runs: bool = True
     progressed: bool = False
+    after: int = 0
+    """How many servers had been lost when it began."""
 
 
 @dataclass
@@ -142,6 +181,8 @@ class Story:
     outbox: list[tuple[str, Process, End | None]] = field(default_factory=list)
     inbox: list[tuple[str, Process, Command]] = field(default_factory=list)
     ends: int = 0
+    lost: int = 0
+    """Processes of servers that have ended."""
     step: int = 0
     copied: int | None = None
     lost_variables: bool = False
@@ -153,6 +194,7 @@ class Story:
         pod = self.pods[name]
         pod.runs = False
         self.ends += 1
+        self.lost += name in SERVERS
         self.outbox.append((name, pod, End(code, pod.progressed, self.copied if name == CHIEF else None)))
 
     def play(self) -> None:
@@ -201,7 +243,7 @@ class Story:
         if self.pods.get(name) is not pod:
             return
         if end is None:
-            self.tell(self.rounds.joined(name, None))
+            self.tell(self.rounds.joined(name, None, pod.round if name in WORKERS else None))
         else:
             self.tell(self.rounds.ended(name, pod.round, end, self.now))
 
@@ -226,7 +268,7 @@ class Story:
                 assert not pod.runs, "two processes of one pod at once"
                 assert round_ == pod.round + 1, "a round is left out"
                 assert name != CHIEF or step == self.copied, "a step that somebody holds is done again"
-                pod.round, pod.runs, pod.progressed = round_, True, False
+                pod.round, pod.runs, pod.progressed, pod.after = round_, True, False, self.lost
                 if name == CHIEF:
                     self.lost_variables = False
                 elif name in SERVERS:
@@ -238,14 +280,14 @@ class Story:
             self.over = "a server's pod is gone"
             return
         self.tell(self.rounds.gone(name))
-        self.pods[name] = Process()
+        self.pods[name] = Process(after=self.lost)
         self.outbox.append((name, self.pods[name], None))
 
     def settle(self) -> None:
         """Once nothing fails any more, all run again."""
         for _ in range(200):
             self.now += 1.0
-            if self.over or all(pod.runs for pod in self.pods.values()):
+            if self.over or (all(pod.runs for pod in self.pods.values()) and not self.inbox):
                 break
             while self.outbox:
                 self.hear()
@@ -255,12 +297,14 @@ class Story:
         else:
             raise AssertionError("somebody waits for ever")
         assert self.rounds.restarts <= self.budget, "more restarts than the budget has"
+        if not self.over:
+            assert all(self.pods[name].after == self.lost for name in WORKERS), "a worker goes on with a lost server"
 
 
 def play(seed: int) -> Story:
     chance = random.Random(seed)
     budget = chance.randrange(12)
-    story = Story(new(budget), chance, budget)
+    story = Story(with_workers(budget), chance, budget)
     story.play()
     return story
 
@@ -305,7 +349,7 @@ def _never_enough(self: Any, _member: str, _end: End) -> Any:
 
 def _forgets_who_waits(self: Any, member: str, round_: int) -> Any:
     self._lost[member] = round_
-    return {CHIEF: Stop(self._round)} if self._ended is None else {}
+    return {**self._end_workers(), **({CHIEF: Stop(self._round)} if self._ended is None else {})}
 
 
 def _all_workers_too(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
@@ -313,9 +357,14 @@ def _all_workers_too(self: Any, end: End, right: Any = ServerRounds._both) -> An
     return told if CHIEF in told and isinstance(told[CHIEF], GiveUp) else {**told, **dict.fromkeys(WORKERS, Start(1))}
 
 
+def _only_once(self: Any, right: Any = ServerRounds._end_workers) -> Any:
+    return right(self) if self._round == 0 else {}
+
+
 @pytest.mark.parametrize(
     ("name", "bug", "broken"),
     [
+        ("_end_workers", _only_once, "a worker goes on with a lost server"),
         ("_server_ended", _at_once, "a chief that still runs finds|somebody waits for ever"),
         ("_server_ended", _without_the_chief, "a chief that still runs finds"),
         ("_server_ended", _forgets_who_waits, "somebody waits for ever"),

@@ -61,6 +61,8 @@ class Follower:
         }
         self._waits = False
         """Its processes have ended, and it has not heard yet what follows."""
+        self._round = 0
+        """That of its processes."""
         self._lock, self._speaking = threading.Lock(), threading.Lock()
         self._told, self._ready = Told(member, naming, joins=joins), ready
         self._connection: socket.socket | None = None
@@ -80,6 +82,7 @@ class Follower:
     def command(self, round_: int) -> Command | None:
         """What the leader has told that counts for processes of this round."""
         with self._lock:
+            self._round = round_
             return self._told.in_round(round_)
 
     def resize(self, workers: int) -> None:
@@ -94,8 +97,12 @@ class Follower:
     def _listen(self) -> None:
         self._ready()
         self._follow()
-        while self._outlives and not isinstance(self.command(-1), GiveUp):
+        while self._outlives and not self._has_given_up():
             self._follow()
+
+    def _has_given_up(self) -> bool:
+        with self._lock:
+            return isinstance(self._told.in_round(-1), GiveUp)
 
     def _follow(self) -> None:
         """One leader, until it has left."""
@@ -133,7 +140,8 @@ class Follower:
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
                 connection = socket.create_connection(self._leader, timeout=_CONNECT_SECONDS)
-                connection.sendall(messages.line(self._hello))
+                # Only a leader that this one outlives may not know the round.
+                connection.sendall(messages.line(self._hello | ({"round": self._round} if self._outlives else {})))
                 if connection.recv(len(messages.WELCOME), socket.MSG_WAITALL) == messages.WELCOME:
                     messages.keep_alive(connection)
                     with self._lock:

@@ -71,9 +71,9 @@ class ServerLeader(Listener):
 
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
         """Hear a pod until it leaves."""
-        left = hello.get("budget")
+        left, round_ = (hello[name] if type(hello.get(name)) is int else None for name in ("budget", "round"))
         with self._lock:
-            self._tell(self._rounds.joined(member, left if type(left) is int else None))
+            self._tell(self._rounds.joined(member, left, round_))
             self._connections[member] = connection
         try:
             while told := messages.read(lines):

@@ -5,7 +5,10 @@ Each process has rounds of its own, and who must start again does, and nobody el
 a worker   alone; the chief's coordinator gives its batch to another one, and takes it back when it answers again
 the chief  alone, from its newest in-memory checkpoint; the servers keep the variables of the one before it
 a server   it and the chief, which has a copy of what the server held. The chief's process ends first: one that still
-           ran would find a server without its variables, and might call that an exception of the user's
+           ran would find a server without its variables, and might call that an exception of the user's. The workers
+           have nothing to do meanwhile and start again too, at no cost of the budget: what TensorFlow has under way
+           with a server that is lost may never end, and later steps may wait for it
+the chief, which has waited in vain for a step: the workers too, one of which it waited for
 
 A chief that says that it lost somebody waits for the server to say so. Whatever these rules don't cover is given up:
 that pod then ends as its process did, and the operator, which stays the judge, does what it does without them. Pods
@@ -43,6 +46,10 @@ class ServerRounds:
     """The chief's pod ends."""
     _here: set[str] = field(default_factory=set)
     """Servers that are connected."""
+    _workers: dict[str, int] = field(default_factory=dict)
+    """The workers that are connected and have said so, and the rounds of their processes."""
+    _told_to_end: set[str] = field(default_factory=set)
+    """Workers whose process ends for another's sake."""
     _lost: dict[str, int] = field(default_factory=dict)
     """The servers whose process has ended, and the round that it was of."""
     _round: int = 0
@@ -55,12 +62,16 @@ class ServerRounds:
     _begun_after_failure: set[str] = field(default_factory=set)
     """Whose process is not the pod's first."""
 
-    def joined(self, member: str, left: int | None = None) -> Told:
-        """A worker's or a server's pod has come, which was told that so many restarts were left when it was created."""
+    def joined(self, member: str, left: int | None = None, round_: int | None = None) -> Told:
+        """A worker's or a server's pod has come, which was told that so many restarts were left when it was created,
+        and whose process is that of this round; None: it does not say."""
         self._begun_after_failure.discard(member)
         self._lost.pop(member, None)
+        self._told_to_end.discard(member)
         if member in self.servers:
             self._here.add(member)
+        elif round_ is not None:
+            self._workers[member] = round_
         if left is not None:
             # The operator may have spent some of them meanwhile.
             self.budget = min(self.budget, self.restarts + left)
@@ -70,6 +81,8 @@ class ServerRounds:
         """A worker's or a server's pod is gone, or can't be reached."""
         self._here.discard(member)
         self._lost.pop(member, None)
+        self._told_to_end.discard(member)
+        self._workers.pop(member, None)
         if member in self.servers and self._ended is not None:
             return self._give_up(f"{member} has left")
         return {}
@@ -84,9 +97,14 @@ class ServerRounds:
             return {member: GiveUp(f"{member} ended with code {end.code}")}
         if member in self.servers:
             return self._server_ended(member, round_)
-        if (reason := self._refusal(member, end)) is not None:
+        if member in self._told_to_end:
+            self._told_to_end.remove(member)
+        elif (reason := self._refusal(member, end)) is not None:
             return {member: GiveUp(reason)}
-        self._spend(member)
+        else:
+            self._spend(member)
+        if member in self._workers:
+            self._workers[member] = round_ + 1
         return {member: Start(round_ + 1)}
 
     def waited(self, now: float) -> Told:
@@ -98,11 +116,11 @@ class ServerRounds:
     def _server_ended(self, member: str, round_: int) -> Told:
         self._lost[member] = round_
         if self._ended is not None:
-            return self._both(self._ended)
+            return {**self._end_workers(), **self._both(self._ended)}
         if self._stopping:
-            return {}
+            return self._end_workers()
         self._stopping = True
-        return {self.chief: Stop(self._round)}
+        return {self.chief: Stop(self._round), **self._end_workers()}
 
     def _chief_ended(self, end: End, now: float) -> Told:
         if end.code == ExitCode.DONE:
@@ -111,12 +129,20 @@ class ServerRounds:
         lost_somebody = end.code == ExitCode.PEER_FAILURE
         if not end.worth_a_retry:
             return self._give_up(f"{self.chief} ended with code {end.code}")
+        if end.code == ExitCode.WATCHDOG:
+            return {**self._end_workers(), **self._both(end)}
         if not lost_somebody or self._lost:
             return self._both(end)
         if missing := sorted(self.servers - self._here):
             return self._give_up(f"{self.chief} lost somebody, and {', '.join(missing)} can't be heard")
         self._ended, self._since = end, now
         return {}
+
+    def _end_workers(self) -> Told:
+        """Of those whose process has not been told so yet."""
+        ending = {name: Stop(round_) for name, round_ in self._workers.items() if name not in self._told_to_end}
+        self._told_to_end |= ending.keys()
+        return ending
 
     def _both(self, end: End) -> Told:
         """The chief's process has ended, and with it go on the servers that it was ended for, if any."""
