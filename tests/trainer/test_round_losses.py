@@ -1,0 +1,250 @@
+"""The leader's rules when a pod is lost, or told to stop: another in its place, or a round without it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.trainer.gangs import DONE, KILLED, LEAVES, PEER, SAVED, STOPPED, drained, ended, gang, resizable
+
+from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Naming, Send, Start, Stop
+from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
+
+
+def test_the_next_round_waits_for_another_pod_in_the_place_of_a_lost_one_and_costs_no_restart():
+    rounds = resizable(3, budget=0)
+    assert rounds.left("worker-1", 1.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(PEER, True, 7), 1.0) is None
+    assert rounds.ended("worker-2", 0, End(PEER, True, 8), 1.0) == Send(0, "worker-2", 8), "while it waits"
+    assert rounds.sent(Send(0, "worker-2", 8), 2.0, whole=True) is None
+    assert rounds.waited(1e6) is None, "for as long as the operator wants"
+    assert rounds.joined("worker-1", 1e6, joins=True) == Start(1, 8, 3, 1)
+    assert Start(1, 8, 3, 1).restarts == 0
+    assert ended(rounds, "worker-1", KILLED, round_=1) == GiveUp(
+        "0 restarts in place are all that runPolicy.backoffLimit leaves"
+    )
+
+
+def test_who_comes_in_the_place_of_a_lost_one_waits_for_the_others_to_end():
+    rounds = resizable(2)
+    assert rounds.left("worker-1", 0.0) == Stop(0)
+    assert rounds.joined("worker-1", 0.0, joins=True) is None
+    assert rounds.left("worker-1", 0.0) is None, "that one is lost too"
+    assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) is None
+    assert rounds.joined("worker-1", 0.0, joins=True) == Start(1, 5, 2, 1)
+
+
+def test_another_pod_tells_that_the_one_before_is_gone():
+    rounds = resizable(2)
+    assert rounds.joined("worker-1", 0.0, joins=True) == Stop(0)
+    assert rounds.ended("worker-1", 0, End(PEER, True, 9), 0.0) is None, "too late"
+    assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) == Start(1, 5, 2, 1)
+    assert isinstance(rounds.joined("worker-1", 0.0), GiveUp), "one that has lost its connection is none"
+    assert isinstance(resizable(2).joined("worker-0", 0.0, joins=True), GiveUp)
+
+
+def test_a_pod_that_is_told_to_stop_stops_all_after_the_same_step():
+    """Deleted, evicted, or on a node that is drained. Who has stopped with it may be heard first."""
+    for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+        rounds = resizable(3, budget=0)
+        for index in order:
+            end = End(STOPPED, True, 7) if index == 1 else End(STOPPED, True, 4, saved=True)
+            assert rounds.ended(f"worker-{index}", 0, end, 0.0) is None
+        assert rounds.left("worker-1", 1.0) is None
+        assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, 4, 3, 1), "what it had went with it"
+
+
+def departed(*indexes: int, workers: int = 4, least: int = 1, budget: int = 0) -> Rounds:
+    """A gang that trains on without these, whose pods were told to stop."""
+    rounds, command = resizable(workers, budget=budget, least=least), None
+    for index in range(workers):
+        command = rounds.ended(f"worker-{index}", 0, LEAVES if index in indexes else SAVED, 0.0)
+    assert command == Start(1, None, workers, 1, indexes)
+    return rounds
+
+
+def test_the_others_train_on_at_once_without_a_pod_that_has_said_goodbye_and_take_in_the_next():
+    rounds = departed(1)
+    assert rounds.members == ("worker-0", "worker-2", "worker-3")
+    assert rounds.left("worker-1", 1.0) is None, "it was to go"
+    assert rounds.joined("worker-1", 9.0, joins=True) == Drain(1)
+    assert drained(rounds)[-1] == Start(2, None, 4, 2)
+    assert Start(2, None, 4, 2).restarts == 0
+
+
+def test_who_comes_and_goes_while_others_train_on_harms_nobody():
+    rounds = departed(1, 2)
+    assert (rounds.left("worker-1", 1.0), rounds.left("worker-2", 1.0)) == (None, None)
+    assert rounds.joined("worker-2", 2.0, joins=True) == Drain(1)
+    assert rounds.left("worker-2", 2.0) is None
+    assert drained(rounds)[-1] == Start(2, None, 4, 2, (1, 2)), "as it was"
+    assert rounds.joined("worker-2", 3.0, joins=True) == Drain(2)
+    assert drained(rounds)[-1] == Start(3, None, 4, 3, (1,))
+
+
+def test_fewer_than_least_do_not_train_on():
+    rounds = resizable(3, least=2)
+    for index in range(3):
+        assert rounds.ended(f"worker-{index}", 0, LEAVES if index else SAVED, 0.0) is None
+    assert rounds.waited(1e6) is None, "a pod may take its time to go"
+    assert rounds.left("worker-1", 1.0) is None
+    assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, None, 3, 1, (2,)), "the first that makes them enough"
+
+
+def test_whose_processes_may_run_is_waited_for_though_another_has_said_goodbye():
+    rounds = departed(1, workers=3, budget=6)
+    assert rounds.left("worker-2", 1.0) == Stop(1)
+    assert rounds.ended("worker-0", 1, End(PEER, True, 5), 1.0) is None
+    assert rounds.joined("worker-1", 2.0, joins=True) is None
+    assert rounds.joined("worker-2", 3.0, joins=True) == Start(2, 5, 3, 2)
+
+
+def silent(*, least: int | None = 1) -> Rounds:
+    """Of three workers, worker-1 is not heard any more since second 1, and the others' processes have ended."""
+    rounds = resizable(3, least=least, budget=0)
+    assert rounds.left("worker-1", 1.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(PEER, True, 7), 1.0) is None
+    assert rounds.ended("worker-2", 0, End(PEER, True, 7), 1.0) is None
+    assert rounds.waited(1.0 + SILENT_SECONDS) is None, "its processes may run"
+    return rounds
+
+
+def test_the_others_train_on_without_a_pod_that_has_been_silent_for_longer_than_its_processes_live():
+    rounds = silent()
+    assert rounds.waited(1.1 + SILENT_SECONDS) == Start(1, 7, 3, 1, (1,))
+    assert rounds.left("worker-1", 40.0) is None
+    assert rounds.joined("worker-1", 90.0, joins=True) == Drain(1)
+    assert drained(rounds, step=9)[-1] == Start(2, 9, 3, 2)
+
+
+def test_a_peer_failure_is_judged_once_it_is_known_whether_a_pod_was_lost():
+    """TensorFlow misses who has fallen silent some seconds before its connection is missed."""
+    lost = resizable(2, least=1, budget=0)
+    assert lost.ended("worker-0", 0, End(PEER, True, 7), 1.0) == Stop(0)
+    assert lost.left("worker-1", 9.0) is None
+    assert lost.waited(9.1 + SILENT_SECONDS) == Start(1, 7, 2, 1, (1,))
+
+
+@pytest.mark.parametrize("other", [End(PEER, True), SAVED])
+def test_a_peer_failure_without_a_loss_is_a_failure(other):
+    spent = resizable(2, least=1, budget=0)
+    assert ended(spent, "worker-0", PEER) == Stop(0)
+    assert spent.ended("worker-1", 0, other, 0.0) == GiveUp(
+        "0 restarts in place are all that runPolicy.backoffLimit leaves"
+    )
+    again = resizable(2, least=1)
+    assert ended(again, "worker-0", PEER) == Stop(0)
+    assert ended(again, "worker-1", PEER) == Start(1, None, 2)
+    assert ended(again, "worker-1", PEER, round_=1, progressed=False) == Stop(1)
+    assert again.ended("worker-0", 1, End(other.code, False, saved=other.saved), 0.0) == GiveUp(
+        "a second failure without a step in between"
+    )
+
+
+def test_another_pod_in_the_place_of_a_silent_one_may_come_first_and_fall_silent_too():
+    rounds = silent()
+    assert rounds.joined("worker-1", 15.0, joins=True) == Start(1, 7, 3, 1)
+    late = resizable(3, least=1)
+    assert late.left("worker-1", 1.0) == Stop(0)
+    assert late.joined("worker-1", 15.0, joins=True) is None
+    assert late.left("worker-1", 16.0) is None
+    assert late.waited(30.0) is None, "the others have not ended"
+    assert late.ended("worker-0", 0, End(PEER, True), 31.0) is None
+    assert late.ended("worker-2", 0, End(PEER, True), 32.0) is None
+    assert late.waited(36.0) is None
+    assert late.waited(36.1) == Start(1, None, 3, 1, (1,))
+
+
+@pytest.mark.parametrize("least", [None, 3])
+def test_a_silent_pod_is_waited_for_where_the_others_are_too_few(least):
+    rounds = silent(least=least)
+    assert rounds.waited(1e6) is None
+    assert rounds.joined("worker-1", 1e6, joins=True) == Start(1, 7, 3, 1)
+
+
+def test_a_gang_that_lacks_some_is_resized_as_any_other():
+    grown = departed(1, workers=3)
+    assert grown.joined("worker-3", 1.0, joins=True) is None
+    assert grown.resize(4) == Drain(1)
+    assert drained(grown)[-1] == Start(2, None, 4, 2, (1,))
+    shrunk = departed(1, workers=3)
+    assert shrunk.resize(2) == Drain(1)
+    assert drained(shrunk)[-1] == Start(2, None, 2, 2, (1,))
+    few = departed(1, workers=3, least=2)
+    assert few.resize(2) is None, "it would leave too few"
+    assert few.joined("worker-1", 1.0, joins=True) == Drain(1)
+    assert drained(few)[-1] == Start(2, None, 2, 2)
+
+
+def test_a_failure_while_others_are_away_is_counted_as_ever():
+    rounds = departed(1, workers=3, budget=1)
+    assert ended(rounds, "worker-2", KILLED, round_=1) == Stop(1)
+    assert ended(rounds, "worker-0", PEER, round_=1) == Start(2, None, 3, 1, (1,))
+    assert Start(2, None, 3, 1, (1,)).restarts == 1
+    assert isinstance(ended(rounds, "worker-2", KILLED, round_=2), GiveUp)
+
+
+def test_what_a_leaving_pod_has_in_memory_goes_with_it():
+    rounds = resizable(3, least=1)
+    assert rounds.ended("worker-1", 0, End(STOPPED, progressed=False, in_memory=9), 0.0) == Stop(0)
+    assert rounds.ended("worker-2", 0, End(PEER, True, 7), 0.0) is None
+    assert rounds.ended("worker-0", 0, End(PEER, True, 7), 0.0) == Start(1, 7, 3, 1, (1,))
+
+
+def test_a_pod_that_is_told_to_stop_and_stays_or_stops_nobody_ends_it():
+    stays = resizable(2)
+    assert (stays.ended("worker-0", 0, SAVED, 0.0), ended(stays, "worker-1", STOPPED)) == (None, None)
+    late = PATIENCE_SECONDS + 1
+    assert (stays.waited(late), stays.waited(2 * late)) == (Stop(0), GiveUp("worker-1 did not end within 30 s"))
+    alone = resizable(2)
+    assert (ended(alone, "worker-1", STOPPED), alone.left("worker-1", 0.0)) == (None, None)
+    assert alone.waited(late) == Stop(0)
+    assert alone.ended("worker-0", 0, End(PEER, True, 3), late) is None
+    assert alone.joined("worker-1", late, joins=True) == Start(1, 3, 2, 1)
+
+
+def test_a_pod_that_is_told_to_stop_before_its_first_step_stops_alone():
+    rounds = resizable(2)
+    assert ended(rounds, "worker-1", STOPPED, progressed=False) == Stop(0)
+    assert rounds.left("worker-1", 0.0) is None
+    assert ended(rounds, "worker-0", PEER) is None
+    assert rounds.joined("worker-1", 0.0, joins=True) == Start(1, None, 2, 1)
+
+
+def test_who_was_to_send_and_is_gone_is_not_waited_for():
+    rounds = resizable(3)
+    for name, step in (("worker-2", 8), ("worker-1", 7)):
+        rounds.ended(name, 0, End(PEER, True, step), 0.0)
+    assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) == Send(0, "worker-2", 8)
+    assert rounds.left("worker-2", 1.0) == Send(0, "worker-1", 7)
+    assert rounds.sent(Send(0, "worker-2", 8), 1.0, whole=False) is None
+    assert rounds.sent(Send(0, "worker-1", 7), 1.0, whole=True) is None
+    assert rounds.joined("worker-2", 2.0, joins=True) == Start(1, 7, 3, 1)
+
+
+def test_whose_loss_ends_it():
+    """The leader can't say so of itself, a chief may be where the state is restored, and the rest is the operator's."""
+    naming = Naming(("chief-0",))
+    chief = Rounds(naming.of(2), 6, naming, 2)
+    for name in naming.of(2):
+        chief.joined(name, 0.0)
+    assert chief.left("worker-0", 0.0) == Stop(0)
+    growing = resizable(2)
+    growing.resize(3)
+    assert growing.left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    finishing = resizable(2)
+    ended(finishing, "worker-0", DONE)
+    assert finishing.left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    starting = Rounds(Naming().of(3), 6, Naming(), 3)
+    for name in ("worker-0", "worker-1"):
+        starting.joined(name, 0.0)
+    assert starting.left("worker-1", 0.0) == GiveUp("worker-1 has left")
+    never_came = Rounds(Naming().of(2), 6, Naming(), 2)
+    never_came.joined("worker-0", 0.0)
+    assert isinstance(never_came.joined("worker-1", 0.0, joins=True), GiveUp), "its pod was lost while it started"
+    assert gang().left("worker-1", 0.0) == GiveUp("worker-1 has left")
+
+
+def test_nobody_is_drained_while_a_lost_one_is_waited_for():
+    rounds = resizable(2, come=1)
+    ended(rounds, "worker-1", STOPPED)
+    rounds.left("worker-1", 0.0)
+    assert rounds.resize(3) is None
