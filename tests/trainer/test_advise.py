@@ -232,6 +232,23 @@ def test_what_cannot_be_measured_is_refused_before_it_is_tried(options, fields, 
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--bandwidth", "10"], "--bandwidth is for --workers"),
+        (["--batch", "--log", "log"], "--log is for --workers"),
+        (["--processes", "2", "--efficiency", "70"], "--efficiency is for --workers"),
+        (["--workers", "4", "--latency", "5"], "--latency is for --bandwidth"),
+        (["--workers", "4", "--batch"], "not allowed with argument --workers"),
+    ],
+)
+def test_what_nobody_would_look_at_is_refused(options, why, tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as refused:
+        advised(tmp_path, monkeypatch, *options)
+    assert refused.value.code == 2
+    assert why in capsys.readouterr().err
+
+
 def test_a_number_of_workers_is_recommended_for_a_real_job(tmp_path):
     done = typed(tmp_path, "--workers", "--workers", "2", "--steps", "20")
     source, header, *rows, sentence, line = done.stdout.splitlines()
