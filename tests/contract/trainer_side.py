@@ -24,6 +24,7 @@ from tfgpujob_trainer.contract import (
     exits,
     json_fields,
     limits,
+    resize,
     script,
     spec,
     strategies,
@@ -55,7 +56,8 @@ def pods(given: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def facts() -> dict[str, Any]:
-    """The trainer's fields with their defaults, its strategies, its exit codes, and the words of limits."""
+    """The trainer's fields with their defaults, its strategies, its exit codes, the most workers, and the words of
+    limits."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -77,6 +79,7 @@ def facts() -> dict[str, Any]:
         "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],
         "codeVariables": [value for name, value in vars(code_variables).items() if name.isupper()],
         "tokenHeader": progress_endpoint.TOKEN_HEADER,
+        "maxWorkers": resize.MAX_WORKERS,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 

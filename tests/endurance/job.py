@@ -129,7 +129,7 @@ def running(
             if scenario.in_place:
                 env |= _recovery(leader)
             if scenario.elastic:
-                env |= {"TFGPU_WORKERS_MIN": "1", "TFGPU_WORKERS_MAX": "8"}
+                env["TFGPU_WORKERS_MIN"] = "1"
             if name == scenario.steps_by:
                 env["TFGPU_PROGRESS_PORT"] = str(port)
             job.tasks[name] = launch.start(config, env=_common(env))

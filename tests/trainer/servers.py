@@ -76,7 +76,7 @@ class ServerJob:
 
     @property
     def _elastic(self) -> dict[str, str]:
-        return {"TFGPU_WORKERS_MIN": str(self.least), "TFGPU_WORKERS_MAX": str(self.workers)}
+        return {"TFGPU_WORKERS_MIN": str(self.least)}
 
     def _seen_by(self, role: str, index: str) -> dict[str, Any]:
         """The cluster in a task's TF_CONFIG, as the operator writes it."""

@@ -15,6 +15,7 @@ from tests.trainer.servers import ServerJob
 
 from tfgpujob_trainer.cluster.elastic_workers import possible_addresses
 from tfgpujob_trainer.contract import environment
+from tfgpujob_trainer.contract.resize import MAX_WORKERS
 
 GAP_SECONDS = 1.0
 """The longest for which no step may be done, on a quiet machine."""
@@ -104,23 +105,21 @@ def test_a_chief_waits_for_the_fewest_workers_and_says_so(launch):
     job.end()
 
 
-def chief(workers: list[str], most: int) -> environment.Environment:
+def chief(workers: list[str]) -> environment.Environment:
     cluster = {"chief": ["train-chief-0.train:2222"], "ps": ["train-ps-0.train:2222"], "worker": workers}
     told = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})}
-    return environment.read({**told, "TFGPU_WORKERS_MIN": "1", "TFGPU_WORKERS_MAX": str(most)})
+    return environment.read({**told, "TFGPU_WORKERS_MIN": "1"})
 
 
 def test_a_chief_knows_where_workers_may_come_to_be():
-    assert possible_addresses(chief(["train-worker-0.train:2222"], 3)) == (
-        "train-worker-0.train:2222",
-        "train-worker-1.train:2222",
-        "train-worker-2.train:2222",
-    )
+    first, second, *_, last = found = possible_addresses(chief(["train-worker-0.train:2222"]))
+    assert (first, second, last) == tuple(f"train-worker-{index}.train:2222" for index in (0, 1, MAX_WORKERS - 1))
+    assert len(found) == MAX_WORKERS
     odd = ["10.0.0.7:2222"]
-    assert possible_addresses(chief(odd, 3)) == tuple(odd)
+    assert possible_addresses(chief(odd)) == tuple(odd)
 
 
 def test_only_a_chief_is_told_of_workers_that_come_and_go():
     cluster = {"worker": {"0": "w:1"}, "ps": ["p:1"]}
     told = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}
-    assert environment.read({**told, "TFGPU_WORKERS_MAX": "3"}).elastic_workers is None
+    assert environment.read({**told, "TFGPU_WORKERS_MIN": "3"}).least_workers is None

@@ -93,7 +93,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         resizes = ResizeRequests.from_environment()
         serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
     # Workers that come and go are waited for when the strategy is built.
-    workers = env.workers if env.elastic_workers is None else ()
+    workers = env.workers if env.least_workers is None else ()
     resolve_peers((*env.peers, *workers, *env.servers), say)
     # A worker under ParameterServer runs a script up to its fit(), for the rows of that.
     strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices, settings.communication)

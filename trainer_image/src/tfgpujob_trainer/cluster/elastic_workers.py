@@ -22,7 +22,7 @@ from tensorflow.python.distribute.coordinator import cluster_coordinator
 from tensorflow.python.eager import context
 
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.resize import addresses
+from tfgpujob_trainer.contract.resize import MAX_WORKERS, addresses
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
@@ -212,11 +212,11 @@ def elastic_strategy(env: Environment) -> tf.distribute.ParameterServerStrategy:
 
     Waits without a limit of its own; the start-up deadline is the watchdog's.
     """
-    assert env.elastic_workers is not None
+    assert env.least_workers is not None
     # A worker that is gone is to fail an update at once: by default TensorFlow waits for it.
     os.environ["GRPC_FAIL_FAST"] = "true"
     possible = possible_addresses(env)
-    present = _wait_for(env.servers, possible, len(env.workers), env.elastic_workers.least)
+    present = _wait_for(env.servers, possible, len(env.workers), env.least_workers)
     cluster = {
         "chief": list(env.chief_addresses),
         "ps": list(env.servers),
@@ -238,12 +238,12 @@ def elastic_workers_of(strategy: tf.distribute.ParameterServerStrategy) -> Elast
 
 
 def possible_addresses(env: Environment) -> tuple[str, ...]:
-    """Those that workers have, or may come to have; where they follow no rule, those of TF_CONFIG."""
-    assert env.elastic_workers is not None
+    """Those that workers have, or may come to have, since maxReplicas may be raised while the chief runs; where they
+    follow no rule, those of TF_CONFIG."""
     if len(env.workers) > 1 and len({address.rpartition(":")[0] for address in env.workers}) == 1:
         return env.workers  # on one machine, where another port is somebody else's
     try:
-        return tuple(addresses(env.workers, max(len(env.workers), env.elastic_workers.most)))
+        return tuple(addresses(env.workers, MAX_WORKERS))
     except ValueError as error:
         say(f"no more workers than {len(env.workers)}: {error}")
         return env.workers

@@ -106,7 +106,7 @@ def _multi_worker_mirrored(env: Environment, _devices: Sequence[str], communicat
 
 
 def _parameter_server(env: Environment, _devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:
-    if env.elastic_workers is not None:
+    if env.least_workers is not None:
         return elastic_strategy(env)
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 

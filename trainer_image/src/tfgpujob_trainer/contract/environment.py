@@ -40,16 +40,6 @@ class Recovery:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ElasticWorkers:
-    """`TFGPU_WORKERS_MIN` and `_MAX`: of a chief whose workers come and go under ParameterServer."""
-
-    least: int
-    """With fewer it does not begin."""
-    most: int
-    """It looks for no more."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
     """The task of this process and the limits of its GPUs."""
 
@@ -76,8 +66,9 @@ class Environment:
     """Under ParameterServer, the workers and parameter servers that this task's TF_CONFIG names."""
     chief_addresses: tuple[str, ...] = ()
     """The chief that it names, there too."""
-    elastic_workers: ElasticWorkers | None = None
-    """None: the workers of TF_CONFIG, and no other."""
+    least_workers: int | None = None
+    """Of a chief whose workers come and go under ParameterServer: with fewer it does not begin. None: it has those of
+    TF_CONFIG, and no other."""
     code_directory: Path = Path("/code")
     progress_port: int = 0
     progress_token: str = field(default="", repr=False)
@@ -198,7 +189,7 @@ def read(env: Mapping[str, str]) -> Environment:
         workers=tuple(cluster.get("worker", [])) if asynchronous else (),
         servers=tuple(cluster.get("ps", [])) if asynchronous else (),
         chief_addresses=tuple(cluster.get("chief", [])) if asynchronous else (),
-        elastic_workers=_elastic_workers(env) if asynchronous and role == "chief" else None,
+        least_workers=_integer(env, "TFGPU_WORKERS_MIN", None, 1) if asynchronous and role == "chief" else None,
         code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
         progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
@@ -231,11 +222,6 @@ def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves:
     return Recovery(
         budget=budget, leader=(host, int(port)), token=token, resizable=resizable, least=least, spares=spares
     )
-
-
-def _elastic_workers(env: Mapping[str, str]) -> ElasticWorkers | None:
-    most = _integer(env, "TFGPU_WORKERS_MAX", None, 1)
-    return None if most is None else ElasticWorkers(least=_integer(env, "TFGPU_WORKERS_MIN", 1, 1) or 1, most=most)
 
 
 def processes(env: Mapping[str, str]) -> list[dict[str, str]]:

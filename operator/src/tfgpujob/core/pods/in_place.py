@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
-from tfgpujob.api.spec import MAX_REPLICAS, RestartPolicy, RestartScope
+from tfgpujob.api.spec import RestartPolicy, RestartScope
 from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
@@ -54,11 +54,6 @@ def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
     policy = spec.run_policy
     alone = (policy.elastic_policy is not None or plan.spares > 0) and policy.restart_scope is not RestartScope.GANG
     return alone and resizes_in_place(spec, plan)
-
-
-def of_workers_that_come_and_go(spec: JobSpec) -> dict[str, str | None]:
-    """What a chief is told of them. maxReplicas may be raised while it runs, so that it has to look beyond."""
-    return {names.WORKERS_MIN: str(spec.replica_specs.least_workers), names.WORKERS_MAX: str(MAX_REPLICAS)}
 
 
 def environment(

@@ -164,7 +164,7 @@ def _environment(
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
     if spec.workers_come_and_go and replica.role is Role.CHIEF:
-        values |= in_place.of_workers_that_come_and_go(spec)
+        values[names.WORKERS_MIN] = str(spec.replica_specs.least_workers)
     if in_place.recovers_in_place(spec, replica.role, replica_spec):
         values |= in_place.environment(
             spec,
