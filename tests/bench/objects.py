@@ -61,15 +61,15 @@ def kube_job(job: Object, workers: int) -> dict[str, Any]:
     }
 
 
-def running() -> dict[str, Any]:
-    """A pod's status once its containers run and are ready."""
-    return _status("Running", ready=True, state={"running": {"startedAt": _stamp()}})
+def running(at: datetime | None = None) -> dict[str, Any]:
+    """A pod's status once its containers run and are ready. `at`: since when; None: since now."""
+    return _status("Running", at, ready=True, state={"running": {"startedAt": _stamp(at)}})
 
 
-def succeeded() -> dict[str, Any]:
+def succeeded(at: datetime | None = None) -> dict[str, Any]:
     """A pod's status once its containers have ended with 0."""
-    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _stamp(), "finishedAt": _stamp()}
-    return _status("Succeeded", ready=False, state={"terminated": ended})
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _stamp(at), "finishedAt": _stamp(at)}
+    return _status("Succeeded", at, ready=False, state={"terminated": ended})
 
 
 def failed(exit_code: int) -> dict[str, Any]:
@@ -78,13 +78,13 @@ def failed(exit_code: int) -> dict[str, Any]:
     return _status("Failed", ready=False, state={"terminated": ended})
 
 
-def _status(phase: str, *, ready: bool, state: Mapping[str, Any]) -> dict[str, Any]:
+def _status(phase: str, at: datetime | None = None, *, ready: bool, state: Mapping[str, Any]) -> dict[str, Any]:
     conditions = {"Initialized": True, "Ready": ready, "ContainersReady": ready, "PodScheduled": True}
     return {
         "phase": phase,
-        "startTime": _stamp(),
+        "startTime": _stamp(at),
         "conditions": [
-            {"type": of_type, "status": str(status), "lastTransitionTime": _stamp()}
+            {"type": of_type, "status": str(status), "lastTransitionTime": _stamp(at)}
             for of_type, status in conditions.items()
         ],
         "containerStatuses": [
@@ -100,5 +100,5 @@ def _status(phase: str, *, ready: bool, state: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _stamp(at: datetime | None = None) -> str:
+    return (at or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")

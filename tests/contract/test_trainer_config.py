@@ -143,7 +143,7 @@ def test_the_trainer_accepts_every_example(file: str) -> None:
     if "trainer" not in example["spec"]:
         pytest.skip("it runs an image of its own")
     example["metadata"] |= {"namespace": "team", "uid": "u"}
-    for read in all_read_by_trainer(pod_of(example, *replica) for replica in resolve(_spec(example), CONFIG).pods()):
+    for read in all_read_by_trainer(pod_of(example, *replica) for replica in resolve(_spec(example), CONFIG).pods):
         assert "error" not in read
         assert read["config"]["entrypoint"] == example["spec"]["trainer"]["entrypoint"]
 

@@ -67,7 +67,7 @@ BUGS: tuple[Planted, ...] = (
     Planted("read a page as a whole or not at all", (decoding, "decoded"), orjson.loads, jobs),
     Planted("keep a spec whatever its size", (trim, "too_large"), lambda _: None, jobs),
     Planted("take every item for an object", (resync, "_has_identity"), lambda _: True, jobs),
-    Planted("let kopf read what was written", (watch_answer, "trim_job"), lambda job: job, events),
+    Planted("let kopf read what was written", (watch_answer, "reduced_job"), lambda job: job, events),
     Planted("lose an event that is too deep", (watch_answer, "decoded"), orjson.loads, events),
     Planted("end with the first odd pod", (store.Store, "put"), _put_that_raises, pods),
     Planted("keep a message whatever its length", (trim, "_text"), lambda value: str(value or ""), pods),

@@ -111,6 +111,10 @@ class Role(StrEnum):
     EVALUATOR = "evaluator"
 
 
+ROLES: Final = tuple(Role)
+"""In their order. To iterate over an enumeration itself costs a call for each member."""
+
+
 class Strategy(StrEnum):
     """spec.strategy: which tf.distribute strategy the pods run."""
 
@@ -146,6 +150,10 @@ class Condition(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     FINISHED = "Finished"
+
+
+CONDITIONS: Final = tuple(Condition)
+"""In the order in which a status has them."""
 
 
 class Reason(StrEnum):

@@ -36,7 +36,7 @@ def _deed_before_word_if_any(real: Any) -> Any:
         if outcome is None:
             return None
         new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
-        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining())
+        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining)
         creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
         return replace(outcome, intent=None, creates=creates)
 
@@ -47,7 +47,7 @@ def _joins_before_word(real: Any) -> Any:
     def broken(ctx: Any, wanted: int) -> Outcome:
         outcome: Outcome = real(ctx, wanted)
         new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
-        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining())
+        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining)
         creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
         return replace(outcome, intent=None, creates=creates)
 
@@ -55,10 +55,7 @@ def _joins_before_word(real: Any) -> Any:
 
 
 def _all_required(real: Any) -> Any:
-    def broken(self: Any) -> Any:
-        return tuple(replica for replica in self.pods() if replica[0] is not Role.EVALUATOR)
-
-    return broken
+    return property(lambda plan: tuple(replica for replica in plan.pods if replica[0] is not Role.EVALUATOR))
 
 
 MUTATIONS = (
@@ -86,7 +83,7 @@ MUTATIONS = (
     Mutation(
         "take a worker that has left for a failed one",
         (Plan, "doubtful"),
-        lambda _: lambda self: (),
+        lambda _: property(lambda _: ()),
         ("resized_in_place_down",),
     ),
     Mutation(

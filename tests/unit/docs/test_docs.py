@@ -132,7 +132,7 @@ def _pods(job: dict[str, Any]) -> list[Object]:
     assert isinstance(spec, JobSpec), spec
     if "trainer" not in job["spec"]:
         return []
-    role, index = next(iter(resolve(spec, CONFIG).pods()))
+    role, index = next(iter(resolve(spec, CONFIG).pods))
     return [pod_of(job, role, index)]
 
 

@@ -166,7 +166,7 @@ def test_the_token_is_that_of_the_pods_own_environment() -> None:
     (asked,) = (body for (kind, _), body in world.objects.items() if kind is Kind.POD)
     env = [{"name": "TFGPU_PROGRESS_TOKEN", "value": "0af3"}]
     containers = [{"name": "sidecar"}, {"name": "tensorflow", "env": [{"name": "A", "value": "b"}, *env]}]
-    meta = {**asked["metadata"], "namespace": "ns-0", "resourceVersion": "99"}
+    meta = {**asked["metadata"], "namespace": "ns-0", "resourceVersion": "99", "uid": "of-the-next-pod"}
     jobs.run(31)
     jobs.store.put(Kind.POD, {**asked, "metadata": meta, "spec": {"containers": containers}})
     jobs.run(31)

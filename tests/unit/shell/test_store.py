@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 from tests.unit.shell.make import job, pod
 
 from tfgpujob import names
@@ -39,6 +40,26 @@ def test_a_snapshot_has_the_job_its_pods_by_name_and_its_service() -> None:
     assert snapshot.service is not None
     assert snapshot.service.name == "train"
     assert store.count() == {Kind.JOB: 1, Kind.POD: 3, Kind.SERVICE: 1}
+
+
+def test_what_is_known_already_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pod that this process creates comes back by the watch, and each that is listed again is known."""
+    store = Store()
+    assert store.put(Kind.POD, pod(version=3)) == KEY
+    monkeypatch.setattr("tfgpujob.shell.store.trim_pod", lambda *_: pytest.fail("it was trimmed again"))
+    assert store.put(Kind.POD, pod(version=3)) is None
+    assert store.put(Kind.POD, pod(version=2)) is None
+
+
+def test_a_pod_of_another_uid_is_read_anew() -> None:
+    def told(token: str) -> dict[str, Any]:
+        env = [{"name": names.PROGRESS_TOKEN, "value": token}]
+        return {"containers": [{"name": names.CONTAINER, "env": env}]}
+
+    store = Store()
+    store.put(Kind.POD, {**pod(version=1, uid="a"), "spec": told("aa")})
+    store.put(Kind.POD, {**pod(version=2, uid="b"), "spec": told("bb")})
+    assert [found.progress_token for found in store.snapshot(KEY).pods] == ["bb"]
 
 
 def test_a_pod_group_is_kept_with_its_attempt() -> None:

@@ -16,7 +16,7 @@ from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.strategies import TRAITS, Restart, Traits
 from tfgpujob.api.trainer import Mode, TrainerSpec
 from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import ROLES, Role, Strategy
 
 MAX_REPLICAS = 512
 """Of all roles together: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
@@ -165,7 +165,7 @@ class ReplicaSpecs(Model):
 
     def items(self) -> Iterator[tuple[Role, ReplicaSpec]]:
         """The roles that are present, in the order chief, worker, ps, evaluator."""
-        for role in Role:
+        for role in ROLES:
             replica: ReplicaSpec | None = getattr(self, role)
             if replica is not None:
                 yield role, replica

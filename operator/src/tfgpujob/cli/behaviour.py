@@ -63,7 +63,7 @@ def _devices(spec: JobSpec, plan: Plan) -> dict[Role, int]:
 
 
 def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
-    policy, required = spec.run_policy, len(plan.required())
+    policy, required = spec.run_policy, len(plan.required)
     if policy.suspend:
         yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
     pods = "The pod is" if required == 1 else f"All {required} required pods are"
@@ -239,7 +239,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _scope(spec: JobSpec, plan: Plan) -> str:
     if not spec.restarts_alone:
-        return "all replicas" if len(plan.required()) > 1 else "its one replica"
+        return "all replicas" if len(plan.required) > 1 else "its one replica"
     if spec.traits.work is Work.PARAMETER_SERVERS:
         return "the failed replica alone; with a ps also the chief, which restores the variables"
     return "the failed replica alone"

@@ -160,8 +160,9 @@ def _finalize_status(
 
 def _all_optional(outcome: Outcome, refusals: tuple[Refusal, ...]) -> bool:
     """Only evaluators and spares were refused: they are never required."""
-    plan = (outcome.status or {}).get("plan")
-    optional = {create.name for create in outcome.creates if plan and is_optional(create, Plan.from_status(plan))}
+    recorded = (outcome.status or {}).get("plan")
+    plan = Plan.from_status(recorded) if recorded else None
+    optional = {create.name for create in outcome.creates if plan is not None and is_optional(create, plan)}
     return all(refusal.create in optional for refusal in refusals)
 
 

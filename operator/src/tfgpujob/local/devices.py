@@ -39,7 +39,7 @@ def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build:
     All replicas get what they ask for, or all compute on the CPU.
     """
     specs = replica_specs(spec)
-    wants = {(role, index): gpus(spec, role, specs[role]) for role, index in plan.pods()}
+    wants = {(role, index): gpus(spec, role, specs[role]) for role, index in plan.pods}
     total = sum(wants.values())
     if not total:
         return Devices({})

@@ -24,14 +24,14 @@ UNKNOWN_UID: Final = "given-by-the-cluster"
 def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
     """Every pod of the first attempt, in the order of the plan."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
-    return tuple(build_pod(job, file.spec, plan, Replica(role, index, 1)) for role, index in plan.pods())
+    return tuple(build_pod(job, file.spec, plan, Replica(role, index, 1)) for role, index in plan.pods)
 
 
 def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
     """The claims of these pods, and the template of those that Kubernetes makes."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
     specs = replica_specs(file.spec)
-    volumes = tuple(claim for role, index in plan.pods() for claim in build_claims(job, specs[role], role, index))
+    volumes = tuple(claim for role, index in plan.pods for claim in build_claims(job, specs[role], role, index))
     devices = file.spec.gpu.claim
     if devices is None or CONFIG.device_template is None:
         return volumes

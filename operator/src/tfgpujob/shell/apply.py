@@ -70,10 +70,11 @@ class ObjectWriter:
         that have to be written into the status while other creates are still under way; what it raises is raised.
         """
         results: list[_Result] = []
-        for stage in outcome.stages:
+        stages = outcome.stages
+        for stage in stages:
             if stage and not any(isinstance(result, Refusal | ApiError) for result in results):
                 results += await self._create_all(key, job, stage, report)
-        return _summed(results, [create for stage in outcome.stages for create in stage], failures)
+        return _summed(results, [create for stage in stages for create in stage], failures)
 
     async def write_status(self, key: Key, write: StatusWrite) -> bool:
         """Whether it was written; False when the cache was stale, which it is no more. Raises ApiError."""

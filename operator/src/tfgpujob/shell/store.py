@@ -204,8 +204,7 @@ class Store:
         if kind is Kind.JOB:
             return self._put_job(Key(namespace, metadata["name"]), obj)
         if kind is Kind.POD:
-            pod = trim_pod(obj)
-            return self._put_pod(namespace, replace(pod, job_name=of.name) if of else pod, certain=of is not None)
+            return self._put_pod(namespace, obj, of)
         trim = trim_workload if kind in WORKLOADS else trim_dependent
         return self._put_dependent(kind, namespace, trim(obj), _job_label(obj))
 
@@ -278,24 +277,29 @@ class Store:
         if entry and entry.job is not None and not _news(entry.job["metadata"], obj["metadata"]):
             return None
         entry = self._entry(key)
-        entry.job = trim_job(obj)
+        entry.job = trim_job(obj, entry.job)
         if entry.departed is not None and not goodput_account.follows(entry.job, entry.departed.uid):
             entry.departed = None
         return key
 
-    def _put_pod(self, namespace: str, pod: Pod, *, certain: bool) -> Key | None:
+    def _put_pod(self, namespace: str, obj: Object, of: Key | None) -> Key | None:
+        name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
+        before = self._pod_jobs.get((namespace, name))
+        held = self._entries[Key(namespace, before)].pods[name] if before is not None else None
+        moved = of is not None and of.name != before
+        # Before it is trimmed, which costs more: half of all events are of what this process has just written.
+        if held and not moved and not _newer(held.resource_version, obj["metadata"].get("resourceVersion", "")):
+            return None
+        same = held if held is not None and held.uid == uid else None
+        pod = trim_pod(obj, same)
+        if of is not None:
+            pod = replace(pod, job_name=of.name)
+        if same is not None and same.deleting and not pod.deleting:
+            # Nothing takes a deletion back: this version is from before it.
+            pod = replace(pod, deleting=True)
+        if before is not None and before != pod.job_name:
+            self._forget_pod(namespace, name)
         key = Key(namespace, pod.job_name)
-        before = self._pod_jobs.get((namespace, pod.name))
-        if before is not None:
-            held = self._entries[Key(namespace, before)].pods[pod.name]
-            moved = certain and before != pod.job_name
-            if not moved and not _newer(held.resource_version, pod.resource_version):
-                return None
-            if held.uid == pod.uid and held.deleting and not pod.deleting:
-                # Nothing takes a deletion back: this version is from before it.
-                pod = replace(pod, deleting=True)
-            if before != pod.job_name:
-                self._forget_pod(namespace, pod.name)
         if not pod.job_name:
             return None
         entry = self._entry(key)

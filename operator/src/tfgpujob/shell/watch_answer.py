@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 
 from tfgpujob import names
-from tfgpujob.core.observed.trim import trim_job
+from tfgpujob.core.observed.trim import reduced_job
 from tfgpujob.kube.decoding import decoded
 from tfgpujob.kube.errors import EXPIRED
 from tfgpujob.kube.lines import Splitter
@@ -27,7 +27,7 @@ ListJobs = Callable[[str | None], Awaitable[str]]
 
 def watch_answer(list_jobs: ListJobs) -> type[aiohttp.ClientResponse]:
     """The class of the answers that kopf reads: a list is empty, as `list_jobs` has dealt with it, and the events of a
-    watch have trimmed jobs.
+    watch have reduced jobs.
     """
 
     class WatchAnswer(aiohttp.ClientResponse):
@@ -73,14 +73,14 @@ class _Events:
 
 
 def _plain(line: bytes) -> bytes:
-    """The event with its job trimmed; empty for what is no event, which a later list has to find."""
+    """The event with its job reduced; empty for what is no event, which a later list has to find."""
     try:
         event = decoded(line)
         kind, found = event["type"], event["object"]
         if kind == "ERROR":
             # kopf ends on any but this one, upon which it lists again.
             return _line(kind, {"code": EXPIRED, "message": str(found.get("message"))[:500]})
-        return _line(kind, trim_job(found))
+        return _line(kind, reduced_job(found))
     except Exception:
         logger.exception("no watch event", extra={"kind": names.KIND, "bytes": len(line)})
         return b""

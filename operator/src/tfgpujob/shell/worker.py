@@ -265,8 +265,8 @@ class Worker:
                 raise
             await self._refresh(key, written.job)
             raise _StaleError(f"{what}: {error.message}") from error
-        self._store.put(Kind.JOB, stored)
-        written.job = trim_job(stored)
+        written.job = trim_job(stored, written.job)
+        self._store.put(Kind.JOB, written.job)
         written.log[what] = status.get("phase", "")
 
     async def _write_others(self, key: Key, outcome: Outcome, written: _Written) -> None:

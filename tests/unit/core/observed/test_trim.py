@@ -158,6 +158,15 @@ def test_a_token_is_what_can_be_shown_in_a_header(value: str | None, token: str)
     assert trim_pod(pod(spec={"containers": [other]})).progress_token == ""
 
 
+def test_the_tokens_of_a_pod_are_read_once() -> None:
+    env = [{"name": names.PROGRESS_TOKEN, "value": "ab"}, {"name": names.RECOVERY_TOKEN, "value": "cd"}]
+    body = pod(spec={"containers": [{"name": names.CONTAINER, "env": env}]})
+    held = trim_pod(body)
+    found = trim_pod({**body, "spec": {}}, held)
+    assert (found.progress_token, found.recovery_token) == ("ab", "cd")
+    assert found == held
+
+
 @pytest.mark.parametrize("label", ["", "x", "-1", "1.5", "²"])
 def test_a_label_that_is_no_number_counts_as_none(label: str) -> None:
     assert trim_pod(pod(metadata={"labels": {names.LABEL_ATTEMPT: label}})).attempt == 0
@@ -270,6 +279,43 @@ def test_what_two_objects_say_alike_is_kept_once() -> None:
     owned = json.dumps(pod(metadata={"ownerReferences": [OWNER]}, spec={"nodeName": "a-node"}))
     first, second = (trim_pod(json.loads(owned)) for _ in range(2))
     assert (first.owner_uid is second.owner_uid, first.node is second.node) == (True, True)
+
+
+def known_job(spec: object = None, generation: int = 1, **status: Any) -> dict[str, Any]:
+    metadata = {"name": "train", "namespace": "ns", "uid": "job-uid", "generation": generation}
+    return {"metadata": metadata, "spec": {"strategy": "OneDevice", "x": spec}, "status": status}
+
+
+def again(obj: dict[str, Any]) -> dict[str, Any]:
+    """As a parser makes it: no object of it is the same."""
+    made: dict[str, Any] = json.loads(json.dumps(obj))
+    return made
+
+
+def test_what_has_not_changed_is_taken_from_the_version_that_is_held() -> None:
+    held = trim_job(known_job(phase="Running", conditions=[{"type": "Running"}], plan={"counts": {"worker": 2}}))
+    new = again(known_job(phase="Running", conditions=[{"type": "Finished"}], plan={"counts": {"worker": 2}}))
+    found = trim_job(new, held)
+    assert found == trim_job(new)
+    assert found["spec"] is held["spec"]
+    assert found["status"]["plan"] is held["status"]["plan"]
+    assert [next(iter(found["status"]["conditions"][0])) is next(iter(held["status"]["conditions"][0]))] == [True]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (known_job(1, generation=1), known_job(True, generation=2)),
+        (known_job(1), {**known_job(True), "metadata": {**known_job()["metadata"], "uid": "another"}}),
+        (known_job({"a": [0] * 30_000}, generation=1), known_job(1, generation=2)),
+        (known_job(1, generation=1), known_job({"a": [0] * 30_000}, generation=2)),
+        (known_job(1, phase="Running"), {key: value for key, value in known_job(1).items() if key != "status"}),
+    ],
+    ids=["edited into what Python takes for the same", "another job", "mended", "spoilt", "without a status"],
+)
+def test_what_has_changed_is_as_without_an_earlier_version(before: dict[str, Any], after: dict[str, Any]) -> None:
+    found = trim_job(again(after), trim_job(again(before)))
+    assert json.dumps(found, sort_keys=True) == json.dumps(trim_job(again(after)), sort_keys=True)
 
 
 NO_ROOM = "cp: error writing '/tfgpu-code/./a': No space left on device"

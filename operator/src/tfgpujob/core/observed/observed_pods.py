@@ -11,7 +11,7 @@ from tfgpujob.core.observed.ownership import Ownership, pod_ownership
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.restart_records import RestartRecord, read
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
-from tfgpujob.names import Role
+from tfgpujob.names import ROLES, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class ObservedPods:
 
     def missing(self) -> tuple[ReplicaId, ...]:
         """Replicas that are to have a pod, and have none and no recorded success."""
-        doubtful = self.plan.doubtful()
-        return tuple(r for r in self.plan.pods() if r not in self.pods and r not in self.recorded and r not in doubtful)
+        doubtful = self.plan.doubtful
+        return tuple(r for r in self.plan.pods if r not in self.pods and r not in self.recorded and r not in doubtful)
 
     def required_missing(self) -> tuple[ReplicaId, ...]:
         """The required replicas among those that are missing."""
-        required = set(self.plan.required())
+        required = set(self.plan.required)
         return tuple(replica for replica in self.missing() if replica in required)
 
     def ready(self, replica: ReplicaId) -> bool:
@@ -76,7 +76,7 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
     assert snapshot.job is not None
     metadata = snapshot.job["metadata"]
     attempt = int(status.get("attempt") or 0)
-    wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in plan.pods()}
+    wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in plan.pods}
     records = read(status)
     pods: dict[ReplicaId, Pod] = {}
     stale_replicas: dict[ReplicaId, Pod] = {}
@@ -124,9 +124,9 @@ def has_failed(pod: Pod) -> bool:
 
 
 def has_ended(pod: Pod) -> bool:
-    return has_succeeded(pod) or has_failed(pod)
+    return pod.termination is not None or pod.phase == "Failed"
 
 
 def _recorded(status: Mapping[str, Any]) -> frozenset[ReplicaId]:
     by_role = status.get("replicaStatuses") or {}
-    return frozenset((role, i) for role in Role for i in (by_role.get(str(role)) or {}).get("succeededIndexes") or ())
+    return frozenset((role, i) for role in ROLES for i in (by_role.get(role) or {}).get("succeededIndexes") or ())

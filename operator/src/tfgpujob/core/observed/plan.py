@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from tfgpujob import names
@@ -15,7 +16,7 @@ from tfgpujob.api import JobSpec, ReplicaSpec, processes
 from tfgpujob.core.observed.admission import Admission
 from tfgpujob.core.observed.gang import choose_gang
 from tfgpujob.core.observed.snapshot import Config
-from tfgpujob.names import Role
+from tfgpujob.names import ROLES, Role
 
 ReplicaId = tuple[Role, int]
 _GATE = "peer-gate"
@@ -70,8 +71,10 @@ class Limit:
         return Limit(limit["asked"], limit["workers"], limit["startTime"], limit.get("probe", 0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
+    """Who is to be there follows from the fields alone, and is asked for many times: so it is computed once."""
+
     spec_hash: str
     counts: Mapping[Role, int]
     """Pods a role, in the order chief, worker, ps, evaluator; only roles that have any. While a resize is under way,
@@ -106,31 +109,40 @@ class Plan:
         """What the attempt was admitted to: a restart goes on in the same place."""
         return Admission(self.queue, self.counts, self.placement) if self.queue else None
 
+    @cached_property
     def pods(self) -> tuple[ReplicaId, ...]:
         """Every (role, index) of the attempt; in a resize also workers that are to join, and that may not have left."""
-        return (*self._members(), *self.growing())
-
-    def _members(self) -> tuple[ReplicaId, ...]:
-        return tuple((role, index) for role in self.counts for index in range(self.pods_of(role)))
+        members = ((role, index) for role in self.counts for index in range(self.pods_of(role)))
+        return (*members, *self.growing)
 
     def pods_of(self, role: Role) -> int:
         """How many it has, with spares."""
         return self.counts.get(role, 0) + (self.spares if role is Role.WORKER else 0)
 
+    @cached_property
     def joining(self) -> tuple[ReplicaId, ...]:
         """Workers that are to join the gang, or would if there was room."""
-        return (*((Role.WORKER, index) for index in self.absent), *self.growing())
+        return (*((Role.WORKER, index) for index in self.absent), *self.growing)
 
+    @cached_property
     def growing(self) -> tuple[ReplicaId, ...]:
         """Those of them with which it would be more than it has."""
         wanted = self.resize.workers if self.resize is not None else 0
         probe = self.limit.probe if self.limit is not None else 0
         return tuple((Role.WORKER, index) for index in range(self.counts.get(Role.WORKER, 0), max(wanted, probe)))
 
+    @cached_property
     def doubtful(self) -> tuple[ReplicaId, ...]:
         """Workers of which nobody knows whether they still train: a missing one is neither lost nor created anew."""
         least = self.resize.least if self.resize is not None else self.counts.get(Role.WORKER, 0)
         return tuple((Role.WORKER, index) for index in range(least, self.counts.get(Role.WORKER, 0)))
+
+    @cached_property
+    def required(self) -> tuple[ReplicaId, ...]:
+        """The pods without which the attempt can't run. Evaluators are never required, nor who may come or go in a
+        resize, nor whom the others train without."""
+        optional = {*self.doubtful, *self.joining}
+        return tuple(r for r in self.pods if r[0] is not Role.EVALUATOR and r not in optional)
 
     def resized(self, workers: int) -> Plan:
         """With so many workers, and none beyond them that are to join."""
@@ -142,18 +154,12 @@ class Plan:
         """As a new attempt begins: what was under way is over, and the spares have the highest indexes."""
         workers = self.counts.get(Role.WORKER, 0)
         spares = tuple(range(workers, workers + self.spares))
-        anew = self.resized(workers) if self.joining() or self.resize else self
+        anew = self.resized(workers) if self.joining or self.resize else self
         return replace(anew, absent=spares)
 
     def chief(self) -> ReplicaId:
         """As TensorFlow has it: the replica of that role, or else worker 0."""
-        return (Role.CHIEF if self.counts.get(Role.CHIEF) else Role.WORKER, 0)
-
-    def required(self) -> tuple[ReplicaId, ...]:
-        """The pods without which the attempt can't run. Evaluators are never required, nor who may come or go in a
-        resize, nor whom the others train without."""
-        optional = {*self.doubtful(), *self.joining()}
-        return tuple(r for r in self._members() if r[0] is not Role.EVALUATOR and r not in optional)
+        return chief_among(self.counts)
 
     def to_status(self) -> dict[str, Any]:
         return {
@@ -176,7 +182,7 @@ class Plan:
     @staticmethod
     def from_status(plan: Mapping[str, Any]) -> Plan:
         images = plan["images"]
-        roles = [role for role in Role if str(role) in plan["counts"]]
+        roles = [role for role in ROLES if role in plan["counts"]]
         return Plan(
             spec_hash=plan["specHash"],
             counts={role: plan["counts"][role] for role in roles},
@@ -194,6 +200,11 @@ class Plan:
             placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
             image_volumes=plan.get("imageVolumes", False),
         )
+
+
+def chief_among(counts: Mapping[Any, int]) -> ReplicaId:
+    """`Plan.chief`, by the counts of a plan or those of status.plan."""
+    return (Role.CHIEF if counts.get(Role.CHIEF) else Role.WORKER, 0)
 
 
 def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:

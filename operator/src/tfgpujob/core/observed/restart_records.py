@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob.core.observed.plan import ReplicaId
-from tfgpujob.names import Role
+from tfgpujob.names import ROLES, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,8 @@ def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
 
 def to_status(records: Mapping[ReplicaId, RestartRecord]) -> list[dict[str, Any]] | None:
     """None when there is none."""
-    order = list(Role)
-    return [
-        _to_status(replica, records[replica]) for replica in sorted(records, key=lambda r: (order.index(r[0]), r[1]))
-    ] or None
+    order = sorted(records, key=lambda replica: (ROLES.index(replica[0]), replica[1]))
+    return [_to_status(replica, records[replica]) for replica in order] or None
 
 
 def _to_status(replica: ReplicaId, record: RestartRecord) -> dict[str, Any]:

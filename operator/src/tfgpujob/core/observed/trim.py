@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -41,33 +41,56 @@ _COPY_FAILED, _NOT_FETCHED = 1, 163
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
-def trim_job(obj: Object) -> Object:
+def reduced_job(obj: Object) -> Object:
     """The job with what decisions need of its metadata. Of a spec that is too large to be read only runPolicy is left,
-    and `unreadable` says what is wrong with it; trimmed again it stays so.
+    and `unreadable` says what is wrong with it; reduced again it stays so.
     """
     metadata = obj["metadata"]
-    trimmed = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
-    trimmed["metadata"] = {key: value for key, value in metadata.items() if key in _JOB_METADATA}
+    reduced = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
+    reduced["metadata"] = {key: value for key, value in metadata.items() if key in _JOB_METADATA}
     labels = metadata.get("labels") or _EMPTY
     if kept := {key: labels[key] for key in _JOB_LABELS if labels.get(key)}:
-        trimmed["metadata"]["labels"] = kept
+        reduced["metadata"]["labels"] = kept
     spec = obj.get("spec")
     if problem := obj.get("unreadable") or too_large(spec):
         policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-        trimmed["spec"] = {} if policy is None or too_large(policy) else {"runPolicy": policy}
-        trimmed["unreadable"] = str(problem)
-    return {key: _interned(value) for key, value in trimmed.items()}
+        reduced["spec"] = {} if policy is None or too_large(policy) else {"runPolicy": policy}
+        reduced["unreadable"] = str(problem)
+    return reduced
 
 
-def trim_pod(obj: Object) -> Pod:
+def trim_job(obj: Object, held: Object | None = None) -> Object:
+    """The reduced job, with one copy of the strings that others may have.
+
+    `held`: an earlier version of it, trimmed. What has not changed since is taken from there.
+    """
+    if held is None or not _has_spec_of(held, obj):
+        return {key: _interned(value) for key, value in reduced_job(obj).items()}
+    kept = {**reduced_job({**obj, "spec": None}), "spec": held["spec"]}
+    return {key: _kept(value, held.get(key)) for key, value in kept.items()}
+
+
+def _has_spec_of(held: Object, obj: Object) -> bool:
+    """Whether the spec of the job is the held one. Equal alone is not enough: 1 and true are, in Python."""
+    before, metadata = held["metadata"], obj["metadata"]
+    known = before.get("uid"), before.get("generation")
+    same = None not in known and known == (metadata.get("uid"), metadata.get("generation"))
+    readable = "unreadable" not in held and "unreadable" not in obj
+    return same and readable and "spec" in held and held["spec"] == obj.get("spec")
+
+
+def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
+    """`held`: an earlier version of it, from which comes what is read of its environment, since that never changes."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or _EMPTY
     spec = obj.get("spec") or _EMPTY
     status = obj.get("status") or _EMPTY
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
-    container = _main_container(status)
+    inits = _by_name(status.get("initContainerStatuses"))
+    container = _by_name(status.get("containerStatuses")).get(names.CONTAINER, _EMPTY)
+    gate = inits.get(names.GATE_CONTAINER, _EMPTY).get("state") or _EMPTY
+    gate_end = gate.get("terminated") or _EMPTY
     waiting_reason, waiting_message = _waiting(status, conditions)
-    gate_began, gate_ended = _gate(status)
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -88,20 +111,20 @@ def trim_pod(obj: Object) -> Pod:
         waiting_reason=_text(waiting_reason),
         waiting_message=_text(waiting_message),
         disruption=_disruption(conditions.get("DisruptionTarget", _EMPTY)),
-        termination=_termination(_fetch(status)) or _termination(container),
-        gave_up_at_gate=_gave_up_at_gate(status),
+        termination=_termination(_fetch(inits)) or _termination(container),
+        gave_up_at_gate=_gave_up_at_gate(gate_end),
         ip=status.get("podIP") or "",
-        progress_token=_token(spec, names.PROGRESS_TOKEN),
-        recovery_token=_token(spec, names.RECOVERY_TOKEN),
+        progress_token=_token(spec, names.PROGRESS_TOKEN) if held is None else held.progress_token,
+        recovery_token=_token(spec, names.RECOVERY_TOKEN) if held is None else held.recovery_token,
         started_at=_time(status.get("startTime")),
         unhealthy_device=_text(_unhealthy(container)),
         ended_at=_time(_ended_at(metadata, status, conditions)),
         scheduled_at=_scheduled_at(conditions),
-        gate_began=gate_began,
-        gate_ended=gate_ended,
+        gate_began=_began(gate),
+        gate_ended=_time(gate_end.get("finishedAt")),
         program_began=_began(container.get("state") or _EMPTY),
-        code_digest=_digest(status, container, names.CODE_VOLUME),
-        models_digest=_digest(status, container, names.MODELS_VOLUME),
+        code_digest=_digest(inits, container, names.CODE_VOLUME),
+        models_digest=_digest(inits, container, names.MODELS_VOLUME),
     )
 
 
@@ -154,25 +177,21 @@ def controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return _EMPTY
 
 
-def _main_container(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    for container in status.get("containerStatuses") or ():
-        if container.get("name") == names.CONTAINER:
-            found: Mapping[str, Any] = container
-            return found
-    return _EMPTY
+def _by_name(statuses: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Statuses of containers."""
+    return {container.get("name", ""): container for container in statuses or ()}
 
 
-def _fetch(status: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The init container that brings code or models, if it has failed: the program never began, and it says why."""
-    for container in status.get("initContainerStatuses") or ():
+    for name, container in inits.items():
         ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
         code, said = ended.get("exitCode"), str(ended.get("message") or "")
         # Another node may have the room, or a disk that works. With cp's own exit code the job would end.
-        if container.get("name") in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
+        if name in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
             return {**container, "state": {"terminated": {**ended, "exitCode": _NOT_FETCHED}}}
-        if container.get("name") in _BRINGERS and code:
-            found: Mapping[str, Any] = container
-            return found
+        if name in _BRINGERS and code:
+            return container
     return _EMPTY
 
 
@@ -187,15 +206,15 @@ def _unhealthy(container: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def _digest(status: Mapping[str, Any], container: Mapping[str, Any], volume: str) -> str:
+def _digest(inits: Mapping[str, Mapping[str, Any]], container: Mapping[str, Any], volume: str) -> str:
     """Of the image that fills this volume: by an init container of its name, or as an image volume."""
-    copies = (c.get("imageID") for c in status.get("initContainerStatuses") or () if c.get("name") == volume)
+    copy = inits.get(volume, _EMPTY).get("imageID")
     mounts = (
         ((mount.get("volumeStatus") or _EMPTY).get("image") or _EMPTY).get("imageRef")
         for mount in container.get("volumeMounts") or ()
         if mount.get("name") == volume
     )
-    told = (_DIGEST.search(str(reference or "")) for reference in (*copies, *mounts))
+    told = (_DIGEST.search(str(reference)) for reference in (copy, *mounts) if reference)
     return next((sys.intern(found[0]) for found in told if found), "")
 
 
@@ -239,12 +258,8 @@ def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions
     return max((write.get("time") or "" for write in writes), default="")
 
 
-def _gave_up_at_gate(status: Mapping[str, Any]) -> bool:
-    for container in status.get("initContainerStatuses") or ():
-        if container.get("name") == names.GATE_CONTAINER:
-            ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
-            return bool(ended.get("exitCode") == names.GATE_GAVE_UP)
-    return False
+def _gave_up_at_gate(ended: Mapping[str, Any]) -> bool:
+    return bool(ended.get("exitCode") == names.GATE_GAVE_UP)
 
 
 def _scheduled_at(conditions: Mapping[str, Mapping[str, Any]]) -> str:
@@ -255,15 +270,6 @@ def _scheduled_at(conditions: Mapping[str, Mapping[str, Any]]) -> str:
 def _began(state: Mapping[str, Any]) -> str:
     """When a container began, by its state."""
     return _time(((state.get("running") or state.get("terminated")) or _EMPTY).get("startedAt"))
-
-
-def _gate(status: Mapping[str, Any]) -> tuple[str, str]:
-    """When the wait-for-peers init container began and ended."""
-    for container in status.get("initContainerStatuses") or ():
-        if container.get("name") == names.GATE_CONTAINER:
-            state = container.get("state") or _EMPTY
-            return _began(state), _time((state.get("terminated") or _EMPTY).get("finishedAt"))
-    return "", ""
 
 
 def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
@@ -299,6 +305,17 @@ def _interned(value: Any) -> Any:
     if isinstance(value, dict):
         return {sys.intern(str(key)): _interned(item) for key, item in value.items()}
     return [_interned(item) for item in value] if isinstance(value, list) else value
+
+
+def _kept(value: Any, held: Any) -> Any:
+    """The same, with those parts of an earlier one that are the same."""
+    if value == held:
+        return held
+    if isinstance(value, dict) and isinstance(held, dict):
+        return {sys.intern(str(key)): _kept(item, held.get(key)) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(held, list) and len(value) == len(held):
+        return [_kept(item, before) for item, before in zip(value, held, strict=True)]
+    return _interned(value)
 
 
 def _number(text: str | None, default: int) -> int:

@@ -141,7 +141,7 @@ def _environment(
     job_metadata = job["metadata"]
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
-    joining = max((index + 1 for _, index in plan.joining()), default=0)
+    joining = max((index + 1 for _, index in plan.joining), default=0)
     cluster = plan.resized(max(plan.pods_of(Role.WORKER), joining)) if replica.joins else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {

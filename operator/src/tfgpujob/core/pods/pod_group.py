@@ -29,7 +29,7 @@ def build_pod_group(job: Object, spec: JobSpec, plan: Plan, kind: Kind, attempt:
 def _spec(kind: Kind, spec: JobSpec, plan: Plan) -> dict[str, Any]:
     """In the words of each API. A group of more pods than there are would never be placed."""
     policy = scheduling_policy(spec)
-    least = min(policy.min_available or len(plan.required()), len(plan.pods()))
+    least = min(policy.min_available or len(plan.required), len(plan.pods))
     if kind is Kind.VOLCANO_POD_GROUP:
         return {
             "minMember": least,

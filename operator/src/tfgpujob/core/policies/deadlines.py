@@ -63,7 +63,7 @@ def counts_from(pod: Pod) -> datetime | None:
 
 
 def _on_trial(observed: ObservedPods) -> list[Pod]:
-    workers = observed.plan.joining() if observed.plan.counts.get(Role.PS) else ()
+    workers = observed.plan.joining if observed.plan.counts.get(Role.PS) else ()
     return [pod for worker in workers if (pod := observed.pods.get(worker)) is not None and pod.ready]
 
 
@@ -92,10 +92,10 @@ def schedule_timeout(policy: RunPolicy) -> int | None:
 
 def schedule_deadline(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> datetime | None:
     """When the first of the unscheduled pods must have a node; None if none is unscheduled, or without a timeout."""
-    seconds, waiting = schedule_timeout(policy), [pod for _, pod in waiting_for_a_node(observed)]
+    seconds = schedule_timeout(policy)
     if seconds is None or builder.is_true(Condition.RUNNING):
         return None
-    return _after_waiting(seconds, builder, waiting)
+    return _after_waiting(seconds, builder, [pod for _, pod in waiting_for_a_node(observed)])
 
 
 def shrink_deadline(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> datetime | None:
@@ -128,7 +128,7 @@ def finds_no_node_by(pod: Pod) -> datetime | None:
 
 
 def _joining_without_node(observed: ObservedPods) -> list[Pod]:
-    pods = (observed.pods.get(replica) for replica in observed.plan.growing())
+    pods = (observed.pods.get(replica) for replica in observed.plan.growing)
     return [pod for pod in pods if pod is not None and _waits_for_a_node(pod)]
 
 
@@ -142,7 +142,7 @@ def _after_waiting(seconds: int, builder: StatusBuilder, waiting: Sequence[Pod])
 
 def waiting_for_a_node(observed: ObservedPods) -> list[tuple[ReplicaId, Pod]]:
     """Required replicas whose pod is not scheduled. One without a pod waits for something else."""
-    pods = ((replica, observed.pods.get(replica)) for replica in observed.plan.required())
+    pods = ((replica, observed.pods.get(replica)) for replica in observed.plan.required)
     return [(r, pod) for r, pod in pods if pod is not None and _waits_for_a_node(pod)]
 
 

@@ -99,7 +99,7 @@ def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
-    joining, resize = ctx.plan.growing(), ctx.plan.resize
+    joining, resize = ctx.plan.growing, ctx.plan.resize
     fit = _fit(ctx, joining)
     due = shrink_deadline(ctx.builder, ctx.spec.run_policy, ctx.observed)
     edited = resize is None or resize.workers != workers_wanted(ctx.spec, ctx.plan)
@@ -111,7 +111,7 @@ def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _look_for_room(ctx: ReconcileContext, limit: Limit) -> Outcome | None:
-    joining, before = ctx.plan.growing(), ctx.plan.counts[Role.WORKER]
+    joining, before = ctx.plan.growing, ctx.plan.counts[Role.WORKER]
     due = grow_time(ctx.spec.run_policy, ctx.observed)
     # The pod in the place of a lost worker looks for room already.
     if limit.workers != before or ctx.plan.absent or due is None or not resize_in_place.applies(ctx):

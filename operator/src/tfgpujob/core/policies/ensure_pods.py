@@ -144,7 +144,7 @@ def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
     for kind, held, whose in _dependents(ctx):
         if held is not None and whose is Ownership.FOREIGN:
             return name_taken(kind, held.name)
-    required = {ctx.observed.name(replica) for replica in ctx.plan.required()}
+    required = {ctx.observed.name(replica) for replica in ctx.plan.required}
     taken = [pod.name for pod in ctx.observed.foreign if pod.name in required]
     return name_taken(Kind.POD, taken[0]) if taken and not ctx.builder.is_true(Condition.CREATED) else None
 
@@ -239,7 +239,7 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
 
 def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
     """Whether a gang trains already that it joins."""
-    new = resizes_in_place(ctx.spec, ctx.plan) and replica in ctx.plan.joining()
+    new = resizes_in_place(ctx.spec, ctx.plan) and replica in ctx.plan.joining
     return new or _replaces_member(ctx, replica)
 
 
@@ -259,13 +259,13 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     # The leader is asked for who is to join now, and not for those that only look for room.
     agreed = ctx.plan.resize is None or agreement(ctx) is not None
-    waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing())}
+    waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing)}
     if not resizes_in_place(ctx.spec, ctx.plan) and not ctx.spec.workers_come_and_go:
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
-        waiting |= {*ctx.plan.joining()}
+        waiting |= {*ctx.plan.joining}
     if ctx.plan.spares and not ctx.builder.is_true(Condition.RUNNING):
         # It would take the room of one that all wait for.
-        waiting |= {*ctx.plan.joining()}
+        waiting |= {*ctx.plan.joining}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
 
@@ -292,7 +292,7 @@ def is_optional(create: Create, plan: Plan) -> bool:
     if create.kind is not Kind.POD:
         return False
     replica = (Role(labels[names.LABEL_REPLICA_TYPE]), int(labels[names.LABEL_REPLICA_INDEX]))
-    return replica not in plan.required()
+    return replica not in plan.required
 
 
 def _in_words(creates: tuple[Create, ...]) -> str:

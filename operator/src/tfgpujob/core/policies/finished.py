@@ -110,7 +110,7 @@ def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: Run
     if not builder.fields.get("plan"):
         return ()
     observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
-    gang = {replica for replica in observed.plan.required() if replica[0] in _GANG}
+    gang = {replica for replica in observed.plan.required if replica[0] in _GANG}
     live = {replica for replica, pod in observed.pods.items() if not pod.deleting and not has_ended(pod)}
     lost = any(replica not in live and not observed.succeeded(replica) for replica in gang)
     waits = policy.elastic_policy is not None or observed.plan.spares > 0

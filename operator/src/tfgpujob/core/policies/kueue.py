@@ -205,7 +205,7 @@ def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, 
     if not status.get("plan"):
         return ()
     name = _job(snapshot)["metadata"]["name"]
-    wanted = (pod_name(name, *replica) for replica in Plan.from_status(status["plan"]).pods())
+    wanted = (pod_name(name, *replica) for replica in Plan.from_status(status["plan"]).pods)
     return tuple(pod for pod in wanted if pod not in snapshot.absent)
 
 

@@ -46,7 +46,7 @@ def next_attempt(
             for role in plan.counts
         },
     )
-    builder.put("ready", f"0/{len(plan.required())}")
+    builder.put("ready", f"0/{len(plan.required)}")
 
 
 def report_restarting(builder: StatusBuilder, reason: Reason, message: str) -> None:
@@ -148,7 +148,7 @@ def fails_on_refusal(policy: RunPolicy) -> bool:
 
 def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
-    required = observed.plan.required()
+    required = observed.plan.required
     if all(observed.ready(r) for r in required):
         if observed.plan.spares:
             builder.set(Condition.RUNNING, True, Reason.ALL_READY, _with_spares(observed))
@@ -179,7 +179,7 @@ def _with_spares(observed: ObservedPods) -> str:
     waiting = [replica for replica in spares if not observed.ready(replica)]
     ready = ", ".join(observed.name(replica) for replica in spares if replica not in waiting)
     names = ", ".join(observed.name(replica) for replica in waiting)
-    text = f"{_all_ready(len(observed.plan.required()))} "
+    text = f"{_all_ready(len(observed.plan.required))} "
     if not waiting:
         return f"{text}Spare: {ready}."
     return f"{text}Spare: {ready or 'none'}; not ready yet: {_blocked(observed, waiting) or f'{names}.'}"
@@ -187,8 +187,8 @@ def _with_spares(observed: ObservedPods) -> str:
 
 def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
     """Why not all required replicas are ready, in one line."""
-    waiting = [r for r in observed.plan.required() if not observed.ready(r)]
-    total = len(observed.plan.required())
+    waiting = [r for r in observed.plan.required if not observed.ready(r)]
+    total = len(observed.plan.required)
     summary = f"{total - len(waiting)} of {total} required replicas are ready"
     blocked = _blocked(observed, waiting)
     if not blocked:
@@ -210,7 +210,7 @@ def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
 
 def _shrunk(observed: ObservedPods, limit: Limit) -> str:
     """With how many workers it trains, and why with no more, in one line."""
-    waiting = [replica for replica in observed.plan.joining() if not observed.ready(replica)]
+    waiting = [replica for replica in observed.plan.joining if not observed.ready(replica)]
     why = _blocked(observed, waiting) or "there was no room for more."
     return f"{observed.plan.counts[Role.WORKER]} of the {limit.asked} workers that replicas asks for train; {why}"
 
@@ -233,6 +233,6 @@ def _resizing(observed: ObservedPods) -> str:
     workers, wanted = plan.counts[Role.WORKER], plan.resize.workers
     if wanted <= workers:
         return f"{counted(workers, 'worker')} train, and {wanted} are to go on."
-    waiting = [replica for replica in plan.joining() if not observed.ready(replica)]
+    waiting = [replica for replica in plan.joining if not observed.ready(replica)]
     left = f"{len(waiting)} of the others are not ready yet" if waiting else "the others join them"
     return f"{workers} of {wanted} workers train; {_blocked(observed, waiting) or f'{left}.'}"

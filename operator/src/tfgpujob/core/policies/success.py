@@ -44,7 +44,7 @@ def succeeded(ctx: ReconcileContext) -> Outcome | None:
 
 def deciders(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """The replicas whose success is the job's."""
-    workers = tuple(replica for replica in observed.plan.required() if replica[0] is Role.WORKER)
+    workers = tuple(replica for replica in observed.plan.required if replica[0] is Role.WORKER)
     if workers and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
         return workers
     return (observed.plan.chief(),)
@@ -68,13 +68,13 @@ def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Tasks that should end together with the deciders and, as far as the cache shows, have not."""
     if not spec.traits.ends_together:
         return ()
-    return tuple(replica for replica in observed.plan.required() if not _ended(observed, replica))
+    return tuple(replica for replica in observed.plan.required if not _ended(observed, replica))
 
 
 def _reason_and_message(spec: JobSpec, observed: ObservedPods) -> tuple[Reason, str]:
     if deciders(spec, observed) == ((Role.CHIEF, 0),):
         return Reason.CHIEF_SUCCEEDED, "The chief finished with exit code 0."
-    workers = [replica for replica in observed.plan.required() if replica[0] is Role.WORKER]
+    workers = [replica for replica in observed.plan.required if replica[0] is Role.WORKER]
     count = sum(observed.succeeded(worker) for worker in workers)
     return Reason.WORKERS_SUCCEEDED, f"{count} of {len(workers)} workers finished with exit code 0."
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.names import Condition, Phase, Reason
+from tfgpujob.names import CONDITIONS, Condition, Phase, Reason
 
 _MAX_MESSAGE = 4096
 
@@ -80,8 +80,7 @@ class StatusBuilder:
     def build(self) -> Object:
         """The status to write: all fields, and the conditions in the order of `Condition`."""
         self.fields["observedGeneration"] = self.generation
-        order = [c for c in Condition if c in self._conditions]
-        return {**self.fields, "conditions": [self._conditions[c] for c in order]}
+        return {**self.fields, "conditions": [self._conditions[c] for c in CONDITIONS if c in self._conditions]}
 
 
 def timestamp(moment: datetime) -> str:

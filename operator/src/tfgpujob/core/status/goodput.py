@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.observed_pods import has_ended, has_succeeded
-from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.plan import chief_among
 from tfgpujob.core.observed.progress_report import TrainerLedger, parse_ledger
 from tfgpujob.core.observed.restart_records import read as read_records
 from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot
@@ -40,7 +40,7 @@ def chief_pod(status: Mapping[str, Any], snapshot: Snapshot) -> Pod | None:
     if snapshot.job is None or not status.get("plan"):
         return None
     metadata = snapshot.job["metadata"]
-    wanted = pod_name(metadata["name"], *Plan.from_status(status["plan"]).chief())
+    wanted = pod_name(metadata["name"], *chief_among(status["plan"]["counts"]))
     own = (pod for pod in snapshot.pods if pod.name == wanted and pod.owner_uid == metadata["uid"])
     return next(own, None)
 
@@ -169,7 +169,7 @@ def _backoff_until(old: Mapping[str, Any]) -> datetime | None:
     """Until when the next attempt, or the chief alone, is not started."""
     found = [_moment(str((old.get("retry") or {}).get("notBefore") or ""))]
     if old.get("plan"):
-        record = read_records(old).get(Plan.from_status(old["plan"]).chief())
+        record = read_records(old).get(chief_among(old["plan"]["counts"]))
         found.append(_moment(record.backoff_until) if record is not None else None)
     return max((at for at in found if at is not None), default=None)
 

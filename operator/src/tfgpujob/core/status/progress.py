@@ -37,7 +37,7 @@ def reporter(observed: ObservedPods) -> ReplicaId:
     chief = observed.plan.chief()
     if chief[0] is Role.CHIEF:
         return chief
-    workers = (replica for replica in observed.plan.pods() if replica[0] is Role.WORKER)
+    workers = (replica for replica in observed.plan.pods if replica[0] is Role.WORKER)
     return next((worker for worker in workers if not observed.succeeded(worker)), chief)
 
 
@@ -196,7 +196,7 @@ def _trainers(observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Replicas that run the training loop, and can be polled now."""
     roles = {Role.CHIEF, Role.WORKER}
     return tuple(
-        r for r in observed.plan.required() if r[0] in roles and r in observed.pods and _can_report(observed.pods[r])
+        r for r in observed.plan.required if r[0] in roles and r in observed.pods and _can_report(observed.pods[r])
     )
 
 

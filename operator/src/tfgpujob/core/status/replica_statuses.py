@@ -14,15 +14,15 @@ def replica_statuses(observed: ObservedPods) -> dict[str, dict[str, Any]]:
 
 def ready_text(observed: ObservedPods) -> str:
     """`3/4`: replicas that are ready or have succeeded, of those required."""
-    required = observed.plan.required()
+    required = observed.plan.required
     return f"{sum(observed.ready(r) for r in required)}/{len(required)}"
 
 
 def _role(observed: ObservedPods, role: Role) -> dict[str, Any]:
-    replicas = [replica for replica in observed.plan.pods() if replica[0] is role]
+    replicas = [replica for replica in observed.plan.pods if replica[0] is role]
     pods = [observed.pods[r] for r in replicas if r in observed.pods]
     # A worker that leaves in a resize may exit 0, and its index may be needed again.
-    lasting = {*observed.plan.required(), *(r for r in replicas if role is Role.EVALUATOR)}
+    lasting = {*observed.plan.required, *(r for r in replicas if role is Role.EVALUATOR)}
     succeeded = [index for _, index in replicas if (role, index) in lasting and observed.succeeded((role, index))]
     return {
         "desired": len(replicas),

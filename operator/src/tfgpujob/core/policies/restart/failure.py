@@ -80,7 +80,7 @@ def failures(observed: ObservedPods, policies: dict[Role, RestartPolicy], gone: 
     """Of all required replicas. `gone`: those of which a live GET has shown that they have no pod any more."""
     found = [
         failure_of(observed, replica, policies.get(replica[0], RestartPolicy.EXIT_CODE))
-        for replica in observed.plan.required()
+        for replica in observed.plan.required
         if _stopped(observed, replica)
     ]
     return found + [

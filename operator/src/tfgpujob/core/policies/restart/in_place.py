@@ -44,7 +44,7 @@ def _gang(ctx: ReconcileContext) -> tuple[Event, ...]:
 
 
 def _each(ctx: ReconcileContext) -> Iterator[Event]:
-    for replica in ctx.plan.required():
+    for replica in ctx.plan.required:
         pod, records = ctx.observed.pods.get(replica), restart_records.read(ctx.builder.fields)
         if pod is None:
             continue

@@ -39,7 +39,7 @@ def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
     chief = ctx.plan.chief()
     # With spares the others wait however few they are: pods come in the places of all.
     least = 0 if ctx.plan.spares else ctx.spec.replica_specs.least_workers
-    others = [replica for replica in ctx.plan.required() if replica not in lost]
+    others = [replica for replica in ctx.plan.required if replica not in lost]
     live = [replica for replica in others if ctx.observed.ready(replica) and not ctx.observed.succeeded(replica)]
     return (
         len(lost) == len(found)
@@ -82,4 +82,4 @@ def follows(ctx: ReconcileContext, failure: Failure) -> bool:
 
 def _replaced(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
     """Workers of the gang that this attempt has, or had, another pod for."""
-    return tuple(r for r in ctx.plan.required() if r[0] is Role.WORKER and ctx.observed.restart(r) > 0)
+    return tuple(r for r in ctx.plan.required if r[0] is Role.WORKER and ctx.observed.restart(r) > 0)

@@ -60,8 +60,8 @@ def restart_with(
 def restart_optional(ctx: ReconcileContext) -> Outcome | None:
     """Policy: a failed evaluator restarts as its restartPolicy says, and a worker that was to join a gang is replaced.
     It costs no restart, however often."""
-    evaluators = (replica for replica in ctx.plan.pods() if replica[0] is Role.EVALUATOR)
-    for replica in (*evaluators, *ctx.plan.joining()):
+    evaluators = (replica for replica in ctx.plan.pods if replica[0] is Role.EVALUATOR)
+    for replica in (*evaluators, *ctx.plan.joining):
         policy = _evaluator_policy(ctx) if replica[0] is Role.EVALUATOR else RestartPolicy.ALWAYS
         pod = ctx.observed.pods.get(replica)
         if (
@@ -111,7 +111,7 @@ def _restart(
     ctx.builder.put("ready", ready_text(left))
     # What the API server refused before is created again together with them, and delays nobody meanwhile.
     ctx.builder.put("retry", None)
-    required = replicas & {*ctx.plan.required()}
+    required = replicas & {*ctx.plan.required}
     if any(not restart_scope.others_keep_running(ctx.spec, frozenset({r})) for r in required):
         ctx.builder.put("attemptStartTime", timestamp(ctx.now + longest))
     status = ctx.builder.build()

@@ -37,7 +37,7 @@ def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) 
     """The failed replicas, and those that can't run on without them."""
     replicas = {failure.replica for failure in failures}
     if _has_variables_on_ps(spec) and any(_restarts_chief_too(f) for f in failures):
-        replicas |= {replica for replica in plan.required() if replica[0] is Role.CHIEF}
+        replicas |= {replica for replica in plan.required if replica[0] is Role.CHIEF}
     return frozenset(replicas)
 
 

@@ -75,5 +75,5 @@ def _vanished(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
 
 def _peer_failure_grace(observed: ObservedPods, failure: Failure, now: datetime) -> datetime | None:
     """Until when to wait for the failure behind a peer failure; None when the wait is over or has no point."""
-    everyone_ended = all(r in observed.pods and has_ended(observed.pods[r]) for r in observed.plan.required())
+    everyone_ended = all(r in observed.pods and has_ended(observed.pods[r]) for r in observed.plan.required)
     return None if everyone_ended else peer_failure_grace(failure, now)
