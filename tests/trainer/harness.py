@@ -90,12 +90,12 @@ def imported(module: str, printed: str) -> bool:
     return re.search(rf"^import time: .*\| +{re.escape(module)}$", printed, re.MULTILINE) is not None
 
 
-def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS) -> None:
+def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS, *, every: float = 0.05) -> None:
     """Poll until `condition` holds; fails after the deadline."""
     deadline = Deadline(seconds)
     while not condition():
         assert not deadline.passed, f"condition not met in time, which was {deadline.seconds:.0f} s"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def ask(port: int, token: str = "") -> dict[str, Any]:

@@ -354,8 +354,7 @@ class Gang:
         pod.told.take(command)
         if isinstance(command, Send) and command.member == pod.name:
             told = io.BytesIO()
-            told.sendall = told.write  # type: ignore[attr-defined]
-            transfer.send({}, command.step, pod.memory, told)  # type: ignore[arg-type]
+            transfer.send({}, command.step, pod.memory, told.write)
             self.sent.append((command, told.getvalue()))
 
     def operate(self) -> None:

@@ -13,8 +13,9 @@ from tests.machine import PATIENCE
 from tests.small_disk import fill, small_disk
 from tests.trainer.inprocess import strategy_over, train_here, weights_of
 
+from tfgpujob_trainer.checkpoints.directory import COMMIT, Owner, half_of, last_copies, last_copy
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
-from tfgpujob_trainer.checkpoints.store import COMMIT, Owner, Store
+from tfgpujob_trainer.checkpoints.store import Store
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError, FencedError
 
@@ -347,6 +348,16 @@ def test_a_full_disk_costs_one_save_and_nothing_of_it_stays(tmp_path, said):
         assert saved is not None
         assert saved.state == {"step": 5}
         assert (saved.arrays()["model/0000/kernel"] == large["model/0000/kernel"]).all()
+
+
+def test_what_a_pod_has_left_of_its_memory_goes_with_a_newer_save_and_with_what_is_forgotten(store):
+    for step in (4, 5, 9):
+        last_copy(store.directory, step).touch()
+    half_of(last_copy(store.directory, 3)).touch()
+    save(store, 5)
+    assert [path.name for path in last_copies(store.directory)] == ["last-copy-0000000009"]
+    store.forget(newer_than=8)
+    assert not last_copies(store.directory)
 
 
 def test_what_a_killed_save_left_behind_goes_with_the_next(store):

@@ -15,8 +15,9 @@ from tests.trainer import inprocess
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
+from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
-from tfgpujob_trainer.checkpoints.store import Owner, Store
+from tfgpujob_trainer.checkpoints.store import Store
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.exits import StoppedError
 from tfgpujob_trainer.train import run as run_module

@@ -201,6 +201,29 @@ def test_whoever_the_others_train_on_without_ends_its_processes_at_once():
     assert (end.code, process.killed) == (160, True)
 
 
+@pytest.mark.parametrize(("progressed", "rounds"), [(True, [0, 0]), (False, [])])
+def test_a_pod_leaves_its_memory_behind_while_its_process_waits_for_one_that_is_lost(progressed, rounds):
+    """And again at its end, if there is more. Not what a round began with that has done no step."""
+    left: list[int] = []
+    waits: Any = Process("worker-1", obeys=False)
+    waits.progressed = progressed
+    waits.poll = lambda: outcome(160) if left or not progressed else None
+    lost = GiveUp("the leader has left")
+    launcher.run(lambda _: [waits], Told(lost, lost), leave=left.append)
+    assert left == rounds
+
+
+def test_a_pod_that_is_told_to_stop_in_a_start_leaves_what_it_began_with():
+    class Stopped(Process):
+        def wait(self, seconds):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    left: list[int] = []
+    stopped: Any = Stopped("worker-0")
+    launcher.run(lambda _: [stopped], Leader(["worker-0"], budget=2), leave=left.append)
+    assert left == [0]
+
+
 def test_what_is_asked_for_reaches_the_leader_and_its_answer_the_process():
     ours, theirs = ResizeRequests.pair()
     process: Any = Process("worker-0", code=None)

@@ -11,8 +11,9 @@ from tests.trainer.harness import launcher, trainer_config
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import plain_keras_weights
 
+from tfgpujob_trainer.checkpoints.directory import COMMIT, Owner
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
-from tfgpujob_trainer.checkpoints.store import COMMIT, Owner, store_at
+from tfgpujob_trainer.checkpoints.store import store_at
 from tfgpujob_trainer.contract.exits import ConfigError, FencedError
 
 ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3)}

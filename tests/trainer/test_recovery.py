@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.machine import scaled
-from tests.trainer.harness import Launcher, Task, free_ports, launcher, trainer_config
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 
 from tfgpujob_trainer.supervise.processes import Streams, WarmProcess
 
@@ -62,6 +62,33 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undi
         assert list(told["marks"]) == ["failed", "detected", "ended", "started", "restored", "stepped"]
         assert sorted(told["marks"].values()) == list(told["marks"].values())
         assert re.search(r"goodput \d+\.\d% of \d+\.\d s: ", task.log)
+
+
+def test_who_is_lost_with_its_pod_loses_no_more_than_the_memory_of_the_others_does(launch, undisturbed):
+    """The leader's in one job, the other one's in another: whoever is left leaves the state to the next attempt."""
+    slow = {"TEST_DO": "slow", "TEST_AT": "1", "TEST_SECONDS": "0.1", "TFGPU_JOB_UID": "u1"}
+
+    def start(lost: int, attempt: int) -> tuple[int, list[Task]]:
+        port, leader = free_ports(2)
+        told = in_place(TFGPU_RECOVERY_LEADER=f"127.0.0.1:{leader}", TFGPU_ATTEMPT=str(attempt), **slow)
+        env = {i: {**told, "TFGPU_PROGRESS_PORT": str(0 if i else port)} for i in (0, 1)}
+        return port, launch.start_workers(trainer_config(launch.directory / f"lost-{lost}", **CONFIG), env=env)
+
+    first = [start(lost, 1) for lost in (0, 1)]
+    known = []
+    for lost, (port, tasks) in enumerate(first):
+        until(lambda: (ask(port).get("step") or 0) > 10)  # noqa: B023 (called at once)
+        known.append(ask(port)["step"])
+        tasks[lost].process.kill()
+    for lost, (_, tasks) in enumerate(first):
+        assert tasks[1 - lost].wait() == 160, tasks[1 - lost].log
+    for lost, (_, tasks) in enumerate([start(lost, 2) for lost in (0, 1)]):
+        assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+        resumed = re.search(r"resuming after step (\d+)", tasks[0].log)
+        assert resumed is not None, "there is no checkpoint in storage"
+        assert int(resumed[1]) >= known[lost] - 10
+        assert tasks[0].ended["summary"]["weightsSha256"] == undisturbed
+        assert not list((launch.directory / f"lost-{lost}/checkpoints").glob("*last-copy-*"))
 
 
 def test_an_exception_of_the_user_is_never_tried_again(launch):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from small import callbacks as innocent  # type: ignore[import-not-found]
 from small import data, model  # noqa: F401 (what the trainer looks for)
 
-from tfgpujob_trainer.checkpoints import completed, store
+from tfgpujob_trainer.checkpoints import completed, directory, store
 
 kept: list[Any] = []
 
@@ -35,7 +35,7 @@ class Leaks(keras.callbacks.Callback):
 
 def committing(path, text, replace=completed.replace_file):
     """A descriptor for each checkpoint."""
-    if path.name == store.COMMIT:
+    if path.name == directory.COMMIT:
         kept.append(path.parent.joinpath("run.json").open())
     replace(path, text)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
@@ -21,6 +22,7 @@ from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAIT
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.commands import Start
+from tfgpujob_trainer.supervise.last_copy import LastCopies
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
 from tfgpujob_trainer.supervise.processes import WarmProcess
 from tfgpujob_trainer.supervise.supervisor import Supervisor, write_termination_log
@@ -99,6 +101,12 @@ def _run(
     ledger.reached = env.reached_step
     in_memory = settings.mode != "predict" and not env.is_evaluator and not env.serves
     memory = MemoryFile.create() if env.recovery is not None and in_memory else None
+    left = None
+    if memory is not None and settings.output.store is None:
+        owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
+        left = LastCopies(Path(settings.output.directory), owner, memory, say)
+        if env.is_chief:
+            left.take()
     warm = WarmProcess(environments[0], say) if env.joins else None
     # Nobody has to stop for a pod that could not go on at once.
     ready = (lambda: None) if warm is None else warm.wait_until_ready
@@ -116,7 +124,8 @@ def _run(
         first = Supervisor(settings, arguments, of_round[0], spawn, memory, leads=leads, ledger=ledger)
         return [first, *(Supervisor(settings, arguments, own, spawn) for own in of_round[1:])]
 
-    outcome, last_lines = run(start, member, memory, joins=env.joins)
+    leave = None if left is None else left.leave
+    outcome, last_lines = run(start, member, memory, leave=leave, joins=env.joins)
     ledger.spent(OTHER if outcome.code in (ExitCode.DONE, ExitCode.STOPPED) else RESTARTING, time.monotonic_ns())
     if not env.serves and not env.is_evaluator and (line := ledger.line()):
         say(line)

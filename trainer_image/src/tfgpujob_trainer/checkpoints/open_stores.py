@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.object_store import object_store
-from tfgpujob_trainer.checkpoints.store import Owner, Store, store_at
+from tfgpujob_trainer.checkpoints.store import Store, store_at
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError

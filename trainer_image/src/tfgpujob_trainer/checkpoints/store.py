@@ -4,6 +4,7 @@
     checkpoints/step-0000000120/variables.*    every variable, in TensorFlow's checkpoint format
     checkpoints/step-0000000120/state.json     position in the data, loss sums, what was run
     checkpoints/step-0000000120/COMMIT         sizes and SHA-256 of the files above
+    checkpoints/last-copy-0000000123           the memory of a pod that is gone (supervise/last_copy.py)
     checkpoints/COMPLETED.json                 the summary of a finished run
 
 `tf.train.Checkpoint(model=...)` leaves the state of SeedGenerators out, so every variable is written by name.
@@ -25,38 +26,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.checkpoints.completed import replace_file
+from tfgpujob_trainer.checkpoints.directory import COMMIT, Owner, committed, last_copies, owner_at, parse_owner, step_of
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.contract.exits import FencedError
 
 Say = Callable[[str], None]
 
-COMMIT = "COMMIT"
 _STATE = "state.json"
 _PREFIX = "variables"
 _NUMBER_OF_KERAS = re.compile(r"_\d+(?=[/_]|$)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
-    """The writer of a directory, for fencing: in a job a higher attempt, replica restart or round is newer."""
-
-    job_uid: str
-    attempt: int
-    replica_restart: int
-    round: int = 0
-
-    def is_older_than(self, other: Owner) -> bool:
-        """Whether `other` is a newer start of the same job."""
-        return self.job_uid == other.job_uid and self._age < other._age
-
-    @property
-    def _age(self) -> tuple[int, int, int]:
-        return self.attempt, self.replica_restart, self.round
-
-    def to_json(self) -> dict[str, Any]:
-        """The record in OWNER.json."""
-        start = {"attempt": self.attempt, "replicaRestart": self.replica_restart, "round": self.round}
-        return {"jobUid": self.job_uid, **start}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +67,7 @@ class Store:
 
     def latest(self, newer_than: int = -1) -> Saved | None:
         """The newest checkpoint after that step that is whole; says aloud when a newer one is not."""
-        return _first_whole((path for path in self._committed() if _step(path.name) > newer_than), self._say)
+        return _first_whole((path for path in self._committed() if step_of(path.name) > newer_than), self._say)
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
         """Write and publish a checkpoint, then delete the oldest beyond `keep`.
@@ -107,12 +85,13 @@ class Store:
                 _remove(path)
             raise
         # Newer ones are damaged, or this run would have gone on from them; they don't count.
-        for old in [one for one in self._committed() if _step(one.name) <= step][self._keep :]:
+        for old in [one for one in self._committed() if step_of(one.name) <= step][self._keep :]:
             _remove(old)
-        for half in [one for one in self.directory.glob("step-*") if _step(one.name) < step]:
+        for half in [one for one in self.directory.glob("step-*") if step_of(one.name) < step]:
             if not (half / COMMIT).exists():
                 # Whoever was killed while he wrote it is gone: who writes now is alone.
                 _remove(half)
+        self._remove_last_copies(lambda of: of <= step)
         return path
 
     def _write(
@@ -136,17 +115,20 @@ class Store:
     def forget(self, newer_than: int) -> None:
         """Delete the checkpoints after that step."""
         for path in self._committed():
-            if _step(path.name) > newer_than:
+            if step_of(path.name) > newer_than:
                 _remove(path)
+        self._remove_last_copies(lambda of: of > newer_than)
+
+    def _remove_last_copies(self, of_step: Callable[[int], bool]) -> None:
+        for path in last_copies(self.directory):
+            if of_step(step_of(path.name)):
+                path.unlink(missing_ok=True)
 
     def _committed(self) -> list[Path]:
-        return _committed(self.directory)
+        return committed(self.directory)
 
     def _current_owner(self) -> Owner | None:
-        try:
-            return _owner(json.loads((self.directory / "OWNER.json").read_text()))
-        except (OSError, ValueError):
-            return None
+        return owner_at(self.directory)
 
     def _check_owner(self) -> None:
         current = self._current_owner()
@@ -172,7 +154,7 @@ class CopiedStore(Store):
         """The newest whole checkpoint, here or there; one that is only there is fetched."""
         names = {path.name for path in self._committed()} | set(self._remote.checkpoints())
         for name in sorted(names, reverse=True):
-            if _step(name) <= newer_than:
+            if step_of(name) <= newer_than:
                 break
             if _problem(self.directory / name) is not None:
                 self._remote.fetch(name, self.directory)
@@ -185,7 +167,7 @@ class CopiedStore(Store):
         """Save here, then there; raises OSError if the object store does not take it."""
         path = super().save(step, arrays, state, run)
         self._remote.publish(path)
-        for old in [name for name in self._remote.checkpoints() if _step(name) <= step][self._keep :]:
+        for old in [name for name in self._remote.checkpoints() if step_of(name) <= step][self._keep :]:
             self._remote.remove(old)
         return path
 
@@ -193,7 +175,7 @@ class CopiedStore(Store):
         """Delete the checkpoints after that step, here and there."""
         super().forget(newer_than)
         for name in self._remote.checkpoints():
-            if _step(name) > newer_than:
+            if step_of(name) > newer_than:
                 self._remote.remove(name)
 
     def take_ownership(self) -> None:
@@ -203,7 +185,7 @@ class CopiedStore(Store):
 
     def _current_owner(self) -> Owner | None:
         record = self._remote.owner()
-        return super()._current_owner() if record is None else _owner(record)
+        return super()._current_owner() if record is None else parse_owner(record)
 
 
 def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: int, say: Say) -> Store:
@@ -215,7 +197,7 @@ def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: in
 
 def newest(path: Path, say: Say) -> Saved | None:
     """The checkpoint at `path`, or the newest whole one of the run whose output directory `path` is."""
-    return _first_whole([path] if (path / COMMIT).exists() else _committed(path / "checkpoints"), say)
+    return _first_whole([path] if (path / COMMIT).exists() else committed(path / "checkpoints"), say)
 
 
 def variables_to_save(model: keras.Model) -> dict[str, Any]:
@@ -239,29 +221,9 @@ def place(name: str) -> str:
     return _NUMBER_OF_KERAS.sub("", name)
 
 
-def _owner(record: Mapping[str, Any]) -> Owner | None:
-    try:
-        return Owner(
-            job_uid=record["jobUid"],
-            attempt=record["attempt"],
-            replica_restart=record["replicaRestart"],
-            round=record.get("round", 0),
-        )
-    except (KeyError, TypeError):
-        return None
-
-
 def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
     # The position makes the name unique, the path makes it readable.
     return {f"{prefix}/{i:04d}/{v.path}": v for i, v in enumerate(variables)}
-
-
-def _step(name: str) -> int:
-    return int(name.removeprefix("step-"))
-
-
-def _committed(directory: Path) -> list[Path]:
-    return sorted((p.parent for p in directory.glob(f"step-*/{COMMIT}")), reverse=True)
 
 
 def _first_whole(paths: Iterable[Path], say: Say) -> Saved | None:

@@ -11,8 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfgpujob_trainer import __version__
+from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
-from tfgpujob_trainer.checkpoints.store import Owner, Store
+from tfgpujob_trainer.checkpoints.store import Store
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.own_loop.task import Task
 from tfgpujob_trainer.reporting import phases

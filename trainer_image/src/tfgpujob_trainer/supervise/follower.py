@@ -132,7 +132,7 @@ class Follower:
                 self._waits = False
             if isinstance(command, Send) and command.member == self._member:
                 with self._speaking, contextlib.suppress(OSError):
-                    transfer.send({"round": command.round}, command.step, self._memory, connection)
+                    transfer.send({"round": command.round}, command.step, self._memory, connection.sendall)
 
     def _welcomed(self) -> socket.socket | None:
         """A connection to the leader, whose pod may have still to start, or to get rid of strangers."""

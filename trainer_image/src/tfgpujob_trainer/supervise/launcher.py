@@ -62,14 +62,16 @@ def run(
     member: Member | None = None,
     memory: MemoryFile | None = None,
     *,
+    leave: Callable[[int], None] | None = None,
     joins: bool = False,
 ) -> tuple[Outcome, Sequence[str]]:
     """Run the processes that `start` makes of round 0 to their end, and of each round that `member` is told of.
 
-    `memory` is where the first of them keeps its in-memory checkpoints; who `joins` has no round 0. The end of the pod,
-    and the last lines of the process that explains it.
+    `memory` is where the first of them keeps its in-memory checkpoints, and `leave` writes those of a round down when
+    no other will follow; who `joins` has no round 0. The end of the pod, and the last lines of the process that
+    explains it.
     """
-    launcher = _Launcher(member or Alone(), memory, _NONE_YET if joins else Start(0))
+    launcher = _Launcher(member or Alone(), memory, leave, _NONE_YET if joins else Start(0))
     goes_on = not joins or launcher.next_round()
     while goes_on:
         launcher.run(start(launcher.current))
@@ -81,12 +83,14 @@ def run(
 class _Launcher:
     """As soon as one process ends other than by success, the others are told to stop, and ended if they don't."""
 
-    def __init__(self, member: Member, memory: MemoryFile | None, first: Start) -> None:
+    def __init__(
+        self, member: Member, memory: MemoryFile | None, leave: Callable[[int], None] | None, first: Start
+    ) -> None:
         self.current = first
         self.ends: list[tuple[Supervisor, Outcome]] = []
         self._processes: Sequence[Supervisor] = ()
         self.running: list[Supervisor] = []
-        self._member, self._memory = member, memory
+        self._member, self._memory, self._leave = member, memory, leave
         self._told_to_stop = self._left = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -103,6 +107,7 @@ class _Launcher:
             process.mark = f"{process.name}| "
         self._processes, self.running, self.ends = processes, list(processes), []
         self._stopping, self._draining, self._deadline = False, False, math.inf
+        self._left_behind = False
         self._said: Mapping[str, Any] | None = None
         self._answered = 0
         for process in processes:
@@ -123,8 +128,8 @@ class _Launcher:
         match self._member.command(self.current.round):
             case Stop(round_) if round_ == self.current.round:
                 self._end_all()
-            case GiveUp(at_once=True):
-                self._end_all()
+            case GiveUp(at_once=at_once):
+                self._on_give_up(at_once=at_once)
             case Drain(round_) if round_ == self.current.round and not self._draining:
                 self._draining = True
                 for process in self.running:
@@ -154,6 +159,7 @@ class _Launcher:
                 case GiveUp(reason):
                     if self._member.speaks:
                         say(f"not started {'again ' if self.ends else ''}in place: {reason}")
+                    self._leave_memory()
                     return False
                 case Leave():
                     self._left = True
@@ -162,7 +168,23 @@ class _Launcher:
                     self._begin(following)
                     return True
             time.sleep(_ANSWER_SECONDS)
+        self._leave_memory()
         return False
+
+    def _on_give_up(self, *, at_once: bool) -> None:
+        """While processes run."""
+        if at_once:
+            self._end_all()
+        # They may wait for a peer that is lost, and then for longer than the pod is left to live.
+        if not self._left_behind:
+            self._leave_memory()
+
+    def _leave_memory(self) -> None:
+        """Not of a round that has failed without a step: what it began with may be why."""
+        self._left_behind = True
+        sound = self._told_to_stop or any(process.progressed for process in self._processes)
+        if self._leave is not None and sound:
+            self._leave(self.current.round)
 
     def _begin(self, following: Start) -> None:
         if self._memory is not None:

@@ -1,11 +1,11 @@
-"""How an in-memory checkpoint goes from pod to pod: a line of JSON, the bytes, and a line with their SHA-256."""
+"""How an in-memory checkpoint goes from pod to pod, over a connection or by a file: a line of JSON, the bytes, and a
+line with their SHA-256."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -18,18 +18,18 @@ _OF_THE_ROOM = 0.5
 """It may take this share of the memory that is free."""
 
 
-def send(what: Mapping[str, Any], step: int, memory: MemoryFile | None, to: socket.socket) -> None:
-    """Send the newest one, if it is of this step, and else that there is none; raises OSError."""
+def send(what: Mapping[str, Any], step: int, memory: MemoryFile | None, write: Callable[[bytes], object]) -> None:
+    """Write the newest one, if it is of this step, and else that there is none; raises OSError."""
     copy = None if memory is None else memory.newest()
     if memory is None or copy is None or copy.step != step:
-        to.sendall(json.dumps({**what, "step": step, "bytes": -1}).encode() + b"\n")
+        write(json.dumps({**what, "step": step, "bytes": -1}).encode() + b"\n")
         return
-    to.sendall(json.dumps({**what, "step": step, "bytes": copy.size}).encode() + b"\n")
+    write(json.dumps({**what, "step": step, "bytes": copy.size}).encode() + b"\n")
     digest = hashlib.sha256()
     for chunk in memory.chunks(copy):
         digest.update(chunk)
-        to.sendall(chunk)
-    to.sendall(digest.hexdigest().encode() + b"\n")
+        write(chunk)
+    write(digest.hexdigest().encode() + b"\n")
 
 
 def receive(step: int, size: int, stream: IO[bytes], wanted: Callable[[], bool]) -> MemoryFile | None:

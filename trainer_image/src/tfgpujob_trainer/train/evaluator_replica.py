@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
+from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.object_store import object_store
-from tfgpujob_trainer.checkpoints.store import Owner, Saved, place, store_at, variables_to_save
+from tfgpujob_trainer.checkpoints.store import Saved, place, store_at, variables_to_save
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError

@@ -1,0 +1,100 @@
+"""The in-memory checkpoint of a pod that gives up, left in the checkpoint directory for the job's next start.
+
+Memory goes with its pod, and a gang that can't begin another round loses all of its pods. So whoever sees that writes
+down what it has, if that is newer than what is in storage, as a line of JSON, the bytes and their SHA-256
+(supervise/transfer.py). All members have the same state after the same step, so the first that does is enough.
+
+The leader of the next start takes it into its memory, and all goes on as after a restart in place. What is taken is
+removed: if a start ends again without a step, the next goes back to storage.
+
+Only in the directory that the attempt owns: one that is not shared has no OWNER.json on the other pods, and whoever was
+cut off from a gang that has begun anew finds another owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tfgpujob_trainer.checkpoints.directory import (
+    Owner,
+    committed,
+    half_of,
+    last_copies,
+    last_copy,
+    owner_at,
+    parse_owner,
+    step_of,
+    whole_last_copies,
+)
+from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.supervise import transfer
+
+_LINE_BYTES = 4096
+
+
+class LastCopies:
+    """Those in the output directory of a pod. `owner` is the start that it belongs to, without its round."""
+
+    def __init__(self, output: Path, owner: Owner, memory: MemoryFile, say: Callable[[str], None]) -> None:
+        self._directory, self._owner, self._memory, self._say = output / "checkpoints", owner, memory, say
+
+    def leave(self, round_: int) -> None:
+        """Write down the newest of this pod, whose processes belong to this round."""
+        copy, current = self._memory.newest(), owner_at(self._directory)
+        owner = dataclasses.replace(self._owner, round=round_)
+        if copy is None or current is None or current.job_uid != owner.job_uid or owner.is_older_than(current):
+            return
+        path = last_copy(self._directory, copy.step)
+        if path.exists() or copy.step <= self._newest_saved():
+            return
+        half = half_of(path)
+        try:
+            with half.open("xb") as file:
+                transfer.send({"owner": owner.to_json()}, copy.step, self._memory, file.write)
+                file.flush()
+                os.fsync(file.fileno())
+            if self._memory.newest() == copy:  # else its process goes on
+                half.replace(path)
+                self._say(f"the state after step {copy.step} is left in {path} for the next start")
+            else:
+                half.unlink()
+        except FileExistsError:
+            return  # another pod writes it
+        except OSError as error:
+            half.unlink(missing_ok=True)
+            self._say(f"the state after step {copy.step} cannot be left in {self._directory}: {error.strerror}")
+
+    def take(self) -> None:
+        """Take the newest that an earlier start of this job has left into memory, if storage has no newer state."""
+        for path in whole_last_copies(self._directory):
+            if step_of(path.name) > self._newest_saved() and self._taken(path):
+                self._say(f"the state after step {step_of(path.name)} was left by a pod of an earlier start")
+                break
+        for path in last_copies(self._directory):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _newest_saved(self) -> int:
+        """The step of the newest checkpoint in storage."""
+        return max((step_of(path.name) for path in committed(self._directory)), default=-1)
+
+    def _taken(self, path: Path) -> bool:
+        try:
+            with path.open("rb") as file:
+                told = json.loads(file.readline(_LINE_BYTES))
+                left_by = parse_owner(told["owner"])
+                if left_by is None or not left_by.is_older_than(self._owner):
+                    return False
+                copy = transfer.receive(int(told["step"]), int(told["bytes"]), file, lambda: True)
+        except (OSError, ValueError, KeyError, TypeError):
+            copy = None
+        if copy is None:
+            self._say(f"{path} is not whole, or finds no room in memory: it is done without")
+            return False
+        self._memory.replace(copy)
+        return True
