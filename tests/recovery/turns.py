@@ -21,7 +21,9 @@ _SECONDS_A_STEP = 0.1
 """At most, also on a busy machine."""
 
 
-def measure(launch: Launcher, output: Path, *, workers: int, turns: int) -> Mapping[str, Any]:
+def measure(
+    launch: Launcher, output: Path, *, workers: int, strategy: Mapping[str, str], turns: int
+) -> Mapping[str, Any]:
     """The figures of one undisturbed run with so many workers."""
     steps = WARM + turns * len(ORDER) * WINDOW + 1
     config = {
@@ -42,6 +44,7 @@ def measure(launch: Launcher, output: Path, *, workers: int, turns: int) -> Mapp
         "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{free_ports(1)[0]}",
         "TFGPU_RECOVERY_TOKEN": "turns",
         "TURNS": str(turns),
+        **strategy,
     }
     if workers > 1:
         tasks = launch.start_workers(config, count=workers, env=dict.fromkeys(range(workers), env))

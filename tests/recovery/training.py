@@ -1,0 +1,222 @@
+"""Jobs of one pod or two whose training process is killed, or stands still, at random moments: until the next step."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from tests.recovery import turns
+from tests.recovery.held import Held
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
+
+MODULE = Path(__file__).parents[1] / "endurance/module"
+WATCHDOG_SECONDS = 5
+"""trainer.watchdog.stepSeconds where processes stand still."""
+BEYOND_SECONDS = 5.0
+"""How much later the next step may be done then, 95 times of 100."""
+_POLL_SECONDS = 0.01
+_SAVE_EVERY = 100
+"""Steps between two checkpoints in storage."""
+_STEPS_BETWEEN = (5, 60)
+"""Steps that are done from one mishap to the next."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a job: its pods, and what they are told of their strategy."""
+
+    workers: int = 1
+    strategy: Mapping[str, str] = field(default_factory=dict)
+
+
+SHAPES = {
+    "two_workers": Shape(workers=2),
+    "one_device": Shape(),
+    "mirrored": Shape(strategy={"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": "2"}),
+}
+"""Mirrored has two logical devices of the CPU."""
+
+
+@dataclass
+class Found:
+    """Of one way to recover."""
+
+    seconds: list[float] = field(default_factory=list)
+    """From each mishap to the next step that was done."""
+    repeated: list[int] = field(default_factory=list)
+    """Steps that were known to be done then, and were done again."""
+    weights: str = ""
+    grown: list[str] | None = None
+    """What processes hold more of than after the first mishaps; None where each ends them all."""
+
+    def figures(self, of: str = "kills") -> dict[str, Any]:
+        """As they stand in the line of JSON; `of` is what the mishaps are called."""
+        return {
+            of: len(self.seconds),
+            **percentiles(self.seconds),
+            "repeated_steps": round(median(self.repeated), 1),
+            "most_repeated_steps": max(self.repeated),
+            **({} if self.grown is None else {"grown": self.grown}),
+        }
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    """The median and the 95th percentile."""
+    if len(seconds) == 1:
+        return {"p50_seconds": round(seconds[0], 2), "p95_seconds": round(seconds[0], 2)}
+    of_hundred = quantiles(seconds, n=100, method="inclusive")
+    return {"p50_seconds": round(of_hundred[49], 2), "p95_seconds": round(of_hundred[94], 2)}
+
+
+def beyond_watchdog(seconds: list[float]) -> dict[str, Any]:
+    """Of processes that stood still: the time over `WATCHDOG_SECONDS`, and whether that is little enough."""
+    beyond = percentiles([each - WATCHDOG_SECONDS for each in seconds])
+    return {
+        "watchdog_seconds": WATCHDOG_SECONDS,
+        "beyond_watchdog": beyond,
+        "ok": beyond["p95_seconds"] <= BEYOND_SECONDS,
+    }
+
+
+class Job:
+    """Its supervisors, which are started again, all at once, when one has ended in vain."""
+
+    def __init__(self, launch: Launcher, output: Path, shape: Shape, *, steps: int, in_place: bool) -> None:
+        self._launch, self._shape, self._in_place = launch, shape, in_place
+        self.port, leader = free_ports(2)
+        self._config = {
+            "entrypoint": "small",
+            "globalBatchSize": 64,
+            "steps": steps,
+            "seed": 7,
+            "output": {"directory": str(output)},
+            "checkpoint": {"everySteps": _SAVE_EVERY},
+            "logEverySeconds": 60,
+            "watchdog": {"stepSeconds": WATCHDOG_SECONDS},
+        }
+        self._common = {"TFGPU_CODE_DIR": str(MODULE), "TFGPU_JOB_UID": "recovery", **shape.strategy}
+        if in_place:
+            self._common |= {
+                "TFGPU_RECOVERY": "InPlace",
+                "TFGPU_RECOVERY_BUDGET": "1000000",
+                "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leader}",
+                "TFGPU_RECOVERY_TOKEN": "recovery",
+            }
+        self._attempt = 0
+        self.tasks: list[Task] = []
+        self.start()
+
+    def start(self) -> None:
+        """All of its processes, of the next attempt."""
+        self._attempt += 1
+        common = {**self._common, "TFGPU_ATTEMPT": str(self._attempt)}
+        ports = [{"TFGPU_PROGRESS_PORT": str(self.port)}, {"TFGPU_PROGRESS_PORT": "0"}]
+        env = {i: {**common, **ports[i]} for i in range(self._shape.workers)}
+        if self._shape.workers > 1:
+            self.tasks = self._launch.start_workers(self._config, count=self._shape.workers, env=env)
+        else:
+            self.tasks = [self._launch.start(self._config, env=env[0])]
+
+    @property
+    def steps(self) -> int:
+        """Done so far; 0 while nobody answers."""
+        return int(ask(self.port).get("step") or 0)
+
+    def strike(self, chance: random.Random, number: int = signal.SIGKILL) -> int:
+        """Send that signal to the training process of a worker; the steps done before."""
+        before = self.steps
+        os.kill(training_process(chance.choice(self.tasks).process.pid), number)
+        return before
+
+    @property
+    def resumed(self) -> list[int]:
+        """The steps after which training has gone on, so far."""
+        return [int(step) for step in re.findall(r"resuming after step (\d+)", self.tasks[0].log)]
+
+    def look(self) -> None:
+        """Start all again, if one has ended other than by success."""
+        codes = [task.process.poll() for task in self.tasks]
+        if any(codes):
+            assert not self._in_place, self.tasks[0].log + self.tasks[-1].log
+            for task in self.tasks:
+                task.process.kill()
+                task.process.wait()
+            self.start()
+
+    def wait(self) -> str:
+        """The digest of the weights, once all is trained."""
+        until(lambda: all(task.process.poll() is not None for task in self.tasks))
+        assert not any(task.process.poll() for task in self.tasks), self.tasks[0].log
+        digest: str = self.tasks[0].ended["summary"]["weightsSha256"]
+        return digest
+
+
+def disturbed(job: Job, *, times: int, chance: random.Random, in_place: bool, number: int = signal.SIGKILL) -> Found:
+    """Send a training process this signal and wait for the next step, so many times; then let it end."""
+    found, held = Found(), Held({f"worker-{i}": task.process.pid for i, task in enumerate(job.tasks)})
+    for mishap in range(times):
+        ready = job.steps + chance.randint(*_STEPS_BETWEEN)
+        until(lambda: job.steps >= ready)  # noqa: B023 (called at once)
+        known = len(job.resumed) if in_place else 0
+        before, began = job.strike(chance, number), time.monotonic()
+        gone = False
+        while True:
+            job.look()
+            step = job.steps
+            gone |= step == 0
+            if gone and step > 0:
+                break
+            time.sleep(_POLL_SECONDS)
+        found.seconds.append(time.monotonic() - began)
+        resumed = job.resumed[known if in_place else 0 :]
+        # Without a line that says so, training has begun anew.
+        found.repeated.append(max(0, before - (resumed[-1] if resumed else 0)))
+        held.sample()
+        print(f"{mishap + 1}: {found.seconds[-1]:.2f} s", file=sys.stderr, flush=True)
+    if in_place:
+        found.grown = held.grown()
+    found.weights = job.wait()
+    return found
+
+
+def measure(shape: Shape, *, kills: int, beside: int, hangs: int, in_turns: int, seed: int) -> Mapping[str, Any]:
+    """The figures of a job of this shape."""
+    steps = max(kills, beside, hangs) * (_STEPS_BETWEEN[1] + 200)
+    with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+        output = Path(scratch)
+        figures: dict[str, Any] = {}
+        if in_turns:
+            figures["turns"] = turns.measure(
+                launch, output / "turns", workers=shape.workers, strategy=shape.strategy, turns=in_turns
+            )
+        if not kills and not hangs:
+            return figures
+
+        def ends_with(name: str, times: int, *, in_place: bool, number: int = signal.SIGKILL) -> Found:
+            job = Job(launch, output / name, shape, steps=steps, in_place=in_place)
+            return disturbed(job, times=times, chance=random.Random(seed), in_place=in_place, number=number)
+
+        undisturbed = Job(launch, output / "undisturbed", shape, steps=steps, in_place=False).wait()
+        ways: list[Found] = []
+        if kills:
+            ways.append(ends_with("in-place", kills, in_place=True))
+            figures |= ways[-1].figures()
+        if kills and beside:
+            ways.append(ends_with("fresh", beside, in_place=False))
+            figures["fresh"] = ways[-1].figures()
+        if hangs:
+            ways.append(ends_with("hangs", hangs, in_place=True, number=signal.SIGSTOP))
+            figures["hangs"] = {**ways[-1].figures("hangs"), **beyond_watchdog(ways[-1].seconds)}
+    figures["bit_equal"] = all(way.weights == undisturbed for way in ways)
+    figures["ok"] = not any(way.grown for way in ways) and figures.get("hangs", {}).get("ok", True)
+    return figures
