@@ -55,7 +55,7 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config:
     ctx = new_context(snapshot, builder, spec, config)
     if not ctx.observed.missing() and ensure_pods.has_dependents(ctx):
         ensure_pods.report_all_created(ctx)
-    events = (*in_place.count(ctx), *stall.update_conditions(ctx))
+    events = (*in_place.count(spec, builder, ctx.observed, snapshot), *stall.update_conditions(ctx))
     outcome = next(outcome for policy in _CHAIN if (outcome := policy(ctx)) is not None)
     return _with_events(_with_stale_replicas_deleted(ctx, outcome), events)
 

@@ -12,9 +12,10 @@ from typing import Any
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Delete, Outcome, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Delete, Event, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import delete_pod_groups, delete_pods, own_pods
+from tfgpujob.core.policies.restart import in_place
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
@@ -29,10 +30,14 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None) 
 def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reason: Reason, text: str) -> Outcome:
     """Suspended=True with this reason, which is persisted before the first pod is deleted."""
     pods = own_pods(snapshot, builder.attempt)
+    events: tuple[Event, ...] = ()
     if builder.fields.get("plan"):
         observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
         builder.put("replicaStatuses", replica_statuses(observed))
         builder.put("ready", ready_text(observed))
+        if spec is not None:
+            # What was not polled any more, a pod says at its end.
+            events = in_place.count(spec, builder, observed, snapshot)
     new = not builder.is_true(Condition.SUSPENDED) or builder.reason(Condition.SUSPENDED) != reason
     if spec is not None and not builder.is_true(Condition.ACCEPTED):
         accept(builder, spec)
@@ -40,7 +45,7 @@ def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reaso
         _set_conditions(builder, reason, text)
     status: Mapping[str, Any] = builder.build()
     deletes = (*_deletes(pods), *delete_pod_groups(snapshot, builder.attempt))
-    return Outcome(status=status, intent=status if new else None, deletes=deletes)
+    return Outcome(status=status, intent=status if new else None, deletes=deletes, events=events)
 
 
 def _set_conditions(builder: StatusBuilder, reason: Reason, text: str) -> None:

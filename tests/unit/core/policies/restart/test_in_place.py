@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.progress_report import parse
 from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.trim import trim_pod
 
 CONFIG = replace(make.CONFIG, progress_key=b"one process")
 IN_PLACE = {"recovery": "InPlace", "backoffLimit": 6}
@@ -134,6 +136,38 @@ def test_the_next_attempt_begins_anew_with_what_is_left() -> None:
     world.ready()
     world.tells("train-worker-0", step=6, inPlaceRestarts=1)
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (5, 4)
+
+
+def test_what_was_not_polled_before_a_suspend_the_pod_says_at_its_end() -> None:
+    world = running()
+    world.grace = timedelta(seconds=5)
+    world.suspend()
+    world.exits("train-worker-0", 143, message=json.dumps({"code": 143, "inPlaceRestarts": 2}))
+    world.advance(minutes=1)
+    assert world.pods == []
+    assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2)
+    assert [event.reason for event in world.events].count("RestartedInPlace") == 1
+    world.suspend(False)
+    assert environment(world, "train-worker-0")["_BUDGET"] == "4"
+
+
+@pytest.mark.parametrize("suspends", [True, False])
+def test_of_a_pod_that_has_gone_already_the_last_words_count(suspends: bool) -> None:
+    world = running()
+    world.exits("train-worker-0", 143, message=json.dumps({"code": 143, "inPlaceRestarts": 1}))
+    assert world.status["inPlaceRestarts"] == 1
+    world = running()
+    words = {"exitCode": 143, "message": json.dumps({"code": 143, "inPlaceRestarts": 1})}
+    world.pod("train-worker-0")["status"]["containerStatuses"] = [
+        {"name": "tensorflow", "ready": False, "state": {"terminated": words}}
+    ]
+    world.departed = trim_pod(world.pod("train-worker-0"))
+    del world.objects[Kind.POD, "train-worker-0"]
+    if suspends:
+        world.suspend()
+    else:
+        world.settle()
+    assert world.status["inPlaceRestarts"] == 1
 
 
 PREDICT = {
