@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -150,7 +151,7 @@ def higher_priority(workspace: Workspace) -> Iterator[str]:
 
 
 def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_back(
-    workspace: Workspace, target: Target
+    workspace: Workspace, target: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if len(target.cluster.nodes) < 2:
         pytest.skip("this cluster has no second node")
@@ -172,11 +173,22 @@ def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_b
         scale(workspace, name, 2)
         workspace.eventually(lambda: workspace.status(name).get("resizes") == 1, "a second worker trains")
         before = workspace.uids(name)
+        cut = time.monotonic()
         try:
             target.cluster.stop_node(goes)
         except ClusterError as error:
             pytest.skip(error.problem)
         try:
+            workspace.eventually(lambda: workspace.status(name).get("disruptions"), "the operator knows")
+            known = time.monotonic() - cut
+            workspace.eventually(lambda: "without worker-1" in training.log(workspace, first), "a round begins without")
+            done = training.steps_done(workspace, first)
+            workspace.eventually(partial(trains_beyond, workspace, first, done), "it trains on")
+            with capsys.disabled():
+                went_on = time.monotonic() - cut
+                print(
+                    f"\na node was lost: the operator knows after {known:.1f} s, training goes on after {went_on:.1f} s"
+                )
             absent = workspace.eventually(lambda: workspace.status(name)["plan"].get("absent"), "it goes on without")
             told = workspace.wait_for(name, "Running", reason="Shrunk")["message"]
             assert (absent, told[:19]) == ([1], "1 of 2 workers trai"), told

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,14 +19,15 @@ from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object
 from tests.integration.target import Target
 from tests.integration.training import (
-    KILL_FORK,
     NOBODY,
+    RESUMED,
     SERVED_STEPS,
     STEPS,
     STEPS_AN_EPOCH,
     account,
     digests,
     enough,
+    kill_process,
     log,
     new_trainer,
     serve,
@@ -224,12 +224,12 @@ def test_parameter_servers_recover_in_place(disaster: Disaster, operator: Instal
     beyond = "it trains beyond its first epoch"
     workspace.eventually(lambda: steps_done(workspace, f"{name}-chief-0") > STEPS_AN_EPOCH, beyond, seconds=180)
     pods = workspace.uids(name)
-    _kill(workspace, f"{name}-worker-1", f"{name}-worker-1", "the chief asks for a first batch", "")
+    kill_process(workspace, f"{name}-worker-1", f"{name}-worker-1", "the chief asks for a first batch", "")
     leader = operator.wait_for_leader()
     if not operator.as_process:
         workspace.kube.delete("Pod", NAMESPACE, leader, grace_seconds=0)
     for victim in ("ps-0", "chief-0"):
-        _kill(workspace, f"{name}-{victim}", f"{name}-chief-0", "resuming after step", '"tfgpu": "progress"')
+        kill_process(workspace, f"{name}-{victim}", f"{name}-chief-0", RESUMED, '"tfgpu": "progress"')
     if not operator.as_process:
         operator.wait_for_leader(other_than=leader)
     again = {pod.removeprefix(f"{name}-"): log(workspace, pod).count("started again in place") for pod in pods}
@@ -254,19 +254,6 @@ def test_parameter_servers_recover_in_place(disaster: Disaster, operator: Instal
     parts = account(workspace, name)
     assert {"importing", "tracing", "suspended", "useful"} <= parts.keys()
     assert "backoff" not in parts
-
-
-def _kill(workspace: Workspace, victim: str, pod: str, words: str, then: str) -> None:
-    """The victim's process, and wait until the pod's log has these words once more, and others after them."""
-    times = log(workspace, pod).count(words)
-    workspace.run_in(victim, KILL_FORK)
-    workspace.eventually(partial(_says_again, workspace, pod, words, then, times), f"{victim} is back", seconds=120)
-
-
-def _says_again(workspace: Workspace, pod: str, words: str, then: str, times: int) -> bool:
-    """Whether its log has these words more often than so many times, and others after the last of them."""
-    text = log(workspace, pod)
-    return text.count(words) > times and then in text.rpartition(words)[2]
 
 
 def test_fault_node_lost(disaster: Disaster) -> None:

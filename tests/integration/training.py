@@ -26,6 +26,8 @@ KILL = "kill -9 $(cat /proc/1/task/1/children)"
 """In a pod: the end of the training process, whose supervisor is process 1."""
 KILL_FORK = "kill -9 $(for warm in $(cat /proc/1/task/1/children); do cat /proc/$warm/task/$warm/children; done)"
 """The same where it is a fork of the supervisor's warm process."""
+RESUMED = "resuming after step"
+"""What a training process says that goes on from a checkpoint."""
 
 
 def train(
@@ -111,6 +113,18 @@ def new_trainer(
     return {"metadata": {"name": name}, "spec": spec}
 
 
+def kill_process(workspace: Workspace, victim: str, pod: str, words: str, then: str = "") -> None:
+    """The victim's training process, and wait until the pod's log has these words once more, and `then` after them."""
+    times = log(workspace, pod).count(words)
+    workspace.run_in(victim, KILL_FORK)
+
+    def is_back() -> bool:
+        text = log(workspace, pod)
+        return text.count(words) > times and then in text.rpartition(words)[2]
+
+    workspace.eventually(is_back, f"{victim} is back")
+
+
 def log(workspace: Workspace, pod: str) -> str:
     """What the trainer in this pod has said; empty before its program has begun."""
     found = workspace.kube.find("Pod", workspace.namespace, pod)
@@ -140,10 +154,14 @@ def summary(pod: Object) -> Object:
 
 def account(workspace: Workspace, name: str) -> dict[str, int]:
     """Seconds of a finished job by what they went into; they sum to its whole time, within 1 %."""
-    job = workspace.kube.find("TFGPUJob", workspace.namespace, name)
-    assert job is not None
-    status = job["status"]
-    parts = {key: value for key, value in status["goodput"].items() if key in goodput_account.PARTS}
-    whole = moment(status["completionTime"]) - moment(job["metadata"]["creationTimestamp"])
-    assert abs(sum(parts.values()) - whole.total_seconds()) <= 0.01 * whole.total_seconds(), status["goodput"]
+    goodput, whole = workspace.status(name)["goodput"], whole_seconds(workspace, name)
+    parts = {key: value for key, value in goodput.items() if key in goodput_account.PARTS}
+    assert abs(sum(parts.values()) - whole) <= 0.01 * whole, (goodput, whole)
     return parts
+
+
+def whole_seconds(workspace: Workspace, name: str) -> float:
+    """From the creation of a finished job to its end."""
+    job = workspace.kube.get("TFGPUJob", workspace.namespace, name)
+    whole = moment(job["status"]["completionTime"]) - moment(job["metadata"]["creationTimestamp"])
+    return whole.total_seconds()
