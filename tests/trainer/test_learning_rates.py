@@ -70,6 +70,32 @@ def test_a_quadratic_diverges_where_its_curvature_says(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"bin", "quadratic.py", "trainer.json"}
 
 
+SCRIPT = f"""
+import keras
+import numpy as np
+
+keras.config.set_floatx("float64")
+net = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(np.full((64, 1), {INPUT}), np.zeros((64, 1)), batch_size=32, epochs=1, validation_split=0.5)
+print("it goes on behind its fit()")
+"""
+
+
+def test_a_plain_script_is_tested_in_its_first_fit(tmp_path):
+    own = {"globalBatchSize": None, "epochs": None}
+    of_module, of_script = tmp_path / "module", tmp_path / "script"
+    found = []
+    for folder, text, fields in ((of_module, QUADRATIC, {}), (of_script, SCRIPT, own)):
+        folder.mkdir()
+        done = advised(folder, text, **fields)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    assert found[0] == found[1]
+    assert "goes on" not in done.stdout + done.stderr
+    assert {path.name for path in of_script.iterdir()} - {"__pycache__"} == {"bin", "quadratic.py", "trainer.json"}
+
+
 def test_a_schedule_cannot_be_tested(tmp_path):
     done = advised(tmp_path, SCHEDULED)
     assert done.returncode == 2

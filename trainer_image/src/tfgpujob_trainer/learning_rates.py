@@ -1,7 +1,7 @@
 """A learning-rate range test: the loss of each step while the learning rate rises geometrically.
 
 advise/rates.py starts it. Trains the job's model on its data, with its batch size, on one device, and keeps
-nothing of it.
+nothing of it. A plain script runs up to its first fit(), in whose place the test is.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
+import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare_devices
 from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
-from tfgpujob_trainer.contract.exits import ConfigError, classify, users_traceback
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, classify, users_traceback
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.data.feed import Feed
@@ -30,6 +35,10 @@ from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script.as_module import as_module, settings_of
+from tfgpujob_trainer.script.call import FitCall, fit_data
+from tfgpujob_trainer.script.run import run_with
+from tfgpujob_trainer.script.takeover import Takeover
 from tfgpujob_trainer.train.assemble import start_from
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer
@@ -43,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     low, high, steps = options.lowest, options.highest, options.steps
     try:
-        settings = replace(config.load(options.config, options.set), epochs=None, steps=steps)
+        settings = config.load(options.config, options.set)
         rates = [low * (high / low) ** (i / (steps - 1)) for i in range(steps)]
-        losses = list(measure(settings, rates))
+        losses = measure(settings, rates)
     except Exception as error:  # noqa: BLE001 (every end is mapped)
         outcome = classify(error, has_peers=False)
         if outcome.cause == "Exception":
@@ -56,24 +65,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(settings: TrainerConfig, rates: Sequence[float]) -> Iterator[float]:
+def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     """The loss of each step's batch before the step, until it is not finite, or so large that it need not go on."""
     alone = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TFGPU_STRATEGY")}
     env = replace(environment.read(alone), strategy=ONE_DEVICE, role="worker", index=0)
     if settings.mode != "train":
         raise ConfigError("trainer.mode is predict, which has no learning rate", "test a job that trains")
-    if script.find(settings, env) is not None:
-        raise ConfigError(
-            f"{settings.entrypoint} is a plain script, of which only a run tells the model and the data",
-            "give it model() and data(), which the learning rate can be tested with",
-        )
+    path = script.find(settings, env)
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     leave_threads_for_reading(settings.data.parallel_reads)
     devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
-    module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-    strategy, heartbeat = build_strategy(env, devices[:1]), Heartbeat(None)
+    strategy = build_strategy(env, devices[:1])
     stop_keras_scaling_by_replicas()
+    if path is None:
+        module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
+        return list(losses_of(settings, module, env, strategy, rates))
+    test = _InPlaceOfFit(path, settings, env, strategy, rates)
+    with suppress(_MeasuredError):
+        run_with(test, path, settings, env, strategy=strategy, heartbeat=Heartbeat(None))
+        raise ConfigError(f"{path.name} has run, and called no fit()", "test a script that trains")
+    return test.losses
+
+
+class _MeasuredError(TrainerError):
+    """The end of a script, in its first fit()."""
+
+
+class _InPlaceOfFit(Takeover):
+    """Tests the learning rate of a script's model where it would be trained first."""
+
+    def __init__(
+        self,
+        path: Path,
+        settings: TrainerConfig,
+        env: Environment,
+        strategy: tf.distribute.Strategy,
+        rates: Sequence[float],
+    ) -> None:
+        super().__init__(path, settings, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
+        self._rates, self.losses = rates, list[float]()
+
+    def fit(self, model: keras.Model, call: FitCall) -> NoReturn:
+        """Test, and end the script."""
+        data = fit_data(call, 1)
+        settings = settings_of(call, data, self._settings, number=1, epochs_before=0)
+        module = as_module(self._path, model, data)
+        self.losses = list(losses_of(settings, module, self._env, self._strategy, self._rates))
+        raise _MeasuredError("the learning rate is tested")
+
+
+def losses_of(
+    settings: TrainerConfig,
+    module: Entrypoint,
+    env: Environment,
+    strategy: tf.distribute.Strategy,
+    rates: Sequence[float],
+) -> Iterator[float]:
+    """See `measure`."""
+    settings, heartbeat = replace(settings, epochs=None, steps=len(rates)), Heartbeat(None)
     with strategy.scope():
         trainer = SynchronousTrainer(settings, env, strategy, heartbeat)
         built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)

@@ -59,9 +59,22 @@ def run_script(
     stop: StopFlag,
 ) -> Outcome:
     """Run the script to its end; says how it ended. Exceptions of the script pass through."""
-    scope = JobScope(strategy)
     takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
     say(f"{path.name} runs as it is, {_where(env)}; fit(), evaluate() and predict() are the trainer's")
+    return run_with(takeover, path, settings, env, strategy=strategy, heartbeat=heartbeat)
+
+
+def run_with(
+    takeover: Takeover,
+    path: Path,
+    settings: TrainerConfig,
+    env: Environment,
+    *,
+    strategy: tf.distribute.Strategy,
+    heartbeat: Heartbeat,
+) -> Outcome:
+    """The same with fit(), evaluate() and predict() of this takeover."""
+    scope = JobScope(strategy)
     try:
         with ExitStack() as stack:
             stack.enter_context(scope)
