@@ -10,6 +10,7 @@ from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_plainly
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.own_steps import leave_optimizers
 from tfgpujob_trainer.train.exports import model_file
 
 ROWS = 45
@@ -192,6 +193,12 @@ def test_what_cannot_be_shown_is_said():
 def test_what_a_step_of_its_own_excludes(make, fields, message):
     with pytest.raises(ConfigError, match=message):
         train(make, **fields)
+
+
+def test_under_parameter_servers_it_is_refused_with_the_reason_and_another_way():
+    with pytest.raises(ConfigError, match="Distilled overrides train_step, in which workers, who don't wait") as caught:
+        leave_optimizers(distilled(), "ParameterServer", None)
+    assert caught.value.fix.startswith("use MultiWorkerMirrored")
 
 
 class Holds(keras.Model):

@@ -32,7 +32,6 @@ _NEEDS_STEP = Support("refused", _IN_STEP, "remove it, or use MultiWorkerMirrore
 _ONE_PIECE = Support("refused", _IN_STEP, "remove it and lower globalBatchSize: a step is one batch on one worker")
 _OTHER_FLOAT = Support("refused", _IN_STEP, "use mixed_bfloat16 or float32")
 _NEEDS_END = Support("refused", _IN_STEP, "remove it: return data with an end, so that a batch has a number")
-_SCRIPT = "run it as your own script: remove spec.trainer"
 _MICRO_BATCH = Support(
     "per micro-batch", "batch statistics are each micro-batch's own, as with Keras' gradient_accumulation_steps"
 )
@@ -134,7 +133,11 @@ SUPPORT: dict[str, dict[str, Support]] = {
             "takes each replica's rows by themselves, and its gradients are averaged over all rows",
             "a loss that is a mean over rows, without random numbers or batch statistics, is exact",
         ),
-        Support("refused", "overrides train_step", _SCRIPT),
+        Support(
+            "refused",
+            "overrides train_step, in which workers, who don't wait here, would overwrite each other's metrics",
+            "use MultiWorkerMirrored, override compute_loss instead, or remove spec.trainer: it is your own program",
+        ),
     ),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
