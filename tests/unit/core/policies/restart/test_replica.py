@@ -81,7 +81,7 @@ def test_a_restart_of_a_replica_costs_two_writes_and_two_events() -> None:
 
 def test_the_chief_starts_again_alone_and_nothing_runs_meanwhile() -> None:
     world = servers()
-    world.exits("train-chief-0", 161)
+    world.exits("train-chief-0", 137)
     assert world.phase == "Restarting"
     assert world.condition("Running") == "False/RetryableFailure"
     assert world.condition("Restarting") == "True/RetryableFailure"
@@ -92,6 +92,16 @@ def test_the_chief_starts_again_alone_and_nothing_runs_meanwhile() -> None:
     world.ready("train-chief-0")
     assert world.phase == "Running"
     assert world.condition("Restarting") == "False/AllReady"
+
+
+def test_with_a_chief_that_waited_in_vain_for_a_step_the_workers_start_again() -> None:
+    """Else it might wait for the same worker again, until no restart is left."""
+    world = servers()
+    world.exits("train-chief-0", 161)
+    world.advance(seconds=13)
+    anew = {name for name in EVERYBODY if generation(world, name) == "1"}
+    assert anew == {name for name in EVERYBODY if "chief" in name or "worker" in name}
+    assert world.status["restarts"] == 1
 
 
 def test_with_a_parameter_server_the_chief_starts_again_and_it_counts_once() -> None:

@@ -21,9 +21,9 @@ ROLES = {
 }
 
 
-def failed(name: str, reason: str = "Error") -> Failure:
+def failed(name: str, reason: str = "Error", code: int = 137) -> Failure:
     role, _, index = name.partition("-")
-    return Failure((Role(role), int(index)), f"train-{name}", Cause.RETRYABLE, 137, reason, "", "")
+    return Failure((Role(role), int(index)), f"train-{name}", Cause.RETRYABLE, code, reason, "", "")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,8 @@ def test_a_worker_that_predicts_starts_again_alone_and_the_others_go_on() -> Non
         ([failed("worker-1")], {"worker-1"}),
         ([failed("worker-0"), failed("worker-2")], {"worker-0", "worker-2"}),
         ([failed("chief-0")], {"chief-0"}),
+        ([failed("chief-0", code=161)], {"chief-0", "worker-0", "worker-1", "worker-2"}),
+        ([failed("worker-1", code=161)], {"worker-1"}),
         ([failed("ps-1")], {"ps-1", "chief-0"}),
         ([failed("worker-1", "NodeLost")], {"worker-1", "chief-0"}),
         ([failed("worker-1", "Vanished")], {"worker-1"}),

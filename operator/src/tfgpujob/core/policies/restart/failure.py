@@ -25,6 +25,7 @@ from tfgpujob.names import Condition, Role
 FIRST_RETRYABLE = 128
 STOPPED = 143
 PEER_FAILURE = 160
+DEADLINE = 161
 NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
 PEER_FAILURE_GRACE = timedelta(seconds=10)

@@ -4,7 +4,8 @@ MultiWorkerMirrored, Mirrored, OneDevice   the gang: no task of a collective (al
 trainer.mode predict                       the replica alone: the workers don't talk to each other
 ParameterServer                            the replica alone. With a ps also the chief, which restores the variables
                                            from the checkpoint; with a worker whose node is lost also the chief, which
-                                           waits on the dead connection for a quarter of an hour
+                                           waits on the dead connection for a quarter of an hour; with a chief that has
+                                           waited in vain for a step also the workers, one of which it waited for
 Custom                                     the gang; the replica alone where restartScope is Replica
 restartScope Gang                          the gang, always
 
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from tfgpujob.api import JobSpec
 from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed.plan import Plan, ReplicaId
-from tfgpujob.core.policies.restart.failure import NODE_LOST, Failure
+from tfgpujob.core.policies.restart.failure import DEADLINE, NODE_LOST, Failure
 from tfgpujob.names import Role
 
 
@@ -36,8 +37,9 @@ def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Fai
 def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) -> frozenset[ReplicaId]:
     """The failed replicas, and those that can't run on without them."""
     replicas = {failure.replica for failure in failures}
-    if _has_variables_on_ps(spec) and any(_restarts_chief_too(f) for f in failures):
-        replicas |= {replica for replica in plan.required if replica[0] is Role.CHIEF}
+    if _has_variables_on_ps(spec):
+        roles = {role for failure in failures if (role := _goes_too(failure)) is not None}
+        replicas |= {replica for replica in plan.required if replica[0] in roles}
     return frozenset(replicas)
 
 
@@ -45,6 +47,9 @@ def _has_variables_on_ps(spec: JobSpec) -> bool:
     return spec.traits.work is Work.PARAMETER_SERVERS
 
 
-def _restarts_chief_too(failure: Failure) -> bool:
+def _goes_too(failure: Failure) -> Role | None:
+    """The role that restarts with the failed replica."""
     role = failure.replica[0]
-    return role is Role.PS or (role is Role.WORKER and failure.reason == NODE_LOST)
+    if role is Role.CHIEF and failure.exit_code == DEADLINE:
+        return Role.WORKER
+    return Role.CHIEF if role is Role.PS or (role is Role.WORKER and failure.reason == NODE_LOST) else None
