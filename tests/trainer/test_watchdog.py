@@ -25,6 +25,13 @@ def test_each_step_has_its_own_deadline():
     assert outcome.message == "no progress for 7 s while training after step 2"
 
 
+def test_who_waits_for_nobody_has_no_time_beyond_it():
+    dog = Watchdog(startup_seconds=60, step_seconds=5, now=0, has_peers=False)
+    dog.beat("training", 2, 54)
+    assert dog.overdue(59) is None
+    assert dog.overdue(59.1) is not None
+
+
 def test_an_evaluator_waits_for_as_long_as_training_takes():
     dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
     dog.beat("waiting", 1, 1)

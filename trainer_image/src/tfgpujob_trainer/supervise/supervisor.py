@@ -91,7 +91,8 @@ class Supervisor:
     def start(self) -> None:
         """Start the process."""
         limits = self._config.watchdog
-        self._watchdog = Watchdog(limits.startup_seconds, limits.step_seconds, time.monotonic())
+        startup, step = limits.startup_seconds, limits.step_seconds
+        self._watchdog = Watchdog(startup, step, time.monotonic(), has_peers=self._has_peers)
         (output, stdout), (errors, stderr), (beats, heartbeat) = os.pipe(), os.pipe(), os.pipe()
         self.resizes, theirs = ResizeRequests.pair() if self._leads else (None, None)
         try:

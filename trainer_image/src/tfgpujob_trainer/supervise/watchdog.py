@@ -7,10 +7,14 @@ from tfgpujob_trainer.reporting.phases import SCRIPT, SERVING, STARTING, WAITING
 
 
 class Watchdog:
-    """Keeps the last heartbeat and says when it is overdue. Times are seconds of one monotonic clock."""
+    """Keeps the last heartbeat and says when it is overdue. Times are seconds of one monotonic clock.
 
-    def __init__(self, startup_seconds: float, step_seconds: float, now: float) -> None:
+    Where the process `has_peers`, it may be waiting for one of them, and gets the time to find that out by itself.
+    """
+
+    def __init__(self, startup_seconds: float, step_seconds: float, now: float, *, has_peers: bool = True) -> None:
         self._startup, self._step_seconds = startup_seconds, step_seconds
+        self._grace = grace_seconds(step_seconds) if has_peers else 0.0
         self._phase, self._step, self._since = STARTING, 0, now
 
     def beat(self, phase: str, step: int, now: float) -> None:
@@ -33,7 +37,7 @@ class Watchdog:
                 message=f"the first step was not done after {self._startup:g} s",
                 fix="see above what it waits for; raise trainer.watchdog.startupSeconds if it needs longer",
             )
-        if silent <= self._step_seconds + grace_seconds(self._step_seconds):
+        if silent <= self._step_seconds + self._grace:
             return None
         after = f" after step {self._step}" if self._step else ""
         return Outcome(
