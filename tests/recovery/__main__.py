@@ -92,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
                 in_turns=options.turns,
                 seed=options.seed,
             )
+            print(json.dumps({name: found[name]}), file=sys.stderr, flush=True)
     if PREDICT in wanted and (options.kills or options.hangs):
         found[PREDICT] = predictions.measure(kills=options.kills, hangs=options.hangs, seed=options.seed)
     if options.servers:

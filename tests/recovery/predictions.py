@@ -23,8 +23,8 @@ from tests.trainer.harness import Launcher, Task, launcher, training_process, un
 
 MODULE = Path(__file__).parent / "module"
 _WORKERS = 2
-_BATCH, _BATCHES_A_PART = 16, 4
-_PARTS_A_KILL, _PARTS_A_HANG = 100, 500
+_BATCH, _BATCHES_A_PART = 16, 2
+_PARTS_A_KILL, _PARTS_A_HANG = 200, 500
 """That are predicted meanwhile at the most, by both workers."""
 _PARTS_BETWEEN = (1, 10)
 """That a worker writes from one mishap of its to the next."""

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 FEATURES, CLASSES = 4, 3
-SECONDS_A_BATCH = 0.01
+SECONDS_A_BATCH = 0.05
 
 
 @keras.saving.register_keras_serializable("recovery")
