@@ -12,12 +12,13 @@ import keras
 import numpy as np
 import pytest
 from tests.trainer import user_module
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config
+from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.predict.parts import LocalFolder, Results, split
 from tfgpujob_trainer.predict.predict import _Work
+from tfgpujob_trainer.predict.shares import OwnShare
 
 ROWS = 203
 
@@ -142,6 +143,38 @@ def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undistu
     assert not list((output / "predictions").glob(".*"))
 
 
+def test_workers_that_come_and_go_take_over_what_others_have_left(undisturbed, trained, launch, tmp_path):
+    """One is told to leave, one is killed, one hangs, and one comes: it does what they have begun and what nobody has,
+    and none of them is started again."""
+    output, goes_on = launch.directory / "shared-parts", tmp_path / "goes-on"
+    settings = config(output, trained)
+    shared = {"TFGPU_SHARED_PARTS": "1", "TEST_PREDICTING": "1"}
+    leaves = start_worker(launch, settings, 0, 3, **shared, TEST_AT="6", TEST_DO="stop")
+    assert leaves.wait() == 143, leaves.log
+    assert "stopped by SIGTERM, 2 parts are written" in leaves.ended["message"], "it ends after its part"
+    assert sorted(parts(output)) == sorted([part.name for part in split(ROWS, 16)][0:6:3])
+
+    hangs = start_worker(launch, settings, 1, 3, **shared, TEST_AT="3", TEST_DO="wait", TEST_AFTER=str(goes_on))
+    killed = start_worker(launch, settings, 2, 3, **shared, TEST_AT="7", TEST_DO="kill")
+    assert killed.wait() == -9, killed.log
+    hangs.wait_for('"phase": "predicting"')
+    until((output / "predictions" / split(ROWS, 16)[1].taken(1)).exists)
+    assert not (output / "predictions" / "COMMIT").exists()
+    comes = start_worker(launch, settings, 3, 4, TFGPU_SHARED_PARTS="1")
+    assert comes.wait() == 0, comes.log
+    assert comes.ended["summary"]["complete"] is True
+    assert 0 < comes.ended["summary"]["partsWrittenBefore"] < comes.ended["summary"]["parts"] == 13
+    assert parts(output) == parts(launch.directory / "undisturbed")
+
+    goes_on.touch()
+    assert hangs.wait() == 0, hangs.log
+    assert hangs.ended["summary"]["complete"] is True
+    assert parts(output) == parts(launch.directory / "undisturbed"), "the same files, each there once"
+    commits = (launch.directory / run / "predictions" / "COMMIT" for run in ("undisturbed", "shared-parts"))
+    assert len({commit.read_bytes() for commit in commits}) == 1
+    assert not [path for path in (output / "predictions").iterdir() if path.name.startswith((".", "taken"))]
+
+
 def test_two_processes_on_a_gpu_share_the_rows(undisturbed, trained, launch):
     output = launch.directory / "shared"
     task = start_worker(
@@ -242,7 +275,8 @@ def test_a_folder_that_cannot_be_listed_for_a_while_ends_no_work(tmp_path, monke
     heartbeat: Any = SimpleNamespace(beat=lambda *_: None, run_status=board)
     models: Any = [model]
     parts = split(8, 4)
-    work = _Work(settings, data, results, parts, all_parts=parts, heartbeat=heartbeat, stop=StopFlag())
+    share = OwnShare(results, parts, index=0, replicas=1)
+    work = _Work(settings, data, share, parts=len(parts), heartbeat=heartbeat, stop=StopFlag())
     work.run(models)
     assert told[-1] == 0, "the last that was known"
     monkeypatch.undo()

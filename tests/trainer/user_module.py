@@ -24,8 +24,8 @@ if os.environ.get("TEST_DO") == "term":
 class Trigger(keras.layers.Layer):
     """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO says.
 
-    With TEST_AFTER, a path, not before it exists. With TEST_PAUSE, each step takes so many seconds longer. TEST_SEEN
-    names a file of what each row that was trained begins with.
+    With TEST_AFTER, a path, not before it exists; `wait` does no more. With TEST_PAUSE, each step takes so many seconds
+    longer. TEST_SEEN names a file of what each row that was trained begins with.
     """
 
     steps = 0
@@ -52,6 +52,7 @@ class Trigger(keras.layers.Layer):
                 "die once": lambda: os.kill(os.getpid(), 0 if "TFGPU_ROUND" in os.environ else signal.SIGKILL),
                 "term": self.term,
                 "stall": lambda: time.sleep(1000),
+                "wait": lambda: None,
                 "raise": lambda: 1 / 0,
                 "stop": self.stop,
             }[os.environ["TEST_DO"]]()

@@ -6,6 +6,7 @@ Then its files are copied, COMMIT last; a checkpoint without COMMIT does not exi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Collection
@@ -134,5 +135,11 @@ class ObjectStoreFolder:
         """Objects are written in one go, or not at all."""
         self._files.pipe_file(f"{self._path}/{name}", content)
 
-    def sweep(self, names: Collection[str]) -> None:
+    def remove(self, names: Collection[str]) -> None:
+        """In one request, where the store knows such."""
+        if names:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rm([f"{self._path}/{name}" for name in names])
+
+    def sweep(self, starts: Collection[str]) -> None:
         """There is nothing half-written to be seen."""

@@ -53,6 +53,8 @@ class Environment:
     replica_restart: int = 0
     replicas: int = 1
     """Workers that share the rows of mode predict."""
+    shared_parts: bool = False
+    """Whether they come and go, and each takes the next part that nobody has."""
     gpus: int | None = None
     processes_per_gpu: int = 1
     """Processes that share the GPU of this one."""
@@ -180,6 +182,7 @@ def read(env: Mapping[str, str]) -> Environment:
         attempt=_integer(env, "TFGPU_ATTEMPT", 1, 1) or 1,
         replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,
         replicas=replicas or 1,
+        shared_parts=env.get("TFGPU_SHARED_PARTS") == "1",
         gpus=_integer(env, "TFGPU_GPUS", None, 0),
         processes_per_gpu=_integer(env, _PROCESSES_PER_GPU, 1, 1) or 1,
         memory_growth=growth.lower() != "false" and limit is None,

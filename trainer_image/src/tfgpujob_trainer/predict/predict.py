@@ -36,6 +36,7 @@ from tfgpujob_trainer.data.sources.stream import Stream
 from tfgpujob_trainer.data.splits import read
 from tfgpujob_trainer.predict.models import Model, load
 from tfgpujob_trainer.predict.parts import LocalFolder, Part, Results, split
+from tfgpujob_trainer.predict.shares import Share, share_of
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
@@ -70,37 +71,34 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
     )
     results.claim(_identity(settings, module, data, models[0].digest))
     parts = split(data.rows, settings.predict.part_rows)
-    mine = parts[env.index :: env.replicas]
-    results.sweep(mine)
-    todo = results.missing(mine)
+    share = share_of(results, parts, index=env.index, replicas=env.replicas, shared=env.shared_parts)
     say(
-        f"{counted(data.rows, 'row')} in {counted(len(parts), 'part')}, {len(mine)} of them for this worker "
-        f"({env.index + 1} of {env.replicas}), {len(mine) - len(todo)} already there; "
+        f"{counted(data.rows, 'row')} in {counted(len(parts), 'part')}, {share.describe()}; "
         f"{'one model over' if settings.placement else 'a model on each of'} {', '.join(devices)}"
     )
     for note in data.notes:
         say(note)
-    work = _Work(settings, data, results, todo, all_parts=parts, heartbeat=heartbeat, stop=stop)
+    work = _Work(settings, data, share, parts=len(parts), heartbeat=heartbeat, stop=stop)
     work.run(models)
-    if stop.set and work.left:
-        raise StoppedError(f"stopped by SIGTERM, {len(todo) - work.left} of {len(todo)} parts are written")
-    missing = results.missing(parts)
+    if stop.set and share.open:
+        raise StoppedError(f"stopped by SIGTERM, {counted(share.written, 'part is', 'parts are')} written")
+    missing = share.missing()
     if not missing:
-        results.commit(parts)
+        share.finish()
     summary = {
         **work.figures.summary(),
-        "parts": len(mine),
-        "partsWrittenBefore": len(mine) - len(todo),
+        "parts": share.size,
+        "partsWrittenBefore": share.before,
         "predictions": results.name,
         "complete": not missing,
     }
-    if todo:
+    if share.written:
         described = describe_run(settings, env, module, devices=devices, replicas=len(devices))
         results.report(env.index, {**described, "workers": env.replicas, "summary": summary})
     to_come = counted(len(missing), "part of other workers is", "parts of other workers are")
     say(f"{work.figures.line()}; {f'{to_come} to come' if missing else 'all is there'}")
     return Outcome(
-        code=ExitCode.DONE, cause="Completed", message=f"done: {counted(len(mine), 'part')}", summary=summary
+        code=ExitCode.DONE, cause="Completed", message=f"done: {counted(share.size, 'part')}", summary=summary
     )
 
 
@@ -145,23 +143,14 @@ class _Work:
         self,
         settings: TrainerConfig,
         data: Indexed,
-        results: Results,
-        parts: Sequence[Part],
+        share: Share,
         *,
-        all_parts: Sequence[Part],
+        parts: int,
         heartbeat: Heartbeat,
         stop: StopFlag,
     ) -> None:
-        self._settings, self._data, self._results, self._heartbeat, self._stop = (
-            settings,
-            data,
-            results,
-            heartbeat,
-            stop,
-        )
-        self._parts, self._all = iter(parts), all_parts
-        self.left = len(parts)
-        self._lock = threading.Lock()
+        self._settings, self._data, self._share, self._parts = settings, data, share, parts
+        self._heartbeat, self._stop = heartbeat, stop
         self.figures = _Figures()
         self._known = self._there()
         self._there_before = self._known[1]
@@ -189,7 +178,7 @@ class _Work:
             **self.figures.summary(),
             "phase": phases.PREDICTING,
             "step": parts,
-            "steps": len(self._all),
+            "steps": self._parts,
             "rows": rows,
             "examplesPerSecond": round((rows - self._there_before) / self.figures.seconds, 1),
         }
@@ -198,31 +187,36 @@ class _Work:
 
     def _there(self) -> tuple[int, int]:
         """Parts that are there, and their rows."""
-        missing = self._results.missing(self._all)
-        return len(self._all) - len(missing), self._data.rows - sum(part.stop - part.start for part in missing)
+        missing = self._share.missing()
+        return self._parts - len(missing), self._data.rows - sum(part.stop - part.start for part in missing)
 
     def _compute_parts(self, model: Model) -> None:
-        while not self._stop.set:
-            with self._lock:
-                part = next(self._parts, None)
-            if part is None:
-                return
-            outputs = list(self._compute(model, part))
-            if self._stop.set and sum(len(next(iter(o.values()))) for o in outputs) < part.stop - part.start:
-                return
-            names = outputs[0]
-            self._results.publish(part, {name: np.concatenate([o[name] for o in outputs]) for name in names})
-            with self._lock:
-                self.left -= 1
+        while not self._stop.set and (part := self._share.take()) is not None:
+            outputs = self._compute(model, part)
+            if outputs is not None:
+                names = outputs[0]
+                self._share.write(part, {name: np.concatenate([o[name] for o in outputs]) for name in names})
 
-    def _compute(self, model: Model, part: Part) -> Iterator[dict[str, np.ndarray]]:
+    def _compute(self, model: Model, part: Part) -> list[dict[str, np.ndarray]] | None:
+        """What the model makes of its batches; None: it is left to others, or there by now."""
+        outputs: list[dict[str, np.ndarray]] = []
+        since, done = time.monotonic(), 0
         for x, count in self._prefetched(part.batches(batch_size(self._settings))):
-            if self._stop.set:
-                return
+            if not self._share.is_needed(part) or self._leaves(part, done, time.monotonic() - since):
+                return None
             began = time.monotonic()
-            yield model(x, count)
+            outputs.append(model(x, count))
             self.figures.add(count, time.monotonic() - began)
+            done += count
             self._heartbeat.beat(phases.PREDICTING)
+        return outputs
+
+    def _leaves(self, part: Part, done: int, seconds: float) -> bool:
+        """Whether a stop was asked for, and by its pace so far this part would take too long for it."""
+        if not self._stop.set:
+            return False
+        left = part.stop - part.start - done
+        return not done or left * seconds / done > self._share.leave_seconds
 
     def _prefetched(self, batches: Sequence[np.ndarray]) -> Iterator[tuple[Any, int]]:
         """x of each batch and its number of rows; the next ones are read meanwhile."""
