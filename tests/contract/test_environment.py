@@ -105,6 +105,15 @@ def test_a_chief_whose_workers_come_and_go_learns_how_few_it_begins_with_and_loo
     assert trainer("facts")["maxWorkers"] == MAX_REPLICAS
 
 
+@pytest.mark.parametrize(("bounds", "shared"), [({}, False), ({"minReplicas": 1}, True)])
+def test_workers_that_predict_learn_whether_a_part_belongs_to_somebody(bounds: dict[str, int], shared: bool) -> None:
+    config = {"entrypoint": "digits", "globalBatchSize": 8, "mode": "predict", "initialWeights": "/w"}
+    workers = {"worker": {"replicas": 3, **bounds}}
+    predicts = job(config | {"output": {"claim": "out"}}, strategy="Custom", replicaSpecs=workers)
+    env = read_by_trainer(pod_of(predicts, Role.WORKER, 2, 1, 0))["env"]
+    assert (env["index"], env["replicas"], env["shared_parts"]) == (2, 3, shared)
+
+
 def test_what_fetches_code_is_told_by_the_names_that_it_reads() -> None:
     git = {"url": "https://a.example/b", "revision": "0" * 40, "path": "c", "secretName": "d"}
     config = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1, "code": {"git": git}}

@@ -50,6 +50,14 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "predicting": {"strategy": "Custom", "worker": 3, "spec": {"trainer": _PREDICT}},
+    "sharing-parts": {
+        "strategy": "Custom",
+        "run_policy": {"elasticPolicy": {"shrinkAfterSeconds": 10}},
+        "spec": {
+            "replicaSpecs": {"worker": {"replicas": 4, "minReplicas": 1, "maxReplicas": 6}},
+            "trainer": {**_PREDICT, "output": {"store": "s3://a/b"}},
+        },
+    },
 }
 SPEC_EDITS: Mapping[str, Mapping[str, Any]] = {
     "five workers": {"replicaSpecs": {"worker": {"replicas": 5}}},

@@ -10,7 +10,7 @@ from tests.harness.mutations.mutation import Mutation
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import come_and_go, ensure_pods, resize_in_place
+from tfgpujob.core.policies import come_and_go, ensure_pods, resize_in_place, success
 from tfgpujob.names import Role
 
 
@@ -58,6 +58,13 @@ def _all_required(real: Any) -> Any:
     return property(lambda plan: tuple(replica for replica in plan.pods if replica[0] is not Role.EVALUATOR))
 
 
+def _the_last_decides(real: Any) -> Any:
+    def broken(spec: Any, observed: Any) -> Any:
+        return observed.plan.required
+
+    return broken
+
+
 MUTATIONS = (
     Mutation(
         "delete workers before they have left",
@@ -97,6 +104,18 @@ MUTATIONS = (
         (Plan, "required"),
         _all_required,
         ("workers_come_beside_servers",),
+    ),
+    Mutation(
+        "take a worker that leaves for the one that comes after it, where they predict",
+        (come_and_go, "_record_that_they_leave"),
+        lambda _: lambda ctx, indexes: None,
+        ("workers_go_and_come_where_they_predict",),
+    ),
+    Mutation(
+        "wait for all workers where the first one finds all done",
+        (success, "deciders"),
+        _the_last_decides,
+        ("all_is_predicted_while_a_lost_worker_waits_for_a_node",),
     ),
     Mutation(
         "create workers beside servers before the status has more",

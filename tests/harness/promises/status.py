@@ -47,11 +47,21 @@ def outcome_is_true(change: Change, truth: Truth) -> Iterator[str]:
     if "Succeeded" in _true(change.object) - _true(_old(change)):
         counts = change.object["status"].get("plan", {}).get("counts", {})
         decider = "chief" if counts.get("chief") else "worker"
-        if (uid, decider, "0") not in truth.successes:
+        if _shares_parts(change.object["spec"]):
+            if not any(job == uid for job, _, _ in truth.successes):
+                yield "Succeeded, but no worker ever exited 0"
+        elif (uid, decider, "0") not in truth.successes:
             yield f"Succeeded, but {decider} 0 never exited 0"
     reason = conditions(change.object).get("Failed", {}).get("reason")
     if reason == "ReplicaFailed" and not truth.failures.get(uid):
         yield "ReplicaFailed, but none failed"
+
+
+def _shares_parts(spec: Mapping[str, Any]) -> bool:
+    """Whether the first worker that finds all rows predicted ends the job."""
+    worker = spec.get("replicaSpecs", {}).get("worker") or {}
+    predicts = (spec.get("trainer") or {}).get("mode") == "predict"
+    return predicts and ("minReplicas" in worker or "maxReplicas" in worker)
 
 
 def spares_stay_spare(change: Change, truth: Truth) -> Iterator[str]:

@@ -6,9 +6,11 @@ from typing import Any
 
 from tests.harness.resources import Object
 from tests.harness.scenario import (
+    NAMESPACE,
     Do,
     Scenario,
     Step,
+    When,
     at_once,
     created,
     edit,
@@ -27,6 +29,8 @@ from tests.harness.scenario import (
 )
 from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
 from tests.harness.world import World
+
+from tfgpujob import names
 
 TOLD = "training lasts about as long as the operator waits until it asks how far it is"
 FORGIVES_PROGRESS = dict.fromkeys((f"{STATUS}progress", f"{STATUS}lastCheckpoint"), TOLD)
@@ -59,6 +63,14 @@ def scale_beside_servers(workers: int) -> Do:
     return edit("train", replicaSpecs=_beside_servers(workers))
 
 
+def sharing_parts(workers: int, **run_policy: Any) -> Object:
+    """They predict, and come and go by themselves."""
+    trainer = {"entrypoint": "digits", "mode": "predict", "globalBatchSize": 8, "output": {"store": "s3://a/b"}}
+    trainer |= {"predict": {"model": "/models/digits"}}
+    spec = {"replicaSpecs": {"worker": {"replicas": workers, **_BOUNDS}}, "trainer": trainer}
+    return job("train", "Custom", spec=spec, run_policy=run_policy or None)
+
+
 def scale(workers: int) -> Do:
     return edit("train", replicaSpecs={"worker": {"replicas": workers, **_BOUNDS}})
 
@@ -66,6 +78,16 @@ def scale(workers: int) -> Do:
 def ends(workers: int) -> Do:
     """The training is done."""
     return then(*(finish(f"train-worker-{index}", 0) for index in range(workers)))
+
+
+def _comes_again(pod_name: str) -> When:
+    """There is another pod of this name, up or not."""
+
+    def when(world: World) -> bool:
+        pod = world.server.objects.get(("Pod", NAMESPACE, pod_name))
+        return pod is not None and pod["metadata"]["labels"][names.LABEL_REPLICA_RESTART] != "0"
+
+    return when
 
 
 def _refuse(world: World) -> None:
@@ -145,6 +167,49 @@ RESIZES = (
             submit(beside_servers(3, elasticPolicy={"shrinkAfterSeconds": 10})),
             Step(shows("train", "Running", "True", "Shrunk"), room(3)),
             Step(trains("train", 3), finish("train-chief-0", 0)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=2,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="workers_come_where_they_predict",
+        script=(submit(sharing_parts(2)), *once_it_runs(scale(4)), Step(trains("train", 4), ends(4))),
+        ends=FOREVER,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="workers_go_and_come_where_they_predict",
+        script=(
+            submit(sharing_parts(3)),
+            *once_it_runs(scale(1)),
+            Step(trains("train", 1), scale(2)),
+            Step(trains("train", 2), ends(2)),
+        ),
+        ends=FOREVER,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="begins_with_some_workers_that_predict",
+        script=(
+            submit(sharing_parts(3, elasticPolicy={"shrinkAfterSeconds": 10})),
+            Step(shows("train", "Running", "True", "Shrunk"), room(3)),
+            Step(trains("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=2,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="all_is_predicted_while_a_lost_worker_waits_for_a_node",
+        script=(
+            submit(sharing_parts(2)),
+            *once_it_runs(then(room(1), evict("train-worker-1"))),
+            Step(_comes_again("train-worker-1"), ends(1)),
         ),
         ends=FOREVER,
         schedulable_gpus=2,

@@ -98,6 +98,17 @@ TAKES_WHAT_THERE_IS = {
     "runPolicy": {"recovery": "InPlace", "elasticPolicy": {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}},
 }
 
+SHARES_PARTS = TAKES_WHAT_THERE_IS | {
+    "strategy": "Custom",
+    "trainer": {
+        "entrypoint": "digits",
+        "mode": "predict",
+        "globalBatchSize": 128,
+        "initialWeights": "/w",
+        "output": {"claim": "a"},
+    },
+}
+
 SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
 
 
@@ -135,6 +146,10 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
         ),
         (TAKES_WHAT_THERE_IS, "If not all 4 workers have a node after 30s, it begins with 2 or more that do."),
         (TAKES_WHAT_THERE_IS, "when there is room for them, every 1m00s at most (growAfterSeconds)."),
+        (SHARES_PARTS, "are shared among 4 workers, each of which takes the next part that nobody has."),
+        (SHARES_PARTS, "A worker that finds a node later joins the others, which predict on."),
+        (SHARES_PARTS, "when a worker has exited with 0, which it does once all rows are there."),
+        (SHARES_PARTS, "What a worker that fails, or is lost, has begun is done by the others."),
         ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
         (
             {

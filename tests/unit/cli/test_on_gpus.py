@@ -14,6 +14,16 @@ from tfgpujob.local import offline
 POLICY = {"elasticPolicy": {"shrinkAfterSeconds": 30}}
 WORKERS = {"replicas": 4, "minReplicas": 2, "maxReplicas": 6}
 SERVERS = {"worker": WORKERS, "ps": {"replicas": 1}}
+PREDICT = {
+    "strategy": "Custom",
+    "trainer": {
+        "entrypoint": "digits",
+        "mode": "predict",
+        "globalBatchSize": 8,
+        "predict": {"model": "/m.keras"},
+        "output": {"claim": "out"},
+    },
+}
 
 
 def said(count: int, **spec: Any) -> str:
@@ -79,6 +89,23 @@ def said(count: int, **spec: Any) -> str:
             ),
         ),
         (2, {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}}, "The one worker trains; 1 GPU is left."),
+        (
+            2,
+            {**PREDICT, "replicaSpecs": {"worker": WORKERS}, "runPolicy": POLICY},
+            (
+                "After 30s it predicts with 2 of 4 workers. Each takes the next part that nobody has, so that the rows "
+                "are the same."
+            ),
+        ),
+        (
+            3,
+            {**PREDICT, "replicaSpecs": {"worker": {"replicas": 4}}},
+            (
+                "It needs 4, and waits until they are free. With minReplicas: 3 and runPolicy.elasticPolicy it would "
+                "predict with 3."
+            ),
+        ),
+        (7, {**PREDICT, "replicaSpecs": {"worker": {"replicas": 4}}}, "All 4 workers predict; 3 GPUs are left."),
         (
             2,
             {"gpu": {"perReplica": 0}, "replicaSpecs": {"worker": {"replicas": 4}}},

@@ -119,7 +119,8 @@ class ReplicaSpec(Model):
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     """The fewest that replicas may be set to while the job runs. With this or maxReplicas the job is elastic: it goes
     on with another number of workers, with runPolicy.recovery InPlace beside the pods that stay, else from a checkpoint
-    that it writes for that. Only of workers, under MultiWorkerMirrored with spec.trainer."""
+    that it writes for that; under ParameterServer and trainer.mode predict they come and go one by one. Only of workers
+    with spec.trainer, under MultiWorkerMirrored and ParameterServer, and Custom with mode predict."""
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     """The most that replicas may be set to while the job runs: see minReplicas."""
     gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
@@ -358,7 +359,8 @@ class JobSpec(Model):
     """Image for all roles. Absent: with spec.trainer the bundled trainer's image. A template's own image wins."""
     success_policy: Annotated[SuccessPolicy, Field(strict=False)] = SuccessPolicy.DEFAULT
     """When the job has succeeded. Default: when the chief has, or without a chief, worker 0; under trainer.mode
-    predict, all workers. AllWorkers: when all workers have."""
+    predict, all workers. AllWorkers: when all workers have. An elastic job that predicts: when one worker has, which it
+    does once all rows are there."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """How the job starts, restarts, ends and is cleaned up."""
 
@@ -389,8 +391,13 @@ class JobSpec(Model):
 
     @property
     def workers_come_and_go(self) -> bool:
-        """Whether each of its workers joins and leaves by itself while the others train on."""
-        return self.elastic and self.traits.workers_come_and_go
+        """Whether each of its workers joins and leaves by itself while the others go on."""
+        return self.elastic and (self.predicts or self.traits.workers_come_and_go)
+
+    @property
+    def shares_parts(self) -> bool:
+        """Whether its workers predict, and each takes the next part of the rows that nobody has."""
+        return self.predicts and self.workers_come_and_go
 
     @cached_property
     def shape_hash(self) -> str:

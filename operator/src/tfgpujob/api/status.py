@@ -158,8 +158,10 @@ class PlanStatus(StatusModel):
     limit: LimitStatus | None = None
     """Why it has fewer workers than replicas asks for. Absent: nothing but what replicas says counts."""
     absent: list[NotNegative] | None = None
-    """Indexes of lost workers that the others train without, until new pods join in their places; where there are
-    spares, of those that are spares now. Absent: none."""
+    """Indexes of lost workers that the others train without, until new pods join in their places; where workers come
+    and go, of those that have not come yet; where there are spares, of those that are spares now. Absent: none."""
+    shares_parts: bool | None = None
+    """Whether the workers predict and come and go, and each takes the next part of the rows that nobody has."""
     spares: NotNegative | None = None
     """Worker pods beside those of counts, of which one takes the place of a lost worker. Absent: none."""
     queue: str | None = None

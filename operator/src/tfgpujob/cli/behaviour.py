@@ -142,7 +142,7 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         after = duration(policy.shrink_after_seconds)
         yield "start", f"If not all {wanted} workers have a node after {after}, it begins with {least} or more that do."
     if spec.workers_come_and_go:
-        yield "start", "A worker that finds a node later joins the others, which train on."
+        yield "start", f"A worker that finds a node later joins the others, which {plan.verb} on."
     elif policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
         every = duration(policy.grow_after_seconds)
         yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
@@ -164,7 +164,8 @@ def _preparation(trainer: TrainerSpec) -> Iterator[tuple[str, str]]:
 def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.predicts:
         workers = counted(plan.counts[Role.WORKER], "worker")
-        yield "work", f"The rows of data('predict') are shared among {workers}, each on its own."
+        how = "each of which takes the next part that nobody has" if spec.shares_parts else "each on its own"
+        yield "work", f"The rows of data('predict') are shared among {workers}, {how}."
     elif trainer.global_batch_size is None:
         says = f"fit() in {trainer.entrypoint} says how long it trains and how many examples a step takes"
         yield "work", f"{says}; {_saves(trainer)}."
@@ -202,6 +203,8 @@ def _each(count: int, what: str) -> str:
 
 def _success(spec: JobSpec, plan: Plan) -> str:
     workers = plan.counts.get(Role.WORKER, 0)
+    if spec.shares_parts:
+        return "The job has succeeded when a worker has exited with 0, which it does once all rows are there."
     if workers > 1 and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
         return f"The job has succeeded when all {workers} workers have exited with 0."
     who = "the chief" if plan.counts.get(Role.CHIEF) else ("worker 0" if workers > 1 else "its worker")
@@ -222,6 +225,8 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     elif recover:
         yield "failure", "First its processes are started again in their pods, at once (runPolicy.recovery)."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
+    if spec.shares_parts:
+        yield "failure", "What a worker that fails, or is lost, has begun is done by the others."
     if in_place.replaces_lost_workers(spec, plan):
         leader = "the chief's" if plan.chief()[0] is Role.CHIEF else "worker 0's"
         yield "failure", f"Of a worker's pod that is lost, that pod alone, but for {leader}; the others keep theirs."

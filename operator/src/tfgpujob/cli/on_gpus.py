@@ -39,22 +39,24 @@ def _all_fit(spec: JobSpec, wanted: int, fit: int, left: int) -> str:
     most = (worker.max_replicas if worker is not None else None) or MAX_REPLICAS
     more = min(fit, most) - wanted if spec.elastic else 0
     raised = f" replicas may be raised to {wanted + more}." if more > 0 else ""
-    trains = "The one worker trains" if wanted == 1 else f"All {wanted} workers train"
-    return f"{trains}; {counted(left, 'GPU')} {'is' if left == 1 else 'are'} left.{raised}"
+    verb = _verb(spec)
+    who = f"The one worker {verb}s" if wanted == 1 else f"All {wanted} workers {verb}"
+    return f"{who}; {counted(left, 'GPU')} {'is' if left == 1 else 'are'} left.{raised}"
 
 
 def _too_few(spec: JobSpec, wanted: int, fit: int, *, needs: int, least: int) -> str:
-    waits = f"It needs {needs}, and waits until they are free"
+    waits, verb = f"It needs {needs}, and waits until they are free", _verb(spec)
     if _goes_on_with(spec, fit):
         policy = spec.run_policy.elastic_policy
         assert policy is not None
-        return f"After {duration(policy.shrink_after_seconds)} it trains with {fit} of {counted(wanted, 'worker')}."
+        return f"After {duration(policy.shrink_after_seconds)} it {verb}s with {fit} of {counted(wanted, 'worker')}."
     if spec.elastic and fit < _least(spec):
         return f"It waits: with minReplicas, {counted(_least(spec), 'worker')}, it needs {least}."
     if spec.elastic:
-        return f"{waits}. With runPolicy.elasticPolicy it would train with {fit} of {counted(wanted, 'worker')}."
-    possible = spec.traits.resizable and spec.trainer is not None and not spec.predicts and fit > 0
-    hint = f" With minReplicas: {fit} and runPolicy.elasticPolicy it would train with {fit}." if possible else ""
+        return f"{waits}. With runPolicy.elasticPolicy it would {verb} with {fit} of {counted(wanted, 'worker')}."
+    able = not spec.traits.one_worker if spec.predicts else spec.traits.resizable
+    possible = able and spec.trainer is not None and fit > 0
+    hint = f" With minReplicas: {fit} and runPolicy.elasticPolicy it would {verb} with {fit}." if possible else ""
     return f"{waits}.{hint}"
 
 
@@ -62,12 +64,19 @@ def _shares(spec: JobSpec, wanted: int, fit: int) -> Iterator[str]:
     trainer, worker = spec.trainer, spec.replica_specs.worker
     if trainer is None or trainer.global_batch_size is None or worker is None:
         return
+    if spec.predicts:
+        yield "Each takes the next part that nobody has, so that the rows are the same."
+        return
     if spec.traits.work is Work.SYNCHRONOUS:
         of_a_worker = max(1, gpus(spec, Role.WORKER, worker), processes(spec, Role.WORKER, worker))
         replicas = replicas_in_sync(spec) - (wanted - fit) * of_a_worker
         yield f"Each step takes the same {batch(trainer.global_batch_size, trainer, replicas)}."
     else:
         yield "A step is the same batch on one worker; fewer of them are taken at a time."
+
+
+def _verb(spec: JobSpec) -> str:
+    return "predict" if spec.predicts else "train"
 
 
 def _least(spec: JobSpec) -> int:

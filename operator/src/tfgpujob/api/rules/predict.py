@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
 from tfgpujob.api.strategies import having
+from tfgpujob.api.template import PodTemplate, items
 from tfgpujob.names import Role
 
 _STRATEGIES = having(lambda traits: traits.trainer_predicts)
@@ -32,6 +33,8 @@ OF_TRAINING = (
 )
 """Fields of spec.trainer that say something about training only; absent, or off, unless a user sets them."""
 _OFF = "none"
+_OF_ONE_POD = frozenset({"emptyDir", "ephemeral"})
+"""Volumes that come and go with their pod."""
 
 
 def predicts(trainer: str) -> str:
@@ -68,6 +71,32 @@ def _weights(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer", "names no weights to predict with", "set predict.model, or initialWeights")
     elif trainer.predict.model is not None and trainer.initial_weights is not None:
         yield Invalid("spec.trainer", "predict.model and initialWeights are both set", "keep one of them")
+
+
+def _elastic_output(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is None or not job.spec.shares_parts or trainer.output.claim or trainer.output.store:
+        return
+    template = job.templates.get(Role.WORKER)
+    if template is None or not _is_mounted(template, trainer.output.directory):
+        yield Invalid(
+            "spec.trainer.output",
+            "names no place that all workers have: who comes, or goes on, finds there what the others have written",
+            f"set output.claim, or output.store, or mount a volume that they share at {trainer.output.directory}, or "
+            "remove minReplicas and maxReplicas",
+        )
+
+
+def _is_mounted(template: PodTemplate, directory: str) -> bool:
+    """Whether the template mounts a volume there that is not each pod's own. volumeClaimTemplates are no volumes of
+    it."""
+    _, container = template.spec.training_container() or ("", None)
+    shared = {volume.name for volume in template.spec.volumes if not _OF_ONE_POD & (volume.model_extra or {}).keys()}
+    mounts = (mount for _, mount in items(container, "volumeMounts")) if container is not None else ()
+    return any(
+        mount.get("name") in shared and str(mount.get("mountPath", "")).rstrip("/") == directory.rstrip("/")
+        for mount in mounts
+    )
 
 
 def _of_training(job: Job) -> Iterator[Invalid]:
@@ -138,6 +167,11 @@ RULES = (
                 message="predict.model and initialWeights are both set; keep one of them",
             ),
         ),
+    ),
+    JobRule(
+        "predict.elastic-output",
+        _elastic_output,
+        only_python="a list in a list: the template may mount the volume",
     ),
     JobRule(
         "predict.of-training",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
 from tfgpujob.api.spec import MAX_REPLICAS
 from tfgpujob.api.strategies import Work, having, listed
@@ -18,9 +19,11 @@ _NO_PS = having(lambda traits: Role.PS in traits.refuses)
 _ADD_CHIEF = having(lambda traits: traits.adds_chief)
 _REMOVE_BOTH = "remove minReplicas and maxReplicas"
 _RESIZABLE = having(lambda traits: traits.resizable)
+_PREDICTING = having(lambda traits: traits.trainer_predicts and not traits.one_worker)
 _OWN_PROGRAM = having(lambda traits: traits.work is Work.OWN_PROGRAM)
 _ONLY_RESIZABLE = (
-    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers"
+    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers, and "
+    f"under {listed(_PREDICTING, 'or')} with trainer.mode predict"
 )
 
 
@@ -114,7 +117,8 @@ def _only_workers_elastic(job: Job) -> Iterator[Invalid]:
 
 def _elastic(job: Job) -> Iterator[Invalid]:
     spec = job.spec
-    if spec.elastic and (not spec.traits.resizable or spec.trainer is None or spec.predicts):
+    able = spec.strategy in (_PREDICTING if spec.predicts else _RESIZABLE)
+    if spec.elastic and (not able or spec.trainer is None):
         yield Invalid(_field(Role.WORKER), _ONLY_RESIZABLE, _REMOVE_BOTH)
 
 
@@ -230,8 +234,8 @@ RULES = (
         _elastic,
         cel=_cel(
             "!has(self.replicaSpecs.worker) || !(has(self.replicaSpecs.worker.minReplicas) || "
-            f"has(self.replicaSpecs.worker.maxReplicas)) || (({strategy_in(_RESIZABLE)}) && has(self.trainer) && "
-            "self.trainer.mode != 'predict')",
+            "has(self.replicaSpecs.worker.maxReplicas)) || (has(self.trainer) && "
+            f"({predicts('self.trainer')} ? {strategy_in(_PREDICTING)} : {strategy_in(_RESIZABLE)}))",
             ".worker",
             f"{_ONLY_RESIZABLE}; {_REMOVE_BOTH}",
         ),

@@ -22,9 +22,9 @@ PLACE: Final = Heading.IN_A_CLUSTER, 95
 def command(client: Client, name: str, workers: int) -> None:
     """Go on with another number of workers.
 
-    An elastic job (worker.minReplicas, worker.maxReplicas) does so while it runs: with runPolicy.recovery InPlace, and
-    under ParameterServer, the pods that stay are not touched, else all go on from a checkpoint. Any other job must be
-    suspended.
+    An elastic job (worker.minReplicas, worker.maxReplicas) does so while it runs: with runPolicy.recovery InPlace,
+    under ParameterServer and where it predicts, the pods that stay are not touched, else all go on from a checkpoint.
+    Any other job must be suspended.
     """
     job = client.get(name)
     spec = job.spec

@@ -27,7 +27,7 @@ class ObservedPods:
     """Pods of earlier attempts or of an earlier job of this name: nothing is created until they are gone."""
     surplus: tuple[Pod, ...]
     """Workers of this attempt whose index is beyond the plan: a resize has left them over. Those of a gang are stale
-    once it is over; beside parameter servers they delay nobody."""
+    once it is over; where workers come and go they delay nobody."""
     foreign: tuple[Pod, ...]
     """Pods that no TFGPUJob controls and that have a name of ours."""
     lost_nodes: frozenset[str]
@@ -96,8 +96,8 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
             stale_pods.append(pod)
-    # Beside parameter servers a worker ends by itself, and its index is told from the one that comes after it.
-    leaves_stale = plan.resize is None and not plan.counts.get(Role.PS)
+    # A worker that goes ends by itself, and its index is told from the one that comes after it.
+    leaves_stale = plan.resize is None and not plan.independent_workers
     return ObservedPods(
         metadata["name"],
         plan,

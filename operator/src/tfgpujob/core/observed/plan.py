@@ -95,6 +95,8 @@ class Plan:
     absent: tuple[int, ...] = ()
     """Indexes of workers that the gang trains without, until the pods in their places join it
     (core/policies/trains_without.py); where there are spares, of those that are spares now."""
+    shares_parts: bool = False
+    """Its workers predict, and come and go (core/policies/come_and_go.py)."""
     spares: int = 0
     """Worker pods beyond those of `counts`, of which as many are never in the gang."""
     queue: str = ""
@@ -103,6 +105,16 @@ class Plan:
     """What Kueue adds to the pods of a role (`Admission.placement`)."""
     image_volumes: bool = False
     """Images of code and models are mounted as volumes; else init containers copy what is in them."""
+
+    @property
+    def independent_workers(self) -> bool:
+        """Whether a worker may leave, and another of its name come, while the others go on: no gang of them is led."""
+        return self.shares_parts or bool(self.counts.get(Role.PS))
+
+    @property
+    def verb(self) -> str:
+        """What its workers do, for people."""
+        return "predict" if self.shares_parts else "train"
 
     @property
     def admission(self) -> Admission | None:
@@ -173,6 +185,7 @@ class Plan:
             **({"resize": self.resize.to_status()} if self.resize is not None else {}),
             **({"limit": self.limit.to_status()} if self.limit is not None else {}),
             **({"absent": list(self.absent)} if self.absent else {}),
+            **({"sharesParts": True} if self.shares_parts else {}),
             **({"spares": self.spares} if self.spares else {}),
             **({"queue": self.queue} if self.queue else {}),
             **({"placement": {str(r): dict(added) for r, added in self.placement.items()}} if self.placement else {}),
@@ -195,6 +208,7 @@ class Plan:
             resize=Resize.from_status(plan["resize"]) if "resize" in plan else None,
             limit=Limit.from_status(plan["limit"]) if "limit" in plan else None,
             absent=tuple(plan.get("absent", ())),
+            shares_parts=plan.get("sharesParts", False),
             spares=plan.get("spares", 0),
             queue=plan.get("queue", ""),
             placement={Role(role): added for role, added in (plan.get("placement") or {}).items()},
@@ -248,6 +262,7 @@ def resolve(spec: JobSpec, config: Config, admission: Admission | None = None, *
         placement=admission.placement if admission else {},
         image_volumes=image_volumes and config.image_volumes and spec.trainer is not None and spec.trainer.has_images,
         spares=spares,
+        shares_parts=spec.shares_parts,
     )
     return plan.anew()
 

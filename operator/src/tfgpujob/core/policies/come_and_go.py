@@ -1,11 +1,14 @@
-"""Workers that come and go by themselves, under ParameterServer (docs/adr/0049-come-and-go.md).
+"""Workers that come and go by themselves: under ParameterServer (docs/adr/0049-come-and-go.md), and where they predict
+(docs/adr/0050-shared-parts.md).
 
-The chief takes in whoever it reaches, and gives the batch of a worker that leaves to another one. So nobody is asked
-before a worker is created or deleted, and nobody stops. status.plan.counts says how many workers there are to be, and
+The chief takes in whoever it reaches, and gives the batch of a worker that leaves to another one; who predicts takes
+the next part that nobody has, and in the end what others have begun. So nobody is asked before a worker is created or
+deleted, and nobody stops. status.plan.counts says how many workers there are to be, and
 status.plan.absent which of them have not come yet, or only just: none of these is required, one that fails is replaced
 (restart/replica.py), and one that finds no node delays nobody.
 
-edit     an edit of `replicas` is recorded at once. Pods that are left over are deleted, and end between two steps
+edit     an edit of `replicas` is recorded at once. Pods that are left over are deleted, and end between two steps, or
+         after a part
 start    the job begins with the workers that have a node after elasticPolicy.shrinkAfterSeconds, if they are
          minReplicas or more. The pods of the others wait for a node, and join when they have one
 """
@@ -51,7 +54,8 @@ def _resize(ctx: ReconcileContext) -> Outcome | None:
         _record_that_they_leave(ctx, range(wanted, before))
     accept(ctx.builder, ctx.spec)
     text = f"From {counted(before, 'worker')} to {wanted}: "
-    text += "new ones join the others, which train on." if wanted > before else "the others train on."
+    verb = ctx.plan.verb
+    text += f"new ones join the others, which {verb} on." if wanted > before else f"the others {verb} on."
     event = Event("Normal", resize_in_place.RESIZED_IN_PLACE, text)
     return replace(resize_in_place.with_plan(ctx, plan, resizes=1), events=(event,))
 
@@ -71,7 +75,7 @@ def _count_those_that_came(ctx: ReconcileContext) -> Outcome | None:
         return None
     absent, total = tuple(index for index in ctx.plan.absent if index not in came), ctx.plan.counts[Role.WORKER]
     names = ", ".join(ctx.observed.name((Role.WORKER, index)) for index in came)
-    text = f"{names} joined: {total - len(absent)} of {counted(total, 'worker')} train."
+    text = f"{names} joined: {total - len(absent)} of {counted(total, 'worker')} {ctx.plan.verb}."
     outcome = resize_in_place.with_plan(ctx, replace(ctx.plan, absent=absent))
     return replace(outcome, events=(Event("Normal", JOINED, text),))
 

@@ -15,7 +15,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import StatusBuilder, moment
-from tfgpujob.names import Condition, Role
+from tfgpujob.names import Condition
 
 SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
 """For how long a pod that is to find out whether there is room waits for the scheduler's word."""
@@ -24,7 +24,7 @@ LEADERS_WORD: Final = 60
 """Seconds within which the leader of a gang says that the others train on without whoever was lost, if they do."""
 
 TRIAL: Final = timedelta(seconds=60)
-"""For how long a worker that joins beside parameter servers has to be up before the job needs it."""
+"""For how long a worker that joins while the others go on has to be up before the job needs it."""
 
 
 def active_deadline(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
@@ -57,13 +57,13 @@ def attempt_deadlines(builder: StatusBuilder, policy: RunPolicy, observed: Obser
 
 
 def counts_from(pod: Pod) -> datetime | None:
-    """When a worker that is up and joins beside parameter servers is one that the job needs."""
+    """When a worker that is up, and comes by itself, is one that the job needs."""
     began = pod.program_began or pod.started_at
     return moment(began) + TRIAL if began else None
 
 
 def _on_trial(observed: ObservedPods) -> list[Pod]:
-    workers = observed.plan.joining if observed.plan.counts.get(Role.PS) else ()
+    workers = observed.plan.joining if observed.plan.independent_workers else ()
     return [pod for worker in workers if (pod := observed.pods.get(worker)) is not None and pod.ready]
 
 

@@ -32,7 +32,8 @@ def resized(ctx: ReconcileContext) -> Outcome | None:
         return begin_attempt(ctx.snapshot, builder, ctx.spec, ctx.config)
     refused = resize_in_place.why_not(ctx)
     why = f" Not in place: {refused}." if refused else ""
-    text = f"From {counted(before, 'worker')} to {wanted}: all save a checkpoint, and go on from it.{why}"
+    goes_on = "what is written stays" if ctx.spec.predicts else "all save a checkpoint, and go on from it"
+    text = f"From {counted(before, 'worker')} to {wanted}: {goes_on}.{why}"
     start.next_attempt(builder, elastic_policy.next_plan(ctx, keeps_limit=True))
     builder.put("resizes", builder.fields.get("resizes", 0) + 1)
     accept(builder, ctx.spec)

@@ -220,10 +220,10 @@ def _without(observed: ObservedPods) -> str:
     plan = observed.plan
     total, waiting = plan.counts[Role.WORKER], [(Role.WORKER, index) for index in plan.absent]
     names = ", ".join(observed.name(replica) for replica in waiting)
-    lost = any(observed.restart(replica) for replica in waiting) and not plan.counts.get(Role.PS)
+    lost = any(observed.restart(replica) for replica in waiting) and not plan.independent_workers
     to_come = f"new pods join in the places of those that are lost: {names}." if lost else f"to join: {names}."
     why = _blocked(observed, waiting) or to_come
-    return f"{total - len(waiting)} of {total} workers train; {why}"
+    return f"{total - len(waiting)} of {total} workers {plan.verb}; {why}"
 
 
 def _resizing(observed: ObservedPods) -> str:

@@ -1,8 +1,10 @@
 """When has a job succeeded (spec.successPolicy)?
 
 The chief decides; without one, worker 0; under successPolicy AllWorkers and under trainer.mode predict, every worker.
-The tasks of a MultiWorkerMirrored job end together, so its success waits a grace period for stragglers: the terminal
-status then counts all of them. An evaluator neither decides nor delays.
+Of workers that predict, and come and go, the first one decides: it ends well once it has found all parts written, and
+those that still compute one have nothing more to do.
+The tasks of a MultiWorkerMirrored job end together, and so do these, so success waits a grace period for stragglers:
+the terminal status then counts all of them. An evaluator neither decides nor delays.
 """
 
 from __future__ import annotations
@@ -45,13 +47,18 @@ def succeeded(ctx: ReconcileContext) -> Outcome | None:
 def deciders(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """The replicas whose success is the job's."""
     workers = tuple(replica for replica in observed.plan.required if replica[0] is Role.WORKER)
+    if spec.shares_parts:
+        everyone = [replica for replica in observed.plan.pods if replica[0] is Role.WORKER]
+        return tuple(worker for worker in everyone if observed.succeeded(worker)) or workers
     if workers and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
         return workers
     return (observed.plan.chief(),)
 
 
 def decided(spec: JobSpec, observed: ObservedPods) -> bool:
-    return all(observed.succeeded(replica) for replica in deciders(spec, observed))
+    # Where workers come and go, there may be a moment in which none is needed.
+    found = deciders(spec, observed)
+    return bool(found) and all(observed.succeeded(replica) for replica in found)
 
 
 def straggler_grace(spec: JobSpec, observed: ObservedPods, now: datetime) -> datetime | None:
@@ -66,7 +73,7 @@ def straggler_grace(spec: JobSpec, observed: ObservedPods, now: datetime) -> dat
 
 def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Tasks that should end together with the deciders and, as far as the cache shows, have not."""
-    if not spec.traits.ends_together:
+    if not spec.traits.ends_together and not spec.shares_parts:
         return ()
     return tuple(replica for replica in observed.plan.required if not _ended(observed, replica))
 
@@ -74,6 +81,9 @@ def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
 def _reason_and_message(spec: JobSpec, observed: ObservedPods) -> tuple[Reason, str]:
     if deciders(spec, observed) == ((Role.CHIEF, 0),):
         return Reason.CHIEF_SUCCEEDED, "The chief finished with exit code 0."
+    if spec.shares_parts:
+        done = ", ".join(observed.name(worker) for worker in deciders(spec, observed))
+        return Reason.WORKERS_SUCCEEDED, f"All rows are predicted: finished with exit code 0: {done}."
     workers = [replica for replica in observed.plan.required if replica[0] is Role.WORKER]
     count = sum(observed.succeeded(worker) for worker in workers)
     return Reason.WORKERS_SUCCEEDED, f"{count} of {len(workers)} workers finished with exit code 0."

@@ -33,12 +33,17 @@ MAX_PEERS = 16
 
 
 def reporter(observed: ObservedPods) -> ReplicaId:
-    """The replica whose report is the job's. Workers that predict end one by one, and each reports for all."""
+    """The replica whose report is the job's. Workers that predict end one by one, and each reports for all; where they
+    come and go, one that is there."""
     chief = observed.plan.chief()
     if chief[0] is Role.CHIEF:
         return chief
-    workers = (replica for replica in observed.plan.pods if replica[0] is Role.WORKER)
-    return next((worker for worker in workers if not observed.succeeded(worker)), chief)
+    workers = [replica for replica in observed.plan.pods if replica[0] is Role.WORKER]
+    left = [worker for worker in workers if not observed.succeeded(worker)]
+    if observed.plan.shares_parts:
+        there = [worker for worker in left if worker in observed.pods and _can_report(observed.pods[worker])]
+        left = there or left
+    return left[0] if left else chief
 
 
 def report_of(observed: ObservedPods, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:
@@ -89,8 +94,8 @@ def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
     leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
     if observed is None or leader is None or not _can_report(leader):
         return None
-    if observed.plan.counts.get(Role.PS):
-        return None  # whose chief sees for itself which workers are there
+    if observed.plan.independent_workers:
+        return None  # nobody leads them, or the chief sees for itself which workers are there
     plan, running = observed.plan, sum(pod.phase == "Running" for pod in snapshot.pods)
     if plan.resize is not None:
         return ResizeRequest(leader, plan.resize.workers, plan.resize.generation, running)

@@ -21,8 +21,9 @@ def ready_text(observed: ObservedPods) -> str:
 def _role(observed: ObservedPods, role: Role) -> dict[str, Any]:
     replicas = [replica for replica in observed.plan.pods if replica[0] is role]
     pods = [observed.pods[r] for r in replicas if r in observed.pods]
-    # A worker that leaves in a resize may exit 0, and its index may be needed again.
-    lasting = {*observed.plan.required, *(r for r in replicas if role is Role.EVALUATOR)}
+    # A worker that leaves in a resize may exit 0, and its index may be needed again; not so where that ends the job.
+    others = replicas if role is Role.EVALUATOR or observed.plan.shares_parts else ()
+    lasting = {*observed.plan.required, *others}
     succeeded = [index for _, index in replicas if (role, index) in lasting and observed.succeeded((role, index))]
     return {
         "desired": len(replicas),

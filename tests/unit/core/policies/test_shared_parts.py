@@ -1,0 +1,206 @@
+"""Workers that predict come and go: what one leaves the others do, and the first to find all done ends the job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+from tests.unit.core.policies.test_elastic_policy import Room, events
+from tests.unit.core.policies.test_resize import scale
+from tests.unit.core.policies.test_resize_in_place import NO_ROOM, environment, uids, workers
+from tests.unit.core.simulator import World
+
+from tfgpujob import names
+from tfgpujob.api.spec import Gang
+from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.status.progress import progress_target, resize_request
+
+TRAINER = {
+    "entrypoint": "digits",
+    "mode": "predict",
+    "predict": {"model": "/m.keras"},
+    "globalBatchSize": 8,
+    "output": {"claim": "out"},
+}
+ELASTIC = {"minReplicas": 1, "maxReplicas": 8}
+
+
+def job(replicas: int = 2, **parts: Any) -> dict[str, Any]:
+    worker = {"replicas": replicas, **parts.pop("worker", ELASTIC)}
+    return make.job("Custom", worker=worker, trainer=TRAINER, image=None, **parts)
+
+
+def predicting(replicas: int = 2, **parts: Any) -> World:
+    world = World(job(replicas, **parts))
+    world.settle()
+    world.ready()
+    world.advance(minutes=1)
+    assert world.phase == "Running"
+    return world
+
+
+def test_workers_join_beside_the_others_and_are_told_that_they_share_the_parts() -> None:
+    world = predicting(run={"backoffLimit": 0, "recovery": "InPlace"})
+    before = uids(world)
+    scale(world, 4)
+    assert world.pods == workers(0, 1, 2, 3)
+    assert {environment(world, pod)[names.SHARED_PARTS] for pod in world.pods} == {"1"}
+    assert world.message("Running") == "2 of 4 workers predict; to join: train-worker-2, train-worker-3."
+    assert resize_request(world.snapshot()) is None, "nobody leads them"
+    world.ready("train-worker-3")
+    world.ready("train-worker-2")
+    world.advance(minutes=1)
+    assert (world.condition("Running"), world.status["ready"]) == ("True/AllReady", "4/4")
+    assert before.items() <= uids(world).items()
+    assert (world.status["attempt"], world.status["resizes"], world.status["restarts"]) == (1, 1, 0)
+    assert events(world, "ResizedInPlace") == ["From 2 workers to 4: new ones join the others, which predict on."]
+    assert events(world, "Joined")[-1].endswith("4 of 4 workers predict.")
+
+
+def test_workers_leave_and_one_that_takes_its_time_is_not_taken_for_the_one_after_it() -> None:
+    world = predicting(3, run={"backoffLimit": 0})
+    before = uids(world)
+    world.grace = timedelta(seconds=30)
+    scale(world, 1)
+    scale(world, 2)
+    world.exits("train-worker-1", 143)
+    world.advance(minutes=1)
+    assert (world.phase, "train-worker-2" in world.pods, world.attempts()) == ("Running", False, {"1"})
+    world.ready("train-worker-1")
+    world.advance(minutes=1)
+    assert uids(world)["train-worker-1"] != before["train-worker-1"]
+    assert (world.condition("Running"), world.status.get("lastFailure")) == ("True/AllReady", None)
+
+
+def test_the_first_worker_that_finds_all_done_ends_the_job() -> None:
+    world = predicting(3)
+    world.exits("train-worker-1", 0)
+    assert world.phase == "Running", "the others see it within seconds"
+    world.exits("train-worker-0", 0)
+    world.exits("train-worker-2", 0)
+    assert world.phase == "Succeeded"
+    assert world.message("Succeeded").startswith("All rows are predicted: finished with exit code 0: train-worker-0, ")
+    assert world.status["replicaStatuses"]["worker"]["succeeded"] == 3
+
+
+@pytest.mark.parametrize("lost", ["waits for a node", "computes what is there"])
+def test_nobody_waits_for_long_for_a_worker_that_has_nothing_to_do(lost: str) -> None:
+    world = predicting(2)
+    if lost == "waits for a node":
+        world.remove(Kind.POD, "train-worker-0")
+        world.advance(minutes=1)
+        world.waits("train-worker-0", "Unschedulable", NO_ROOM)
+    world.exits("train-worker-1", 0)
+    world.advance(minutes=1)
+    assert world.phase == "Succeeded"
+    assert world.pods == workers(1), "what has nothing to do is deleted"
+
+
+def test_a_worker_that_has_only_just_come_may_be_the_one_that_finds_all_done() -> None:
+    world = predicting(1)
+    scale(world, 2)
+    world.ready("train-worker-1")
+    world.exits("train-worker-1", 0)
+    world.advance(minutes=1)
+    assert world.phase == "Succeeded"
+
+
+def test_a_rigid_job_ends_with_its_last_worker_and_is_told_nothing() -> None:
+    world = predicting(2, worker={})
+    assert names.SHARED_PARTS not in environment(world, "train-worker-0")
+    assert "sharesParts" not in world.status["plan"]
+    world.exits("train-worker-1", 0)
+    world.advance(minutes=5)
+    assert world.phase == "Running"
+    scale(world, 3)
+    assert world.condition("Accepted") == "False/ImmutableFieldChanged"
+
+
+def test_a_lost_worker_starts_again_alone_and_the_job_stays_running() -> None:
+    world = predicting(3)
+    before = uids(world)
+    world.evict("train-worker-1")
+    world.advance(seconds=20)
+    world.waits("train-worker-1", "Unschedulable", NO_ROOM)
+    world.advance(hours=1)
+    assert (world.phase, world.attempts()) == ("Running", {"1"})
+    assert (world.status["restarts"], world.status["disruptions"]) == (0, 1)
+    kept = {name: uid for name, uid in uids(world).items() if name != "train-worker-1"}
+    assert kept.items() <= before.items()
+    target = progress_target(world.snapshot())
+    assert target is not None
+    assert target.name == "train-worker-0"
+
+
+def test_whoever_is_there_speaks_for_all() -> None:
+    world = predicting(2)
+    world.remove(Kind.POD, "train-worker-0")
+    world.advance(minutes=1)
+    world.waits("train-worker-0", "Unschedulable", NO_ROOM)
+    target = progress_target(world.snapshot())
+    assert target is not None
+    assert target.name == "train-worker-1"
+
+
+def with_room(nodes: int, least: int = 1) -> Room:
+    run = {"elasticPolicy": {"shrinkAfterSeconds": 30}}
+    return Room(job(4, run=run, worker={"minReplicas": least}), nodes)
+
+
+def test_it_begins_with_the_workers_that_have_a_node_and_takes_in_the_others() -> None:
+    world = with_room(2)
+    world.passes(seconds=29)
+    assert (world.phase, len(world.pods)) == ("Starting", 4)
+    before = uids(world)
+    world.passes(seconds=10)
+    assert (world.phase, world.attempts(), uids(world)) == ("Running", {"1"}, before)
+    assert world.message("Running").startswith("2 of 4 workers predict; train-worker-2: Unschedulable: ")
+    world.nodes = 4
+    world.passes(seconds=75)
+    assert (world.condition("Running"), world.status["ready"], uids(world)) == ("True/AllReady", "4/4", before)
+
+
+def test_fewer_than_the_fewest_wait() -> None:
+    world = with_room(2, least=3)
+    world.passes(minutes=5)
+    assert (world.phase, "absent" in world.status["plan"]) == ("Starting", False)
+
+
+def test_a_job_of_which_nobody_is_there_for_the_moment_has_not_succeeded() -> None:
+    """The only one that had a node is told to leave."""
+    world = Room(job(2, run={"elasticPolicy": {"shrinkAfterSeconds": 30}}), 0)
+    world.pod("train-worker-1")["spec"]["nodeName"] = "node-1"
+    world.nodes = 1
+    world.ready("train-worker-1")
+    world.passes(seconds=40)
+    assert (world.phase, world.status["plan"]["absent"]) == ("Running", [0])
+    world.nodes = 0
+    scale(world, 1)
+    world.passes(minutes=5)
+    assert (world.phase, world.pods) == ("Running", workers(0))
+    assert world.message("Running").startswith("0 of 1 workers predict; train-worker-0: Unschedulable")
+    world.nodes = 1
+    world.passes(minutes=2)
+    assert (world.condition("Running"), world.status["ready"]) == ("True/AllReady", "1/1")
+    world.exits("train-worker-0", 0)
+    assert world.phase == "Succeeded"
+
+
+def test_under_restartScope_Gang_what_is_written_stays_as_well() -> None:
+    world = predicting(2, run={"restartScope": "Gang"})
+    world.exits("train-worker-0", 137)
+    world.advance(minutes=1)
+    assert (world.status["attempt"], world.status["restarts"]) == (2, 1)
+
+
+def test_in_a_gang_a_change_of_replicas_is_a_new_attempt() -> None:
+    config = replace(make.CONFIG, gangs=((Gang.VOLCANO, Kind.VOLCANO_POD_GROUP),))
+    world = World(job(2), config)
+    world.settle()
+    world.ready()
+    scale(world, 3)
+    assert world.status["attempt"] == 2
+    assert events(world, "Resized") == ["From 2 workers to 3: what is written stays."]
