@@ -19,6 +19,8 @@ from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
 
+CREATE_SECONDS = 60.0
+"""How long pods are waited for, and a second more for each job."""
 MENDS = 3
 """How often it is tried to bring back what a round needs."""
 
@@ -211,7 +213,7 @@ class Bench:
         started = time.monotonic()
         await create()
         try:
-            await load.pods.until_created(total, 60 + count)
+            await load.pods.until_created(total, CREATE_SECONDS + count)
         except TimeoutError as error:
             why = await load.why()
             raise DisturbedError(f"{error}; {why}" if why else str(error)) from error

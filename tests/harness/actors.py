@@ -20,6 +20,14 @@ NODE = "node-1"
 NAME = "default-scheduler"
 GATE_PAUSE = 1.0
 PULL_PAUSE = 10.0
+_UNSCHEDULABLE = [
+    {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/1 nodes are available: 1 Insufficient {GPU}.",
+    }
+]
 
 
 class GarbageCollector:
@@ -148,10 +156,11 @@ class Scheduler:
                 free -= _gpus(pod)
                 self.server.bind(meta["namespace"], meta["name"], self._node_for(pod))
             else:
-                self._preempt(pod, _gpus(pod) - free)
-                message = f"0/1 nodes are available: 1 Insufficient {GPU}."
-                condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-                write_status(self.server, pod, conditions=[{**condition, "message": message}])
+                if self.priorities:
+                    self._preempt(pod, _gpus(pod) - free)
+                # Told once: each that comes has all that wait looked at again.
+                if (pod.get("status") or {}).get("conditions") != _UNSCHEDULABLE:
+                    write_status(self.server, pod, conditions=_UNSCHEDULABLE)
 
     def _preempt(self, pod: Object, missing: int) -> None:
         """Stop as many pods of a lower priority as it takes, unless they are on their way out already."""

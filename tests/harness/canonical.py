@@ -116,10 +116,16 @@ def _owner(obj: Object) -> str:
 
 def tf_config(pod: Mapping[str, Any]) -> dict[str, Any]:
     """The TF_CONFIG of the pod's tensorflow container; empty when it has none."""
+    text = tf_config_text(pod)
+    config: dict[str, Any] = json.loads(text) if text else {}
+    return config
+
+
+def tf_config_text(pod: Mapping[str, Any]) -> str:
+    """The same as the container gets it."""
     for container in pod["spec"]["containers"]:
         if container["name"] == names.CONTAINER:
             for env in container.get("env") or ():
                 if env["name"] == "TF_CONFIG":
-                    config: dict[str, Any] = json.loads(env["value"])
-                    return config
-    return {}
+                    return str(env["value"])
+    return ""

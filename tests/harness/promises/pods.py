@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
-from tests.harness.canonical import tf_config
+from tests.harness.canonical import tf_config, tf_config_text
 from tests.harness.history import Change
 from tests.harness.leaders import environment
 from tests.harness.promises.truth import Truth, attempt_of, replica
@@ -32,7 +34,7 @@ def addresses_agree(change: Change, truth: Truth) -> Iterator[str]:
         if attempt_of(other) != attempt_of(change.object):
             continue
         theirs = _addresses(other)
-        if any(mine[task] != theirs[task] for task in mine.keys() & theirs.keys()):
+        if theirs is not mine and any(mine[task] != theirs[task] for task in mine.keys() & theirs.keys()):
             yield f"{change.object['metadata']['name']} and {other['metadata']['name']}"
 
 
@@ -64,11 +66,24 @@ def _workers(pod: Object) -> int | None:
     return len(tf_config(pod)["cluster"]["worker"]) if environment(pod, names.RECOVERY_RESIZE) else None
 
 
-def _addresses(pod: Object) -> dict[tuple[str, str], str]:
+def _addresses(pod: Object) -> Mapping[tuple[str, str], str]:
     """Address by (task type, index), from a full TF_CONFIG or a sparse one."""
-    cluster = tf_config(pod).get("cluster") or {}
-    return {
-        (role, str(index)): address
+    return _addresses_in(tf_config_text(pod))
+
+
+@lru_cache(maxsize=1024)
+def _addresses_in(text: str) -> Mapping[tuple[str, str], str]:
+    """Read once, though each pod is looked at for each that comes after it."""
+    cluster = (json.loads(text) if text else {}).get("cluster") or {}
+    found = (
+        ((role, str(index)), address)
         for role, tasks in cluster.items()
         for index, address in (tasks.items() if isinstance(tasks, dict) else enumerate(tasks))
-    }
+    )
+    return _one_of_its_kind(tuple(found))
+
+
+@lru_cache(maxsize=1024)
+def _one_of_its_kind(addresses: tuple[tuple[tuple[str, str], str], ...]) -> Mapping[tuple[str, str], str]:
+    """Most tasks know the same, and so have the same object."""
+    return dict(addresses)
