@@ -79,7 +79,7 @@ def _replica(pod: Pod, containers: Sequence[Mapping[str, Any]] | None, told: Rep
 
 async def _measured(connection: Connection, job: Job) -> tuple[Mapping[str, Sequence[Mapping[str, Any]]], str]:
     """Each pod's containers with their usage, or why they are not known."""
-    query = {"labelSelector": f"{names.LABEL_JOB_NAME}={job.name}"}
+    query = {"labelSelector": job.pod_selector}
     try:
         answer = await connection.send("GET", f"{_METRICS}/{job.namespace}/pods", query=query, seconds=_TIMEOUT_SECONDS)
     except ApiError as error:
