@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.machine import scaled
 from tests.recovery.held import Held
 from tests.recovery.training import WATCHDOG_SECONDS, beyond_watchdog, percentiles
 from tests.trainer.harness import Launcher, Task, launcher, training_process, until
@@ -34,7 +35,9 @@ _POLL_SECONDS = 0.02
 class _Prediction:
     """The workers of one run."""
 
-    def __init__(self, launch: Launcher, name: str, model: Path, *, parts: int, undisturbed: bool = False) -> None:
+    def __init__(
+        self, launch: Launcher, name: str, model: Path, *, parts: int, watchdog: int, undisturbed: bool = False
+    ) -> None:
         self._folder, self._enough = launch.directory / name / "predictions", launch.directory / f"{name}.enough"
         if undisturbed:
             self.enough()
@@ -46,7 +49,7 @@ class _Prediction:
             "params": {"rows": _BATCH * _BATCHES_A_PART * parts},
             "output": {"directory": str(launch.directory / name)},
             "logEverySeconds": 60,
-            "watchdog": {"stepSeconds": WATCHDOG_SECONDS},
+            "watchdog": {"stepSeconds": watchdog},
         }
         common = {
             "TFGPU_CODE_DIR": str(MODULE),
@@ -88,16 +91,16 @@ def measure(*, kills: int, hangs: int, seed: int) -> Mapping[str, Any]:
     parts = max(kills * _PARTS_A_KILL, hangs * _PARTS_A_HANG)
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
-        model = _trained(launch)
-        expected = _Prediction(launch, "undisturbed", model, parts=parts, undisturbed=True).wait()
+        model, watchdog = _trained(launch), scaled(WATCHDOG_SECONDS)
+        expected = _Prediction(launch, "undisturbed", model, parts=parts, watchdog=watchdog, undisturbed=True).wait()
         found = []
         for name, times, number in (("kills", kills, signal.SIGKILL), ("hangs", hangs, signal.SIGSTOP)):
             if times:
-                run = _Prediction(launch, name, model, parts=parts)
+                run = _Prediction(launch, name, model, parts=parts, watchdog=watchdog)
                 seconds, grown = _disturbed(run, times, random.Random(seed), number)
                 told = {name: times, **percentiles(seconds), "grown": grown, "ok": not grown}
                 if number == signal.SIGSTOP:
-                    beyond = beyond_watchdog(seconds)
+                    beyond = beyond_watchdog(seconds, watchdog)
                     told |= {**beyond, "ok": told["ok"] and beyond["ok"]}
                 run.enough()
                 found.append(run.wait())

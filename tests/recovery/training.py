@@ -15,13 +15,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from tests.machine import scaled
 from tests.recovery import turns
 from tests.recovery.held import Held
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
 WATCHDOG_SECONDS = 5
-"""trainer.watchdog.stepSeconds where processes stand still."""
+"""trainer.watchdog.stepSeconds where processes stand still, on a quiet machine."""
 BEYOND_SECONDS = 5.0
 """How much later the next step may be done then, 95 times of 100."""
 _POLL_SECONDS = 0.01
@@ -78,11 +79,11 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     return {"p50_seconds": round(of_hundred[49], 2), "p95_seconds": round(of_hundred[94], 2)}
 
 
-def beyond_watchdog(seconds: list[float]) -> dict[str, Any]:
-    """Of processes that stood still: the time over `WATCHDOG_SECONDS`, and whether that is little enough."""
-    beyond = percentiles([each - WATCHDOG_SECONDS for each in seconds])
+def beyond_watchdog(seconds: list[float], watchdog: int) -> dict[str, Any]:
+    """Of processes that stood still: the time over the watchdog's, and whether that is little enough."""
+    beyond = percentiles([each - watchdog for each in seconds])
     return {
-        "watchdog_seconds": WATCHDOG_SECONDS,
+        "watchdog_seconds": watchdog,
         "beyond_watchdog": beyond,
         "ok": beyond["p95_seconds"] <= BEYOND_SECONDS,
     }
@@ -91,7 +92,10 @@ def beyond_watchdog(seconds: list[float]) -> dict[str, Any]:
 class Job:
     """Its supervisors, which are started again, all at once, when one has ended in vain."""
 
-    def __init__(self, launch: Launcher, output: Path, shape: Shape, *, steps: int, in_place: bool) -> None:
+    def __init__(
+        self, launch: Launcher, output: Path, shape: Shape, *, steps: int, in_place: bool, watchdog: int | None = None
+    ) -> None:
+        """`watchdog`: its stepSeconds, if they are not the default."""
         self._launch, self._shape, self._in_place = launch, shape, in_place
         self.port, leader = free_ports(2)
         self._config = {
@@ -102,7 +106,7 @@ class Job:
             "output": {"directory": str(output)},
             "checkpoint": {"everySteps": _SAVE_EVERY},
             "logEverySeconds": 60,
-            "watchdog": {"stepSeconds": WATCHDOG_SECONDS},
+            **({} if watchdog is None else {"watchdog": {"stepSeconds": watchdog}}),
         }
         self._common = {"TFGPU_CODE_DIR": str(MODULE), "TFGPU_JOB_UID": "recovery", **shape.strategy}
         if in_place:
@@ -202,21 +206,25 @@ def measure(shape: Shape, *, kills: int, beside: int, hangs: int, in_turns: int,
         if not kills and not hangs:
             return figures
 
-        def ends_with(name: str, times: int, *, in_place: bool, number: int = signal.SIGKILL) -> Found:
-            job = Job(launch, output / name, shape, steps=steps, in_place=in_place)
-            return disturbed(job, times=times, chance=random.Random(seed), in_place=in_place, number=number)
+        def job(name: str, *, in_place: bool, watchdog: int | None = None) -> Job:
+            return Job(launch, output / name, shape, steps=steps, in_place=in_place, watchdog=watchdog)
 
-        undisturbed = Job(launch, output / "undisturbed", shape, steps=steps, in_place=False).wait()
+        undisturbed = job("undisturbed", in_place=False).wait()
         ways: list[Found] = []
         if kills:
-            ways.append(ends_with("in-place", kills, in_place=True))
+            run = job("in-place", in_place=True)
+            ways.append(disturbed(run, times=kills, chance=random.Random(seed), in_place=True))
             figures |= ways[-1].figures()
         if kills and beside:
-            ways.append(ends_with("fresh", beside, in_place=False))
+            run = job("fresh", in_place=False)
+            ways.append(disturbed(run, times=beside, chance=random.Random(seed), in_place=False))
             figures["fresh"] = ways[-1].figures()
         if hangs:
-            ways.append(ends_with("hangs", hangs, in_place=True, number=signal.SIGSTOP))
-            figures["hangs"] = {**ways[-1].figures("hangs"), **beyond_watchdog(ways[-1].seconds)}
+            watchdog = scaled(WATCHDOG_SECONDS)
+            run = job("hangs", in_place=True, watchdog=watchdog)
+            stop = signal.SIGSTOP
+            ways.append(disturbed(run, times=hangs, chance=random.Random(seed), in_place=True, number=stop))
+            figures["hangs"] = {**ways[-1].figures("hangs"), **beyond_watchdog(ways[-1].seconds, watchdog)}
     figures["bit_equal"] = all(way.weights == undisturbed for way in ways)
     figures["ok"] = not any(way.grown for way in ways) and figures.get("hangs", {}).get("ok", True)
     return figures
