@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
@@ -18,7 +19,7 @@ from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.data.sources.stream import with_inputs
 from tfgpujob_trainer.script import datasets
-from tfgpujob_trainer.script.call import FitCall, fit_data
+from tfgpujob_trainer.script.call import FitCall, fit_data, same_rows
 from tfgpujob_trainer.script.datasets import dataset_batches
 from tfgpujob_trainer.script.py_datasets import generator_batches, py_batches
 
@@ -74,6 +75,8 @@ def test_a_batch_is_the_same_for_who_takes_some_of_them_alone(make):
     one = make()
     for epoch, index in ((0, 1), (0, 2), (0, 1), (1, 0), (1, 2), (2, 1), (0, 0), (2, 2)):
         assert one.batch(epoch, index, 5)[1].tolist() == expected[epoch][index], (epoch, index)
+    one.batch(0, 1, 5)  # and then, in a second fit(), whose order is another one, the batch after that
+    assert one.batch(0, 2, 6)[1].tolist() == read(make(), epochs=1, seed=6)[0][2]
 
 
 def test_batches_between_two_that_are_taken_are_read_once():
@@ -343,6 +346,60 @@ def test_a_generator_goes_on_from_epoch_to_epoch():
     assert read(of_generator(2), start=(1, 1)) == [[[9, 10, 11]]]
     held_out = of_generator(2, trains=False)
     assert read(held_out, epochs=1) == read(held_out, epochs=1) == [[[0, 1, 2], [3, 4, 5]]]
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epochs):
+    """`epochs` of the first fit() were read in this process; the others before it."""
+    numbers = numbers_for_ever()
+    first = of_generator(2, batches=lambda: numbers)
+    read(first, epochs=epochs)
+    first.pass_over(3)
+    assert read(of_generator(2, batches=lambda: numbers), epochs=1) == [[[18, 19, 20], [21, 22, 23]]]
+
+    undisturbed, dataset = Numbers(seed=1), Numbers(seed=1)
+    for numbered, read_here in ((undisturbed, 3), (dataset, epochs)):
+        first = py(numbered)
+        read(first, epochs=read_here)
+        first.pass_over(3)
+    assert dataset.ended == undisturbed.ended == 4  # as in Keras, at the end of the last one too
+    assert read(py(dataset)) == read(py(undisturbed))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rows().repeat().batch(3),
+        lambda: rows().batch(4),
+        lambda: Numbers(seed=1),
+        numbers_for_ever,
+    ],
+)
+def test_the_first_epoch_of_a_fit_begins_where_the_data_do(make):
+    def of(**more):
+        return fit_data(FitCall(x=make(), steps_per_epoch=3, shuffle=False, **more), 1).train
+
+    later = of(initial_epoch=2, epochs=4)
+    assert read(later, start=(2, 0), epochs=4) == read(of(epochs=2))
+    assert of(initial_epoch=2).batch(1, 0, None)[1].tolist() == read(of(epochs=2))[1][0]  # to a worker of servers
+
+
+def test_the_same_data_are_the_very_same_objects_cut_alike():
+    x, y, of_dataset = np.ones((4, 2)), np.ones(4), rows().batch(2)
+    call = FitCall(x={"a": x}, y=y, batch_size=2, validation_data=(x, y))
+    again = dataclasses.replace(call, epochs=7, class_weight={0: 2.0}, initial_epoch=3, callbacks=[1])
+    assert same_rows(call, dataclasses.replace(again, x={"a": x}, validation_data=[x, y]))
+    assert same_rows(FitCall(x=of_dataset), FitCall(x=of_dataset))
+    for other in (
+        dataclasses.replace(call, x={"a": x.copy()}),
+        dataclasses.replace(call, batch_size=4),
+        dataclasses.replace(call, shuffle=False),
+        dataclasses.replace(call, validation_data=None),
+        dataclasses.replace(call, sample_weight=y),
+    ):
+        assert not same_rows(call, other)
+    for remembers in (Numbers(), numbers_for_ever()):
+        assert not same_rows(FitCall(x=remembers), FitCall(x=remembers))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """The rows of a batch, read by the worker that computes it.
 
 A step's graph runs on a worker and holds a call of a Python function by its name. The worker has a function of that
-name; the chief sends only split, epoch and index. So data does not pass through the chief, and a batch that is
-computed again, on whichever worker, has the very same rows. Where a script makes the batches itself, they only come one
-after another: then a worker makes all of them, and leaves out those that others are given.
+name; the chief sends only split, epoch, index and the seed of the order. So data does not pass through the chief, and a
+batch that is computed again, on whichever worker, has the very same rows. Where a script makes the batches itself, they
+only come one after another: then a worker makes all of them, and leaves out those that others are given.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,10 +47,10 @@ class Rows:
     def __init__(self, splits: Mapping[int, Split]) -> None:
         self._splits = splits
         self._fingerprint = splits[TRAIN].data.fingerprint()
-        self._order = lru_cache(maxsize=4)(lambda split, epoch: splits[split].schedule.order(epoch))
+        self._order = lru_cache(maxsize=4)(Schedule.order)
         self._one_after_another = threading.Lock()
 
-    def __call__(self, split: Any, epoch: Any, index: Any, fingerprint: Any) -> list[np.ndarray]:
+    def __call__(self, split: Any, epoch: Any, index: Any, seed: Any, fingerprint: Any) -> list[np.ndarray]:
         """Every array of batch `index`, then the seconds that reading it took; raises ConfigError if the chief's
         training rows are others than those here."""
         began = time.monotonic()
@@ -59,15 +59,16 @@ class Rows:
                 "data('train') gives other rows here than on the chief",
                 "let it give the same rows everywhere: sort files, seed every random generator",
             )
-        rows = self._batch(int(split), int(epoch), int(index))
+        rows = self._batch(int(split), int(epoch), int(index), int(seed))
         return [*map(np.asarray, leaves(rows)), np.asarray(time.monotonic() - began)]
 
-    def _batch(self, split: int, epoch: int, index: int) -> Any:
-        data, plan = self._splits[split].data, self._splits[split].schedule
+    def _batch(self, split: int, epoch: int, index: int, seed: int) -> Any:
+        # A later fit() of a script has these rows too, in an order of its own.
+        data, plan = self._splits[split].data, replace(self._splits[split].schedule, seed=seed)
         if isinstance(data, Batches):
             with self._one_after_another:
                 return data.batch(epoch, index, plan.seed if plan.shuffle else None)
-        return take(data, plan, epoch, self._order(split, epoch)[plan.bounds(index)])
+        return take(data, plan, epoch, self._order(plan, epoch)[plan.bounds(index)])
 
 
 def register(name: str, function: Callable[..., list[Any]]) -> None:
@@ -77,12 +78,12 @@ def register(name: str, function: Callable[..., list[Any]]) -> None:
     _registered.append(function)
 
 
-def read_batch(split: Any, epoch: Any, index: Any, fingerprint: str, spec: Any) -> tuple[Any, Any]:
-    """In a step's graph: the batch as `spec` describes it, and the seconds it took to read."""
+def read_batch(place: tuple[Any, Any, Any], seed: int, fingerprint: str, spec: Any) -> tuple[Any, Any]:
+    """In a step's graph: the batch at (split, epoch, index) as `spec` describes it, and the seconds it took to read."""
     specs = tf.nest.flatten(spec)
     with tf.device("/cpu:0"):
         *arrays, seconds = tf.raw_ops.PyFunc(
-            input=[split, epoch, index, tf.constant(fingerprint)],
+            input=[*place, tf.constant(seed, tf.int64), tf.constant(fingerprint)],
             token=ROWS,
             Tout=[*(s.dtype for s in specs), tf.float64],
         )

@@ -53,10 +53,14 @@ class ServerSteps:
         spec: Any,
         fingerprint: str,
         *,
+        seed: int = 0,
+        first_epoch: int = 0,
         class_weights: Mapping[str, float] | None = None,
     ) -> None:
+        """`seed` is that of the rows' order; workers count the epochs of the training from the first one."""
         self._strategy, self._model, self._takeover = strategy, model, takeover
-        self._spec, self._fingerprint = spec, fingerprint
+        self._spec, self._fingerprint, self._seed = spec, fingerprint, seed
+        self._first_epoch = first_epoch
         self._weigh = weigher(class_weights or {})
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
@@ -96,7 +100,7 @@ class ServerSteps:
         return step
 
     def _train_batch(self, split: Any, epoch: Any, index: Any) -> Any:
-        batch, seconds = self._read(split, epoch, index)
+        batch, seconds = self._read(split, epoch - self._first_epoch, index)
         batch = self._weigh(batch)
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
@@ -118,7 +122,7 @@ class ServerSteps:
         return self._vector(batch, y_pred, groups, seconds)
 
     def _read(self, split: Any, epoch: Any, index: Any) -> tuple[Batch, Any]:
-        batch, seconds = read_batch(split, epoch, index, self._fingerprint, self._spec)
+        batch, seconds = read_batch((split, epoch, index), self._seed, self._fingerprint, self._spec)
         return unpack(batch), seconds
 
     def _vector(self, batch: Batch, y_pred: Any, groups: list[Any], seconds: Any) -> Any:

@@ -9,6 +9,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
@@ -37,9 +38,16 @@ class ParameterServerTrainer:
 
     def build_steps(self, model: keras.Model, takeover: OptimizerTakeover, data: Source, _: Schedule) -> ServerSteps:
         """Steps that a worker computes, of rows that it reads itself."""
-        weights = self._settings.class_weights
+        spec, fingerprint = batch_spec(data.example()), data.fingerprint()
         return ServerSteps(
-            self._strategy, model, takeover, batch_spec(data.example()), data.fingerprint(), class_weights=weights
+            self._strategy,
+            model,
+            takeover,
+            spec,
+            fingerprint,
+            seed=self._settings.seed,
+            first_epoch=data.first_epoch if isinstance(data, Batches) else 0,
+            class_weights=self._settings.class_weights,
         )
 
     def evaluator(self, built: Built[ServerSteps]) -> ServerEvaluator:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.spec import Evaluate, Output, TrainerConfig
+from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.script.call import FitCall, FitData
 
 
@@ -34,7 +35,8 @@ def settings_of(call: FitCall, data: FitData, job: TrainerConfig, *, number: int
         class_weights=weights,
         evaluate=Evaluate(every_epochs=every),
         output=output,
-        seed=_seed(job.seed, epochs_before - call.initial_epoch),
+        # What comes in batches of its own begins anew with each fit().
+        seed=_seed(job.seed, epochs_before - (0 if isinstance(data.train, Batches) else call.initial_epoch)),
     )
 
 

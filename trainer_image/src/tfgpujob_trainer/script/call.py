@@ -69,6 +69,8 @@ def fit_data(call: FitCall, replicas: int) -> FitData:
         )
     size = call.batch_size or DEFAULT_BATCH
     train = source_of(x, y, weight, "train", size, steps=call.steps_per_epoch, shuffle=call.shuffle, replicas=replicas)
+    if isinstance(train, Batches):
+        train.first_epoch = call.initial_epoch
     size = train.batch_size or size
     if held_out is None:
         return FitData(train, None, size)
@@ -87,6 +89,23 @@ def fit_data(call: FitCall, replicas: int) -> FitData:
             "give both the same types and shapes",
         )
     return FitData(train, validation, size)
+
+
+def same_rows(call: FitCall, other: FitCall) -> bool:
+    """Whether two calls are given the very same data, in the same batches: all but their order, which may differ.
+
+    Never of what makes other batches each time that it is read.
+    """
+    (mine, cut), (theirs, other_cut) = _rows_of(call), _rows_of(other)
+    remember = any(isinstance(one, keras.utils.PyDataset | Iterator) for one in mine)
+    same = len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
+    return same and cut == other_cut and not remember
+
+
+def _rows_of(call: FitCall) -> tuple[list[Any], list[Any]]:
+    cut: list[Any] = [call.batch_size, call.shuffle, call.steps_per_epoch]
+    cut += [call.validation_split, call.validation_steps, call.validation_batch_size]
+    return tf.nest.flatten([call.x, call.y, call.sample_weight, call.validation_data]), cut
 
 
 def source_of(

@@ -31,7 +31,14 @@ def py_batches(
     extent, specs, head = found.extent(None if trains else steps)
     order = ("order of the batches: from trainer.seed and the epoch, as fit(shuffle=True) wants it",)
     return Batches(
-        found.read, extent, specs, split=split, steps=steps, head=head, notes=order if shuffle and trains else ()
+        found.read,
+        extent,
+        specs,
+        split=split,
+        steps=steps,
+        head=head,
+        notes=order if shuffle and trains else (),
+        pass_over=found.pass_over,
     )
 
 
@@ -48,7 +55,16 @@ def generator_batches(generator: Iterator[Any], split: str, *, steps: int | None
     found = _Generator(chain([first], generator), split)
     note = "resume makes the batches before its place again: what the generator draws must come from a seed"
     extent = Extent(batches=None, size=size, last=size, even=False)
-    return Batches(found.read, extent, _specs([head]), split=split, steps=steps, head=head, notes=(note,))
+    return Batches(
+        found.read,
+        extent,
+        _specs([head]),
+        split=split,
+        steps=steps,
+        head=head,
+        notes=(note,),
+        pass_over=found.pass_over,
+    )
 
 
 class _PyDataset:
@@ -83,6 +99,11 @@ class _PyDataset:
             order = np.random.default_rng([seed, number]).permutation(length) if self._shuffle else np.arange(length)
             indices = order[first:].tolist()
         yield from self._made(indices)
+
+    def pass_over(self, batches: int) -> None:
+        """Call on_epoch_end() as often as Keras has by the end of so many batches."""
+        if length := self._dataset.num_batches:
+            self._end_epochs_before(batches // length)
 
     def _end_epochs_before(self, number: int) -> None:
         """As often as Keras would have called it by then: once ahead of all, and at the end of each epoch so far."""
@@ -121,6 +142,11 @@ class _Generator:
         for batch in islice(self._batches, first - self._taken, None):
             self._taken = max(self._taken, first) + 1
             yield _rows(batch, self._split)
+
+    def pass_over(self, batches: int) -> None:
+        """Make so many batches in all, those that nobody reads included."""
+        for _ in islice(self._batches, max(0, batches - self._taken)):
+            self._taken += 1
 
 
 def _kept(batches: Sequence[Rows], split: str) -> Batches:

@@ -23,6 +23,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, Source
+from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.loss import give_back_losses
@@ -42,7 +43,7 @@ from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.as_module import as_module, settings_of
-from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, source_of
+from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, same_rows, source_of
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
 from tfgpujob_trainer.script.datasets import parts
 from tfgpujob_trainer.step.own_step import OwnSteps
@@ -89,6 +90,8 @@ class Takeover:
         self._tf_config = os.environ.get("TF_CONFIG")
         """This task's own: a script on a worker of parameter servers finds the chief's in its place."""
         self._epochs = 0
+        self._served: FitCall | None = None
+        """The first fit() under ParameterServer, whose rows the workers have."""
         self.fits = self.calls = 0
         self.summary: dict[str, Any] = {}
 
@@ -139,6 +142,8 @@ class Takeover:
             if self._env.is_asynchronous and hooks.per_batch:
                 say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
+            if isinstance(data.train, Batches) and position.epoch == settings.epochs:
+                data.train.pass_over(position.epoch)
             self.summary = finish(run, built.takeover, position, more)
         return hooks.history
 
@@ -154,10 +159,13 @@ class Takeover:
                 "back to",
                 "make a tf.data.Dataset of it by from_generator(), or use MultiWorkerMirrored",
             )
-        if self.fits > 1:
+        self._served = self._served or call
+        if call is not self._served and not same_rows(call, self._served):
             raise ConfigError(
-                "a second fit(), and under ParameterServer the workers have run the script up to its first one",
-                "train in one fit(), or use MultiWorkerMirrored",
+                "a second fit() with other data, and under ParameterServer the workers have run the script up to its "
+                "first one",
+                "pass every fit() the same arrays or tf.data.Dataset, with the same batch_size, or use "
+                "MultiWorkerMirrored",
             )
 
     def _follow(self, settings: TrainerConfig, module: Entrypoint, trainer: Trainer[Any], data: FitData) -> NoReturn:

@@ -50,7 +50,9 @@ class Batches(Ordered):
         notes: tuple[str, ...] = (),
         same_everywhere: bool = True,
         head: Rows | None = None,
+        pass_over: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`pass_over` does to the data what making so many batches from the first one on does to them."""
         self._read, self._specs, self._split, self._same = read, specs, split, same_everywhere
         self._length = extent.batches
         self.steps = _steps(extent, steps, split)
@@ -64,8 +66,12 @@ class Batches(Ordered):
             "by batch: every worker reads every batch, as the script makes it, and keeps its share of the rows"
         )
         self.notes = notes
-        self._head = head
+        self._head, self._pass_over = head, pass_over
         self._open: tuple[int, Iterator[Rows]] = (-1, iter(()))
+        self.first_epoch = 0
+        """The one that begins where the data do, as the first epoch of each fit() does."""
+        self._seed: int | None = None
+        """Of the order in which `batch` was asked last."""
         # Of the number of rows, as of every other dimension, a step knows as much as the data say of all batches.
         self.even_batches = all(spec.shape[0] is not None for spec in leaves(specs))
 
@@ -104,18 +110,26 @@ class Batches(Ordered):
         """One epoch's batches from `start` (epoch, index), of which `size` says how many rows it has at least."""
         epoch, index = start
         for place in range(index, steps):
-            number = epoch * self.steps + place
+            number = (epoch - self.first_epoch) * self.steps + place
             rows = self._next(number, seed or 0)
             wanted = size(place)
             if wanted.stop - wanted.start > self.batch_size:  # the last batch has too few rows for one of its own
                 rows = _joined(rows, self._next(number + 1, seed or 0))
             yield rows
 
+    def pass_over(self, epoch: int) -> None:
+        """Leave the data as all epochs before this one do, of which a resumed run may have read none."""
+        self._pass_over((epoch - self.first_epoch) * self.steps)
+
     def batch(self, epoch: int, index: int, seed: int | None) -> Rows:
         """One batch by its place, for who takes some of them alone: those between two that are asked for are made too.
 
-        A place before the last one that was asked for is read from the beginning of its pass.
+        `epoch` is counted from the first one.
+        A place before the last one that was asked for, or of an order with another seed, is read from the beginning of
+        its pass.
         """
+        if seed != self._seed:
+            self._seed, self._open = seed, (-1, iter(()))
         number, at = epoch * self.steps + index, self._open[0]
         same_pass = self._length is None or at // self._length == number // self._length
         for skipped in range(at, number) if at >= 0 and same_pass else ():
