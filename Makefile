@@ -76,7 +76,7 @@ cluster-status: venv ## what runs, and where its kubeconfig and logs are
 check: lint types ## the loop: lint, types, unit tests without the slow ones, in a minute
 	$(PY) -m pytest tests/unit -m "not cluster and not slow" -n auto -q
 
-.PHONY: test test-unit test-trainer test-integration parity
+.PHONY: test test-unit test-trainer test-integration parity resumed
 PARTS := lint types docs test-unit test-trainer test-integration
 test: ## everything that must pass: all parts, whichever fail, and then how each went
 	@failed=0; rows=; for part in $(PARTS); do \
@@ -88,6 +88,8 @@ test-unit: venv ## the operator's unit tests, in seconds
 	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
+resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md; half an hour)
+	@$(TRAINER_PY) -m tests.trainer.resumed
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer -n 2 --dist loadfile
 test-integration: venv ## the same promises on a real cluster; the local one ends with it, unless something failed

@@ -1,4 +1,4 @@
-"""A PyDataset with two workers, whose order is its own, drawn in on_epoch_end()."""
+"""A PyDataset with two workers, whose order is its own, drawn in on_epoch_end(), and which a second fit() reads on."""
 
 import keras
 import numpy as np
@@ -27,6 +27,8 @@ class Spirals(keras.utils.PyDataset):
 keras.utils.set_random_seed(4)
 model = keras.Sequential([keras.layers.Dense(16, "tanh"), keras.layers.Dense(1, "sigmoid")])
 model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy", metrics=["accuracy"])
-history = model.fit(Spirals(120, 20, workers=2), validation_data=Spirals(60, 30), epochs=3)
+spirals = Spirals(120, 20, workers=2)
+model.fit(spirals, validation_data=Spirals(60, 30), epochs=3)
+history = model.fit(spirals, validation_data=Spirals(60, 30), epochs=5, initial_epoch=3)
 evaluated = model.evaluate(Spirals(60, 30))
 predicted = model.predict(Spirals(40, 20))

@@ -1,4 +1,4 @@
-"""A recommender: embeddings of users and films in a subclassed model, sample weights, and a sparse gradient."""
+"""A recommender: embeddings in a subclassed model, sample weights, sparse gradients, fine-tuned in a second fit()."""
 
 import keras
 import numpy as np
@@ -24,9 +24,12 @@ age_of_rating = rng.uniform(0, 5, size=220)
 
 model = Recommender(30, 12, 4)
 model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy", metrics=["mae"])
-history = model.fit(
-    seen, rating, sample_weight=np.exp(-age_of_rating / 5), batch_size=32, epochs=3, validation_split=0.1
-)
+weight = np.exp(-age_of_rating / 5)
+model.fit(seen, rating, sample_weight=weight, batch_size=32, epochs=3, validation_split=0.1)
+
+model.films.trainable = model.film_bias.trainable = False
+model.compile(keras.optimizers.Adam(0.002), "binary_crossentropy", metrics=["mae"])
+history = model.fit(seen, rating, sample_weight=weight, batch_size=32, epochs=2, validation_split=0.1)
 evaluated = model.evaluate(seen, rating)
 films = np.arange(12)
 predicted = model.predict(np.stack([np.full(12, 7), films], axis=1))

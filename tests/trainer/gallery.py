@@ -1,9 +1,9 @@
 """Runs the scripts of examples/scripts one after the other, and writes down what each has found: one process for all.
 
 GALLERY is the folder for that, GALLERY_SCRIPTS are names with commas between. With GALLERY_PLAIN it is plain Keras in
-one process, in place of so many workers. With GALLERY_BREAKS each script is broken off in its last fit(), in the middle
-of the second epoch, and the process is killed after them all. Rows keep their order: plain Keras would draw another one
-than the trainer.
+one process, in place of so many workers. GALLERY_ENDS names a fit() of each script, as JSON, in whose middle the script
+is broken off, and the process is killed after them all. With GALLERY_KILLS the last worker is killed there instead.
+Rows keep their order: plain Keras would draw another one than the trainer.
 """
 
 import importlib
@@ -20,8 +20,6 @@ import numpy as np
 import tensorflow as tf
 
 SCRIPTS = Path(__file__).parents[2] / "examples/scripts"
-FITS = {"distillation": 2, "fine_tuning": 2, "restartable": 2}
-"""How often the others call fit(): once."""
 model = SimpleNamespace(fit=keras.Model.fit, fits=0)
 
 
@@ -39,19 +37,35 @@ def in_order(*args, **kwargs):
     return model.fit(*args, **{**kwargs, "shuffle": False})
 
 
-def break_off_last_fits():
-    """Let the trainer's loop raise BrokenOffError."""
-    loop: Any = importlib.import_module("tfgpujob_trainer.train.loop")  # plain Keras is to do without it
+def break_off():
+    raise BrokenOffError
 
-    after_step = loop.after_step
 
-    def broken_off(run, batch, position, **more):
+def kill():
+    if worker == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_in_the_middle(end):
+    """Let the trainer's loops call `end` one step or more after a checkpoint of that fit() was published."""
+    for name_of_loop in ("train.loop", "parameter_server.loop"):
+        # Plain Keras is to do without it.
+        loop: Any = importlib.import_module(f"tfgpujob_trainer.{name_of_loop}")
+        loop.after_step = ending(loop.after_step, end)
+
+
+def ending(after_step, end):
+    def ended(run, batch, position, **more):
         done = after_step(run, batch, position, **more)
-        if (position.epoch, position.index) == (1, 2) and model.fits == FITS.get(name, 1):
-            raise BrokenOffError
+        half = run.total_steps // 4 * 2  # the checkpoints are of even steps
+        if model.fits == ends[name]:
+            if position.step == half:
+                run.checkpoints.wait()
+            if position.step > half:
+                end()
         return done
 
-    loop.after_step = broken_off
+    return ended
 
 
 def write(found):
@@ -80,11 +94,13 @@ if plain:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})
     for strategy in ("MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
         setattr(tf.distribute, strategy, Alone)
-breaks = "GALLERY_BREAKS" in os.environ
-if breaks:
-    break_off_last_fits()
+ends = json.loads(os.environ.get("GALLERY_ENDS", "{}"))
+kills = "GALLERY_KILLS" in os.environ
 os.chdir(out)
-worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+tf_config = json.loads(os.environ["TF_CONFIG"])
+worker, last = tf_config["task"]["index"], len(tf_config["cluster"]["worker"]) - 1
+if ends:
+    end_in_the_middle(kill if kills else break_off)
 for name in os.environ["GALLERY_SCRIPTS"].split(","):
     keras.utils.set_random_seed(7)
     model.fits = 0
@@ -93,5 +109,5 @@ for name in os.environ["GALLERY_SCRIPTS"].split(","):
         write(runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__"))
     except BrokenOffError:
         print("broke off", name, flush=True)
-if breaks:
+if ends:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -15,17 +15,10 @@ from pathlib import Path
 import pytest
 from tests.machine import PATIENCE
 from tests.pages import ROOT
+from tests.trainer import resumed
+from tests.trainer.guides import ON_TWO_DEVICES, PROGRAMS
 from tests.trainer.harness import free_ports
 
-PROGRAMS = ROOT / "examples/programs"
-ON_TWO_DEVICES = """
-import tensorflow as tf
-(cpu,), device = tf.config.list_physical_devices("CPU"), tf.config.LogicalDeviceConfiguration()
-on = tf.distribute.MirroredStrategy
-tf.config.set_logical_device_configuration(cpu, [device, device])
-tf.distribute.MirroredStrategy = lambda: on(["/cpu:0", "/cpu:1"])
-"""
-"""In the place of two GPUs."""
 LINE = re.compile(r"^epoch \d .*$", re.MULTILINE)
 
 
@@ -75,3 +68,10 @@ def test_two_replicas_print_what_one_prints(program, how, tmp_path):
     found = run(program, tmp_path / "two", **how)
     for numbers in found:
         assert numbers == pytest.approx(alone, abs=1e-9)
+
+
+def test_the_page_says_of_each_program_how_it_ended_when_it_was_killed():
+    page = (ROOT / "docs/own-loops.md").read_text()
+    for program in resumed.OWN:
+        (row,) = re.findall(rf"^\| `{program}\.py` .*$", page, re.MULTILINE)
+        assert row.endswith(f"| {resumed.cell(program)} |")
