@@ -138,9 +138,19 @@ class Launcher:
         prefix: Sequence[str] = (),
     ) -> Task:
         """Start one task with `config` as its trainer.json; `prefix` is a command that runs another."""
+        written = self.directory / f"task{self._count + 1}.json"
+        written.write_text(json.dumps(config))
+        command = [*prefix, self._python, "-m", "tfgpujob_trainer.main", "--config", str(written), *arguments]
+        return self.start_command(command, env=env)
+
+    def start_own(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Task:
+        """Start a program of one's own as `tfgpu-supervise` does."""
+        return self.start_command([self._python, "-m", "tfgpujob_trainer.own_program", *command], env=env)
+
+    def start_command(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Task:
+        """Start it as the next task."""
         self._count += 1
         base = self.directory / f"task{self._count}"
-        base.with_suffix(".json").write_text(json.dumps(config))
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
         environment |= {
             "TFGPU_TERMINATION_LOG": str(base.with_suffix(".term")),
@@ -150,10 +160,9 @@ class Launcher:
             "TF_NUM_INTEROP_THREADS": "2",
             **(env or {}),
         }
-        command = [*prefix, self._python, "-m", "tfgpujob_trainer.main", "--config", str(base.with_suffix(".json"))]
         with base.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
-                [*command, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
             )
         task = Task(process, base.with_suffix(".log"), base.with_suffix(".term"))
         self._tasks.append(task)

@@ -191,6 +191,9 @@ class Elastic:
             **self._environment,
             **more,
         }
+        return self.launched(env)
+
+    def launched(self, env: Mapping[str, str]) -> Task:
         return self._launch.start(self._config, env=env)
 
     def gang(self, field: str) -> Any:

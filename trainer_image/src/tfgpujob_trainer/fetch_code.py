@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError, SSLError
 
 from tfgpujob_trainer.contract.code_variables import COMMIT, CREDENTIALS, PATH, TARGET, URL
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, NotFetchedError, Outcome, TrainerError, classify
-from tfgpujob_trainer.supervise.supervisor import write_termination_log
+from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
 _FIELD: Final = "spec.trainer.code.git"
 _SECONDS: Final = 60.0

@@ -16,7 +16,6 @@ from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
-from tfgpujob_trainer.contract.resize import resized, tasks
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
 from tfgpujob_trainer.reporting.log import say
@@ -24,8 +23,10 @@ from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.commands import Start
 from tfgpujob_trainer.supervise.last_copy import LastCopies
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
+from tfgpujob_trainer.supervise.pod_end import end_pod
 from tfgpujob_trainer.supervise.processes import WarmProcess
-from tfgpujob_trainer.supervise.supervisor import Supervisor, write_termination_log
+from tfgpujob_trainer.supervise.round_environment import in_round
+from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return train(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:  # before the launcher listens to signals
-        return _end(Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by ^C before training began"), ())
+        return end_pod(
+            Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by ^C before training began"), ()
+        )
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -64,7 +67,7 @@ def train(arguments: Sequence[str]) -> int:
                 fix="to train again, give it an output of its own (output.subPath in its claim); locally: --fresh",
                 summary=summary,
             )
-            return _end(outcome, ())
+            return end_pod(outcome, ())
         if env.processes_per_gpu > 1:
             say(shared_gpu(env.processes_per_gpu, predicts=settings.mode == "predict"))
         try:
@@ -78,7 +81,7 @@ def train(arguments: Sequence[str]) -> int:
             outcome = classify(error, has_peers=False)
             if outcome.cause != "LimitReached":
                 raise
-    return _end(outcome, last_lines)
+    return end_pod(outcome, last_lines)
 
 
 def _with_packages(settings: TrainerConfig, environments: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -119,7 +122,7 @@ def _run(
         if env.joins and not ledger.marks:
             ledger.spent(WAITING, time.monotonic_ns())
         restarts = member.restarts()
-        of_round = [_in_round(own, now, len(environments), restarts) for own in environments]
+        of_round = [in_round(own, now, len(environments), restarts) for own in environments]
         leads = member.gang() is not None or restarts is not None
         first = Supervisor(settings, arguments, of_round[0], spawn, memory, leads=leads, ledger=ledger)
         return [first, *(Supervisor(settings, arguments, own, spawn) for own in of_round[1:])]
@@ -130,28 +133,6 @@ def _run(
     if not env.serves and not env.is_evaluator and (line := ledger.line()):
         say(line)
     return dataclasses.replace(outcome, ledger=ledger.report(time.monotonic_ns(), time.time())), last_lines
-
-
-def _in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int | None) -> dict[str, str]:
-    """The environment of a training process in this round; in round 0 it is the pod's. `restarts`: of all pods, where
-    they are not the round's."""
-    told = dict(own)
-    if now.round:
-        times = now.restarts if restarts is None else restarts
-        told |= {environment.ROUND: str(now.round), environment.IN_PLACE_RESTARTS: str(times)}
-    if now.workers is not None:
-        told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes, now.without)
-        told[environment.WITHOUT] = ",".join(str(task) for task in tasks(now.without, processes))
-        # TF_CONFIG's own no longer says which pod it is.
-        told["TFGPU_REPLICA_INDEX"] = str(environment.read(own).index)
-    return told
-
-
-def _end(outcome: Outcome, last_lines: Sequence[str]) -> int:
-    write_termination_log(outcome, last_lines)
-    stream = sys.stdout if outcome.code == ExitCode.DONE else sys.stderr
-    print(f"tfgpu-train: {outcome.line()} [exit {outcome.code}, {outcome.cause}]", file=stream, flush=True)
-    return int(outcome.code)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from types import FrameType
 
@@ -15,6 +16,11 @@ class StopFlag:
     def listen(self) -> None:
         """Handle SIGTERM from now on."""
         signal.signal(signal.SIGTERM, self._handle)
+
+    def ignore(self) -> None:
+        """The wish is known. Python handles none any more when it exits, and another SIGTERM would end it then."""
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.set = True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -14,12 +13,11 @@ from tfgpujob_trainer.cluster.devices import prepare_devices
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
-from tfgpujob_trainer.contract.environment import Environment, read
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError
-from tfgpujob_trainer.contract.strategies import CUSTOM, MIRRORED
+from tfgpujob_trainer.contract.own_program import environment
+from tfgpujob_trainer.own_loop.supervised import SupervisedStatus, new_status
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve
-from tfgpujob_trainer.reporting.run_status import RunStatus
 
 T = TypeVar("T")
 
@@ -29,7 +27,7 @@ class Task:
 
     def __init__(self) -> None:
         self.env = environment(os.environ)
-        self.run_status = RunStatus()
+        self.run_status = new_status(has_peers=self.env.has_peers)
         self._stop = StopFlag()
         if self.env.progress_port:
             token = self.env.progress_token
@@ -54,6 +52,8 @@ class Task:
         resolve_peers(self.env.peers, say)
         found = build_strategy(self.env, devices)
         self._stop.listen()
+        if isinstance(self.run_status, SupervisedStatus):
+            self.run_status.stoppable()
         return found
 
     @cached_property
@@ -63,7 +63,10 @@ class Task:
 
     def should_stop(self) -> bool:
         """See library.py."""
-        return self.peers.count(self._stop.set) > 0
+        told = self.peers.count(self._stop.set) > 0
+        if told:
+            self._stop.ignore()
+        return told
 
     def shard(self, dataset: tf.data.Dataset) -> Any:
         """See library.py."""
@@ -72,14 +75,6 @@ class Task:
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return self.strategy.experimental_distribute_dataset(dataset.with_options(options))
-
-
-def environment(variables: Mapping[str, str]) -> Environment:
-    """The task's environment. Where the job's strategy is Custom, TF_CONFIG says which it is, or the number of GPUs."""
-    if variables.get("TFGPU_STRATEGY", CUSTOM) != CUSTOM:
-        return read(variables)
-    env = read({name: value for name, value in variables.items() if name != "TFGPU_STRATEGY"})
-    return env if env.traits.clustered or (env.gpus or 1) == 1 else replace(env, strategy=MIRRORED)
 
 
 def explained(function: Callable[..., T]) -> Callable[..., T]:

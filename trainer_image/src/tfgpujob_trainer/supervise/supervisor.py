@@ -17,13 +17,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, TextIO
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract import limits
 from tfgpujob_trainer.contract.environment import read
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory, termination_log
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory
 from tfgpujob_trainer.contract.limits import Limit
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
@@ -41,16 +40,19 @@ _VAGUE = ("cannot listen on the port", "ncclSystemError", "unhandled system erro
 _NEARLY_FULL = 0.9
 _HELD = "leaked shared_memory objects"
 """What Python says of a process that died with shared memory, which it has removed by then."""
-_EXIT_SECONDS = 10.0
+EXIT_SECONDS = 10.0
+"""How long a process that has explained its end may take for it."""
 _STACKS_SECONDS = 1.0
 
 
 class Supervisor:
     """One training process of a pod from its start to its end."""
 
+    _read = staticmethod(read)
+
     def __init__(
         self,
-        config: TrainerConfig,
+        config: TrainerConfig | None,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         spawn: Spawn = processes.fresh,
@@ -60,15 +62,18 @@ class Supervisor:
         ledger: Ledger | None = None,
     ) -> None:
         """`environment` is the process's own, `ledger` the pod's; `leads`: where its gang is told of another number of
-        workers, or of restarts in other pods. Raises ConfigError naming a variable that is wrong.
+        workers, or of restarts in other pods. Without `config` the process has no deadlines.
+
+        Raises ConfigError naming a variable that is wrong.
         """
         self._config, self._arguments, self._environment = config, arguments, environment
         self._spawn, self._memory, self._leads = spawn, memory, leads
         self._ledger, self._told_to_end = ledger, 0
         self.resizes: ResizeRequests | None = None
         """What came through GET /progress and PUT /workers, while it runs."""
-        task = read(environment)
+        task = self._read(environment)
         self.name, self._has_peers = task.name, task.has_peers
+        self._watchdog: Watchdog | None = None
         self.mark = ""
         """What its lines begin with, where several processes print."""
         self.last_lines: deque[str] = deque(maxlen=400)
@@ -90,9 +95,10 @@ class Supervisor:
 
     def start(self) -> None:
         """Start the process."""
-        limits = self._config.watchdog
-        startup, step = limits.startup_seconds, limits.step_seconds
-        self._watchdog = Watchdog(startup, step, time.monotonic(), has_peers=self._has_peers)
+        limits = None if self._config is None else self._config.watchdog
+        if limits is not None:
+            startup, step = limits.startup_seconds, limits.step_seconds
+            self._watchdog = Watchdog(startup, step, time.monotonic(), has_peers=self._has_peers)
         (output, stdout), (errors, stderr), (beats, heartbeat) = os.pipe(), os.pipe(), os.pipe()
         self.resizes, theirs = ResizeRequests.pair() if self._leads else (None, None)
         try:
@@ -131,11 +137,15 @@ class Supervisor:
             self._child.wait()
         for reader in self._readers:
             reader.join(timeout=5)
-        if self.resizes is not None:
-            self.resizes.close()
+        self._hang_up()
         outcome = self._outcome_of_end(forced)
         self._close_ledger(well=outcome.code in (ExitCode.DONE, ExitCode.STOPPED))
         return outcome
+
+    def _hang_up(self) -> None:
+        """Nobody asks for another number of workers any more."""
+        if self.resizes is not None:
+            self.resizes.close()
 
     def _outcome_of_end(self, forced: Outcome | None) -> Outcome:
         return self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
@@ -144,9 +154,10 @@ class Supervisor:
         """Why a process that runs must be ended, if it must."""
         if self._signals and not self._stoppable:
             return Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began")
-        if self._ended and time.monotonic() - self._ended > _EXIT_SECONDS:
+        if self._ended and time.monotonic() - self._ended > EXIT_SECONDS:
             self.kill()
-        if self._outcome is None and (overdue := self._watchdog.overdue(time.monotonic())):
+        overdue = None if self._watchdog is None else self._watchdog.overdue(time.monotonic())
+        if self._outcome is None and overdue is not None:
             self._show_stacks()
             return overdue
         return None
@@ -187,24 +198,27 @@ class Supervisor:
 
     def _listen(self, stream: IO[str]) -> None:
         for line in stream:
-            record: dict[str, Any] = json.loads(line)
-            if "part" in record and self._ledger is not None:
-                self._ledger.spent(record["part"], record["at"], record.get("aside"))
-                self._ledger.stepped(record.get("step", 0))
-                if "mark" in record:
-                    self._ledger.mark(record["mark"], record["at"])
-            if "phase" in record:
-                self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
+            self._heard(json.loads(line))
+
+    def _heard(self, record: Mapping[str, Any]) -> None:
+        if "part" in record and self._ledger is not None:
+            self._ledger.spent(record["part"], record["at"], record.get("aside"))
+            self._ledger.stepped(record.get("step", 0))
+            if "mark" in record:
+                self._ledger.mark(record["mark"], record["at"])
+        if "phase" in record:
+            self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
+            if self._watchdog is not None:
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
-                self.progressed |= record["phase"] in (phases.TRAINING, phases.PREDICTING)
-                self.progressed |= record["phase"] == phases.SERVING and record["step"] > 0
-            if "stoppable" in record:
-                self._stoppable = True
-                if self._signals or self._drained:
-                    self._child.send_signal(signal.SIGTERM)
-            if "outcome" in record:
-                self._outcome = Outcome(**record["outcome"])
-                self._ended = time.monotonic()
+            self.progressed |= record["phase"] in (phases.TRAINING, phases.PREDICTING)
+            self.progressed |= record["phase"] == phases.SERVING and record["step"] > 0
+        if "stoppable" in record:
+            self._stoppable = True
+            if self._signals or self._drained:
+                self._child.send_signal(signal.SIGTERM)
+        if "outcome" in record:
+            self._outcome = Outcome(**record["outcome"])
+            self._ended = time.monotonic()
 
     def _with_ledger(self) -> Mapping[str, str]:
         """The process's environment, in which it goes on with the pod's ledger."""
@@ -312,14 +326,3 @@ class Supervisor:
 def _text(descriptor: int) -> IO[str]:
     """What a training process writes; user code may write any bytes."""
     return os.fdopen(descriptor, encoding="utf-8", errors="replace")
-
-
-def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
-    """Leave the explanation where Kubernetes reads it; elsewhere that file does not exist, and nothing is written."""
-    path = Path(os.environ.get("TFGPU_TERMINATION_LOG", "/dev/termination-log"))
-    if "TFGPU_TERMINATION_LOG" not in os.environ and not path.exists():
-        return
-    try:
-        path.write_text(termination_log(outcome, last_lines))
-    except OSError as error:
-        print(f"tfgpu-train: cannot write {path}: {error.strerror}", file=sys.stderr)

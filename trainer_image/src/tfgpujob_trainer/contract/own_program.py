@@ -1,0 +1,24 @@
+"""What a program with a training loop of its own finds where it is started. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tfgpujob_trainer.contract.environment import Environment, read
+from tfgpujob_trainer.contract.strategies import CUSTOM, MIRRORED
+
+ROUND_FOLDER = "TFGPU_ROUND_DIR"
+"""The variable that names the folder of a round, of which the program is told there, and says something itself."""
+TF_CONFIG_FILE = "tf_config.json"
+"""In that folder: TF_CONFIG of the round."""
+STOPPABLE_FILE = "stoppable"
+"""There too: the program makes it when SIGTERM will stop it after a step."""
+
+
+def environment(env: Mapping[str, str]) -> Environment:
+    """The task's environment. Where the job's strategy is Custom, TF_CONFIG says which it is, or the number of GPUs."""
+    if env.get("TFGPU_STRATEGY", CUSTOM) != CUSTOM:
+        return read(env)
+    found = read({name: value for name, value in env.items() if name != "TFGPU_STRATEGY"})
+    return found if found.traits.clustered or (found.gpus or 1) == 1 else replace(found, strategy=MIRRORED)

@@ -1,0 +1,130 @@
+"""A program of one's own in rounds: a process, a TF_CONFIG and a folder for each. Imports no TensorFlow.
+
+It is asked to stop by SIGTERM, and not before it has said that this will stop it after a step: by the library
+(own_loop/), or by a file in the folder of its round. Its exit code is its word: 0 for done, 143 for stopped after a
+step that is in storage, and any other is a failure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tfgpujob_trainer.contract import own_program
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome
+from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
+from tfgpujob_trainer.reporting.run_status import RunStatus
+from tfgpujob_trainer.supervise import own_process
+from tfgpujob_trainer.supervise.supervisor import EXIT_SECONDS, Supervisor
+
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of its own in there)
+"""Each pod has it, and may write there where its root file system is read-only."""
+_DONE = Outcome(code=ExitCode.DONE, cause="Completed", message="the program has ended")
+_STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program has stopped after a step")
+_ENDED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program was ended by the SIGTERM that stops it")
+"""Python handles no signal any more when it exits, and another worker may have had the program stop before."""
+
+
+class RoundFolders:
+    """One for each round, and none of an earlier one beside it: what a program reads there is of its round."""
+
+    def __init__(self) -> None:
+        parent = _IN_MEMORY if _IN_MEMORY.is_dir() else None
+        self._parent = Path(tempfile.mkdtemp(prefix="tfgpu-rounds-", dir=parent))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        shutil.rmtree(self._parent, ignore_errors=True)
+
+    def begin(self, round_: int, tf_config: str | None) -> Path:
+        """The folder of a round that is about to begin, with its TF_CONFIG."""
+        for earlier in self._parent.iterdir():
+            shutil.rmtree(earlier, ignore_errors=True)
+        folder = self._parent / str(round_)
+        folder.mkdir()
+        if tf_config:
+            (folder / own_program.TF_CONFIG_FILE).write_text(tf_config)
+        return folder
+
+
+class OwnProgram(Supervisor):
+    """Its process of one round."""
+
+    _read = staticmethod(own_program.environment)
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        status: RunStatus,
+        requests: ResizeRequests | None,
+    ) -> None:
+        """`status` is what the pod says of itself, and `requests` what comes to it, over all rounds."""
+        super().__init__(None, command, environment, own_process.spawn)
+        self._stoppable_file, self._status, self._requests = folder / own_program.STOPPABLE_FILE, status, requests
+
+    @property
+    def explained(self) -> bool:
+        """Also the end of a program that has stopped as it was told to explains it."""
+        return super().explained or self._has_stopped(self._child.poll())
+
+    def start(self) -> None:
+        """Start the process."""
+        super().start()
+        self.resizes = self._requests
+
+    def poll(self) -> Outcome | None:
+        """How the process ended; None while it runs."""
+        if not self._stoppable and self._stoppable_file.exists():
+            self._heard({"stoppable": True})
+        return super().poll()
+
+    def signal(self, number: int) -> None:
+        """Pass SIGTERM or SIGINT on as it comes, as to any program; a second SIGINT ends it at once."""
+        self._signals += 1
+        if self._signals > 1 and number == signal.SIGINT:
+            self.kill()
+        else:
+            self._child.send_signal(signal.SIGTERM)
+
+    def _hang_up(self) -> None:
+        """The next round's process goes on with them."""
+
+    def _forced_end(self) -> Outcome | None:
+        """It has no deadlines of ours."""
+        if self._ended and time.monotonic() - self._ended > EXIT_SECONDS:
+            self.kill()
+        return None
+
+    def _heard(self, record: Mapping[str, Any]) -> None:
+        super()._heard(record)
+        if "status" in record:
+            self._status.beat()
+            self._status.update(**record["status"])
+
+    def _unexplained(self, returncode: int) -> Outcome:
+        if returncode == ExitCode.DONE:
+            return _DONE
+        if self._has_stopped(returncode):
+            self.progressed = True
+            return _STOPPED if returncode == ExitCode.STOPPED else _ENDED
+        if returncode < 0:
+            return super()._unexplained(returncode)
+        if (reached := self._at_a_limit(returncode)) is not None:
+            return dataclasses.replace(reached, code=returncode)
+        message = f"the program has ended with exit code {returncode}"
+        return Outcome(code=returncode, cause="Exception", message=message)
+
+    def _has_stopped(self, returncode: int | None) -> bool:
+        by_signal = returncode == -signal.SIGTERM and self._drained and self._stoppable and not self._signals
+        return returncode == ExitCode.STOPPED or by_signal

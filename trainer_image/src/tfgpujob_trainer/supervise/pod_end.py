@@ -1,0 +1,29 @@
+"""How a pod's end is told: to Kubernetes in the termination log, to people in a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfgpujob_trainer.contract.exits import ExitCode, Outcome, termination_log
+
+
+def end_pod(outcome: Outcome, last_lines: Sequence[str]) -> int:
+    """Tell it; the pod's exit code."""
+    write_termination_log(outcome, last_lines)
+    stream = sys.stdout if outcome.code == ExitCode.DONE else sys.stderr
+    print(f"tfgpu-train: {outcome.line()} [exit {outcome.code}, {outcome.cause}]", file=stream, flush=True)
+    return int(outcome.code)
+
+
+def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
+    """Leave the explanation where Kubernetes reads it; elsewhere that file does not exist, and nothing is written."""
+    path = Path(os.environ.get("TFGPU_TERMINATION_LOG", "/dev/termination-log"))
+    if "TFGPU_TERMINATION_LOG" not in os.environ and not path.exists():
+        return
+    try:
+        path.write_text(termination_log(outcome, last_lines))
+    except OSError as error:
+        print(f"tfgpu-train: cannot write {path}: {error.strerror}", file=sys.stderr)
