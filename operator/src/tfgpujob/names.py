@@ -63,6 +63,8 @@ PROGRESS_PORT: Final = 8080
 PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
 """The environment variable that tells a trainer whom to answer: who sends the same in this header."""
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
+SUPERVISE: Final = "tfgpu-supervise"
+"""In front of the command of a program of one's own whose pods recover in place. The trainer's package has it."""
 RECOVERY_RESIZE: Final = "TFGPU_RECOVERY_RESIZE"
 """The environment variable that lets a gang's leader take another number of workers."""
 RECOVERY_LEAST: Final = "TFGPU_RECOVERY_LEAST"

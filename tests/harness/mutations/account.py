@@ -56,5 +56,5 @@ MUTATIONS = (
         _forgets_what_was_counted,
         ("servers-in-place",),
     ),
-    Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: 0, ("progress-told",)),
+    Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: -1, ("progress-told",)),
 )

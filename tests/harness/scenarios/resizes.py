@@ -45,6 +45,16 @@ def elastic(workers: int, **run_policy: Any) -> Object:
     return job("train", spec=spec, run_policy={"recovery": "InPlace", **run_policy})
 
 
+def own_program(workers: int) -> Object:
+    """Without spec.trainer."""
+    return job("train", spec={"replicaSpecs": _own_program(workers)}, run_policy={"recovery": "InPlace"})
+
+
+def _own_program(workers: int) -> Object:
+    containers = [{"name": "tensorflow", "command": ["python", "train.py"]}]
+    return {"worker": {"replicas": workers, **_BOUNDS, "template": {"spec": {"containers": containers}}}}
+
+
 def takes_what_there_is(workers: int, **policy: int) -> Object:
     return elastic(workers, elasticPolicy={"shrinkAfterSeconds": 10, **policy})
 
@@ -136,6 +146,18 @@ RESIZES = (
             Step(resized("train", 1), ends(1)),
         ),
         ends=FOREVER,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="own_program_resized_in_place",
+        script=(
+            submit(own_program(2)),
+            *once_it_runs(edit("train", replicaSpecs=_own_program(3))),
+            Step(resized("train", 3), edit("train", replicaSpecs=_own_program(1))),
+            Step(resized("train", 1), ends(1)),
+        ),
+        ends=FOREVER,
+        forgives=FORGIVES_PROGRESS,
         phases=SUCCEEDED,
     ),
     Scenario(

@@ -109,6 +109,12 @@ SHARES_PARTS = TAKES_WHAT_THERE_IS | {
     },
 }
 
+OWN_IN_PLACE = {
+    "trainer": None,
+    "image": "mine",
+    "replicaSpecs": {"worker": {"template": {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}}},
+    "runPolicy": {"recovery": "InPlace"},
+}
 SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
 
 
@@ -150,6 +156,8 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
         (SHARES_PARTS, "A worker that finds a node later joins the others, which predict on."),
         (SHARES_PARTS, "when a worker has exited with 0, which it does once all rows are there."),
         (SHARES_PARTS, "What a worker that fails, or is lost, has begun is done by the others."),
+        (OWN_IN_PLACE, "Your command is run by tfgpu-supervise, which the image must have."),
+        (OWN_IN_PLACE, "First its processes are started again in their pods, at once"),
         ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
         (
             {

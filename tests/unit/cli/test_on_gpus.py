@@ -13,6 +13,12 @@ from tfgpujob.local import offline
 
 POLICY = {"elasticPolicy": {"shrinkAfterSeconds": 30}}
 WORKERS = {"replicas": 4, "minReplicas": 2, "maxReplicas": 6}
+COMMAND = [{"name": "tensorflow", "command": ["train"]}]
+OWN = {
+    "replicaSpecs": {"worker": {"replicas": 4, "template": {"spec": {"containers": COMMAND}}}},
+    "trainer": None,
+    "image": "mine",
+}
 SERVERS = {"worker": WORKERS, "ps": {"replicas": 1}}
 PREDICT = {
     "strategy": "Custom",
@@ -46,6 +52,15 @@ def said(count: int, **spec: Any) -> str:
             ),
         ),
         (0, {"replicaSpecs": {"worker": {"replicas": 4}}}, "It needs 4, and waits until they are free."),
+        (3, OWN, "It needs 4, and waits until they are free."),
+        (
+            3,
+            {**OWN, "runPolicy": {"recovery": "InPlace"}},
+            (
+                "It needs 4, and waits until they are free. With minReplicas: 3 and runPolicy.elasticPolicy it would "
+                "train with 3."
+            ),
+        ),
         (
             3,
             {"replicaSpecs": {"worker": WORKERS}},

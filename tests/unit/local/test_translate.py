@@ -102,6 +102,19 @@ def test_what_the_shell_says_of_another_job_is_not_inherited(tmp_path: Path) -> 
     assert "TF_CONFIG" not in environment
 
 
+def test_a_supervised_program_is_run_by_this_pythons_supervisor(tmp_path: Path) -> None:
+    containers = [{"name": "tensorflow", "command": ["python", "own.py"], "args": ["$(TFGPU_JOB)"]}]
+    spec = {
+        "strategy": "OneDevice",
+        "image": "mine:1",
+        "replicaSpecs": {"worker": {"template": {"spec": {"containers": containers}}}},
+        "runPolicy": {"recovery": "InPlace"},
+    }
+    by = [sys.executable, "-m", "tfgpujob_trainer.own_program"]
+    assert translated(tmp_path / "a", spec).command == [*by, "python", "own.py", "a"]
+    assert translated(tmp_path / "b", spec, command=["python", "x.py"]).command == [*by, "python", "x.py"]
+
+
 def devices(visible: tuple[str, ...], *, cpu_build: bool = False, **spec: Any) -> Devices:
     whole = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}, "trainer": TRAINER, **spec}
     whole = {name: value for name, value in whole.items() if value is not None}

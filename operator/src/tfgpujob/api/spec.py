@@ -119,8 +119,9 @@ class ReplicaSpec(Model):
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     """The fewest that replicas may be set to while the job runs. With this or maxReplicas the job is elastic: it goes
     on with another number of workers, with runPolicy.recovery InPlace beside the pods that stay, else from a checkpoint
-    that it writes for that; under ParameterServer and trainer.mode predict they come and go one by one. Only of workers
-    with spec.trainer, under MultiWorkerMirrored and ParameterServer, and Custom with mode predict."""
+    that it writes for that; under ParameterServer and trainer.mode predict they come and go one by one. Only of
+    workers: with spec.trainer under MultiWorkerMirrored and ParameterServer, and Custom with mode predict; without it
+    under MultiWorkerMirrored with recovery InPlace."""
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     """The most that replicas may be set to while the job runs: see minReplicas."""
     gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
@@ -309,11 +310,13 @@ class RunPolicy(Model):
     by which the cluster autoscaler and Karpenter leave them alone, where the template does not set these. A drain, a
     preemption and a lost node are not kept off. Allow: none. Counts from the next pod that is created."""
     recovery: Annotated[Recovery, Field(strict=False)] = Recovery.PODS
-    """How a failure that is worth a restart is dealt with, where the bundled trainer runs. InPlace: the training
-    processes are started again in their pods, all of a gang together, within seconds; workers that predict each by
-    itself, under ParameterServer the one that failed, with a parameter server the chief's too. backoffLimit counts it,
-    and a second failure without a step in between ends the pods. Pods: the pods are deleted and created anew, as always
-    with restartPolicy Never. Counts from the next pod that is created."""
+    """How a failure that is worth a restart is dealt with. InPlace: the training processes are started again in their
+    pods, all of a gang together, within seconds; workers that predict each by itself, under ParameterServer the one
+    that failed, with a parameter server the chief's too. backoffLimit counts it, and a second failure without a step in
+    between ends the pods. Without spec.trainer it says that the program knows of this: tfgpu-supervise, of the package
+    tfgpujob-trainer in its image, runs the command of the template, under OneDevice, Mirrored and MultiWorkerMirrored.
+    Pods: the pods are deleted and created anew, as always with restartPolicy Never. Counts from the next pod that is
+    created."""
     elastic_policy: ElasticPolicy | None = None
     """When a job with minReplicas or maxReplicas trains with fewer workers than replicas asks for, because there is no
     room for more. Not under Kueue nor with a pod group, which place all pods or none. Absent: it waits until all have a

@@ -22,7 +22,7 @@ from tfgpujob.core.pods import in_place
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import SUPERVISE, Role, Strategy
 from tfgpujob.units import counted, duration
 
 _POLICIES = {
@@ -50,6 +50,7 @@ def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield from _training(spec, spec.trainer, plan)
     else:
         yield from _gpu_memory(spec)
+        yield from _own_program(spec)
     yield "success", _success(spec, plan)
     yield from _failure(spec, plan)
     yield from _end(spec)
@@ -127,6 +128,14 @@ def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
         )
     elif memory.growth is False:
         yield "GPU memory", "gpu.memory.growth: false leaves it to your program, as without the field."
+
+
+def _own_program(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What is asked of a program that is started again in its pod."""
+    if in_place.supervises(spec, Role.WORKER):
+        stops = "At SIGTERM it must stop after a step, save and exit with 143"
+        why = "start again in its pod, with the TF_CONFIG of its next round"
+        yield "work", f"Your command is run by {SUPERVISE}, which the image must have. {stops}, to {why}."
 
 
 def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from tfgpujob.api.spec import MAX_REPLICAS
 from tfgpujob.api.strategies import Work
 from tfgpujob.cli.behaviour import batch
 from tfgpujob.core.observed.plan import Plan, replica_specs
+from tfgpujob.core.pods import in_place
 from tfgpujob.names import Role
 from tfgpujob.units import counted, duration
 
@@ -55,7 +56,7 @@ def _too_few(spec: JobSpec, wanted: int, fit: int, *, needs: int, least: int) ->
     if spec.elastic:
         return f"{waits}. With runPolicy.elasticPolicy it would {verb} with {fit} of {counted(wanted, 'worker')}."
     able = not spec.traits.one_worker if spec.predicts else spec.traits.resizable
-    possible = able and spec.trainer is not None and fit > 0
+    possible = able and (spec.trainer is not None or in_place.supervises(spec, Role.WORKER)) and fit > 0
     hint = f" With minReplicas: {fit} and runPolicy.elasticPolicy it would {verb} with {fit}." if possible else ""
     return f"{waits}.{hint}"
 

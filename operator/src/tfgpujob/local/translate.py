@@ -23,6 +23,7 @@ from tfgpujob.names import Role
 REQUIREMENTS: Final = ".requirements"
 """Folder beside those of the runs, in which packages are kept for all of them."""
 TRAINER_MODULE: Final = "tfgpujob_trainer.main"
+SUPERVISOR_MODULE: Final = "tfgpujob_trainer.own_program"
 _DEFAULT_GRACE_SECONDS: Final = 30
 _THREADS: Final = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
 
@@ -102,8 +103,12 @@ def _remounted(value: Any, mounts: Mapping[str, str]) -> Any:
 
 
 def _own_command(container: Mapping[str, Any], here: Here, environment: Mapping[str, str]) -> list[str]:
-    command = here.command or [*container.get("command", ()), *container.get("args", ())]
-    return [expanded(word, environment.get) for word in command]
+    """Supervised, where the pod's is, by this Python."""
+    own = [*container.get("command", ()), *container.get("args", ())]
+    supervised = own[:1] == [names.SUPERVISE]
+    command = here.command or own[supervised:]
+    by = [sys.executable, "-m", SUPERVISOR_MODULE] if supervised else []
+    return [*by, *(expanded(word, environment.get) for word in command)]
 
 
 def _inherited(here: Here) -> dict[str, str]:

@@ -71,6 +71,7 @@ def test_a_job_without_surprises_needs_no_advice(policy: dict[str, Any]) -> None
             "spec.runPolicy.restartScope: Replica has no effect: MultiWorkerMirrored needs all",
         ),
         (make.job("Custom", run={"stallSeconds": 9}), "stallSeconds is of a program of your own: it must report"),
+        (make.job("Custom", run={"recovery": "InPlace"}), "spec.runPolicy.recovery: InPlace has no effect: without"),
         (make.job("Custom", run={"stallPolicy": "Restart"}), "stallPolicy needs spec.trainer, or stallSeconds and a"),
         (
             make.job("OneDevice", worker={"gpus": 0, "template": CLAIMS}),

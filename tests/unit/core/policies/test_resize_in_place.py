@@ -314,3 +314,22 @@ def test_an_evaluator_is_no_part_of_it() -> None:
     world.leader_says(3, 3)
     assert world.pods == ["train-evaluator-0", *workers(0, 1, 2)]
     assert world.status["plan"]["counts"] == {"worker": 3, "evaluator": 1}
+
+
+def test_a_program_of_ones_own_that_says_so_is_resized_as_the_trainer_is() -> None:
+    command = [{"name": "tensorflow", "command": ["python", "train.py"]}]
+    worker = {"replicas": 2, "minReplicas": 1, "template": {"spec": {"containers": command}}}
+    config = replace(make.CONFIG, progress_key=b"key")
+    world = World(make.job(worker=worker, run={"recovery": "InPlace"}, trainer=None, image="mine:1"), config)
+    world.settle()
+    world.ready()
+    before = uids(world)
+    assert len({environment(world, pod)[names.PROGRESS_TOKEN] for pod in world.pods}) == 2
+    assert len({environment(world, pod)[names.RECOVERY_TOKEN] for pod in world.pods}) == 1
+    scale(world, 3)
+    world.leader_says(2, 3)
+    world.ready("train-worker-2")
+    world.leader_says(3, 3)
+    assert before.items() <= uids(world).items()
+    assert (world.status["attempt"], world.status["resizes"], world.status["ready"]) == (1, 1, "3/3")
+    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -176,6 +177,18 @@ def test_of_a_large_gang_that_stands_still_all_are_asked_by_and_by() -> None:
 def test_who_cannot_tell_is_not_asked() -> None:
     assert asked(World(make.job(worker=2))) == [], "not started"
     assert asked(running(2, trainer=None, image="mine:1")) == [], "no bundled trainer"
+
+
+def test_a_program_of_ones_own_that_is_supervised_is_asked_and_stalls_only_if_stall_seconds_says_so() -> None:
+    template = {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}
+    own: dict[str, Any] = {"trainer": None, "image": "mine:1", "run": {"recovery": "InPlace"}}
+    job = make.job(worker={"replicas": 2, "template": template}, **own)
+    world = World(job, replace(make.CONFIG, progress_key=b"key"))
+    world.settle()
+    world.ready()
+    assert asked(world) == ["train-worker-0"]
+    world.tells("train-worker-0", step=7, idleSeconds=100_000)
+    assert (world.status["progress"]["step"], world.condition("Stalled")) == (7, "")
 
 
 def test_a_program_of_ones_own_is_asked_and_may_stall_if_stall_seconds_says_so() -> None:

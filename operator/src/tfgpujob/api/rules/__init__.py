@@ -10,6 +10,7 @@ from tfgpujob.api.rules import (
     gpu,
     image,
     name,
+    own_program,
     placement,
     predict,
     release,
@@ -25,6 +26,7 @@ from tfgpujob.api.rules.rule import JobRule, NameRule
 NAME_RULES: tuple[NameRule, ...] = name.RULES
 JOB_RULES: tuple[JobRule, ...] = (
     *roles.RULES,
+    *own_program.RULES,
     *gpu.RULES,
     *claim.RULES,
     *trainer.RULES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.own_program import OWN_RESIZABLE
 from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
 from tfgpujob.api.spec import MAX_REPLICAS
@@ -22,8 +23,9 @@ _RESIZABLE = having(lambda traits: traits.resizable)
 _PREDICTING = having(lambda traits: traits.trainer_predicts and not traits.one_worker)
 _OWN_PROGRAM = having(lambda traits: traits.work is Work.OWN_PROGRAM)
 _ONLY_RESIZABLE = (
-    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers, and "
-    f"under {listed(_PREDICTING, 'or')} with trainer.mode predict"
+    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers, "
+    f"under {listed(_PREDICTING, 'or')} with trainer.mode predict, and programs of one's own under "
+    f"{listed(OWN_RESIZABLE, 'or')}"
 )
 
 
@@ -116,9 +118,9 @@ def _only_workers_elastic(job: Job) -> Iterator[Invalid]:
 
 
 def _elastic(job: Job) -> Iterator[Invalid]:
-    spec = job.spec
-    able = spec.strategy in (_PREDICTING if spec.predicts else _RESIZABLE)
-    if spec.elastic and (not able or spec.trainer is None):
+    spec, trained = job.spec, _PREDICTING if job.spec.predicts else _RESIZABLE
+    able = OWN_RESIZABLE if spec.trainer is None else trained
+    if spec.elastic and spec.strategy not in able:
         yield Invalid(_field(Role.WORKER), _ONLY_RESIZABLE, _REMOVE_BOTH)
 
 
@@ -132,6 +134,10 @@ def _within_bounds(job: Job) -> Iterator[Invalid]:
         yield Invalid(f"{_field(Role.WORKER)}.replicas", problem, "change one of them")
 
 
+_IS_ELASTIC = (
+    "has(self.replicaSpecs.worker) && (has(self.replicaSpecs.worker.minReplicas) || "
+    "has(self.replicaSpecs.worker.maxReplicas))"
+)
 _TOTAL = " + ".join(_count(role) for role in Role)
 
 RULES = (
@@ -233,9 +239,8 @@ RULES = (
         "roles.elastic",
         _elastic,
         cel=_cel(
-            "!has(self.replicaSpecs.worker) || !(has(self.replicaSpecs.worker.minReplicas) || "
-            "has(self.replicaSpecs.worker.maxReplicas)) || (has(self.trainer) && "
-            f"({predicts('self.trainer')} ? {strategy_in(_PREDICTING)} : {strategy_in(_RESIZABLE)}))",
+            f"!({_IS_ELASTIC}) || (has(self.trainer) ? ({predicts('self.trainer')} ? {strategy_in(_PREDICTING)} : "
+            f"{strategy_in(_RESIZABLE)}) : ({strategy_in(OWN_RESIZABLE)}))",
             ".worker",
             f"{_ONLY_RESIZABLE}; {_REMOVE_BOTH}",
         ),

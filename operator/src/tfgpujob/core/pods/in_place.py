@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
 from tfgpujob.api.spec import RestartPolicy, RestartScope
 from tfgpujob.api.strategies import Cluster, Work
+from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
 from tfgpujob.names import Role
 
 
 def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> bool:
-    """Whether the trainer of these pods starts its processes again."""
+    """Whether the processes of these pods are started again in them, by the trainer or tfgpu-supervise."""
+    if spec.trainer is None:
+        return supervises(spec, role)
     able = {
         Work.SYNCHRONOUS: True,
         Work.PARAMETER_SERVERS: role is not Role.EVALUATOR,
@@ -20,10 +26,40 @@ def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> b
     }
     return (
         spec.run_policy.recovery is Recovery.IN_PLACE
-        and spec.trainer is not None
         and able[spec.traits.work]
         and replica_spec.restart_policy is not RestartPolicy.NEVER
     )
+
+
+def supervises(spec: JobSpec, role: Role) -> bool:
+    """Whether tfgpu-supervise runs the program of these pods, which is one's own. All of a gang, or none."""
+    members = dict(_members(spec))
+    return (
+        spec.run_policy.recovery is Recovery.IN_PLACE
+        and spec.trainer is None
+        and spec.traits.work is Work.SYNCHRONOUS
+        and role in members
+        and all(m.restart_policy is not RestartPolicy.NEVER and _command(m) for m in members.values())
+    )
+
+
+def supervised(command: Sequence[str]) -> list[str]:
+    """The command as tfgpu-supervise runs it."""
+    own = command[0].rpartition("/")[2] == names.SUPERVISE
+    return [*([] if own else [names.SUPERVISE]), *command]
+
+
+def _command(replica_spec: ReplicaSpec) -> Sequence[str]:
+    """That of the training container; empty: its image's, which nobody here knows."""
+    template: dict[str, Any] = replica_spec.template or {}
+    _, container = read_template(template).spec.training_container() or ("", None)
+    return (container.command if container is not None else None) or ()
+
+
+def _members(spec: JobSpec) -> Iterator[tuple[Role, ReplicaSpec]]:
+    """The pods that train."""
+    specs = spec.replica_specs
+    return ((role, its) for role, its in specs.items() if role is Role.WORKER or (role is Role.CHIEF and its.replicas))
 
 
 def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
@@ -41,8 +77,7 @@ def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
 def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     """Whether the leader of these pods takes another number of workers. A pod group has a number of its own, and so
     has what Kueue has admitted."""
-    members = ((Role.CHIEF, spec.replica_specs.chief), (Role.WORKER, spec.replica_specs.worker))
-    able = all(member is None or recovers_in_place(spec, role, member) for role, member in members)
+    able = all(recovers_in_place(spec, role, member) for role, member in _members(spec))
     elastic = spec.elastic or plan.spares > 0
     gang = elastic and spec.traits.resizable and not spec.workers_come_and_go
     return gang and able and not plan.gang and not plan.queue

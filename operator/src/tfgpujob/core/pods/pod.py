@@ -72,6 +72,8 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     annotations = dict(template_metadata.get("annotations") or {})
     if spec.run_policy.voluntary_disruption is VoluntaryDisruption.AVOID:
         annotations = {**names.AVOID_VOLUNTARY_DISRUPTION, **annotations}
+    if in_place.supervises(spec, replica.role):
+        container["command"] = in_place.supervised(container["command"])
     if spec.trainer is not None:
         annotations[names.ANNOTATION_TRAINER_CONFIG] = trainer_pod.add_trainer(
             pod_spec,

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from tfgpujob.api import JobSpec, Recovery, RestartScope, StallPolicy, gpus
 from tfgpujob.api.rules.gpu import takes_claims
+from tfgpujob.api.spec import RunPolicy
 from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.gang import without_effect
+from tfgpujob.core.pods.in_place import supervises
 from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import LABEL_QUEUE, Condition, Reason, Role
@@ -45,10 +47,8 @@ def advice(spec: JobSpec, gang: str = "", *, queued: bool = False) -> Iterator[s
         )
     if spec.run_policy.restart_scope is RestartScope.REPLICA and not spec.restarts_alone:
         yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
-    if spec.trainer is None and spec.run_policy.stall_seconds:
-        yield "spec.runPolicy.stallSeconds is of a program of your own: it must report its steps, by tfgpujob_trainer."
-    elif spec.trainer is None and spec.run_policy.stall_policy is StallPolicy.RESTART:
-        yield "spec.runPolicy.stallPolicy needs spec.trainer, or stallSeconds and a program that reports its steps."
+    if spec.trainer is None:
+        yield from _own_program(spec.run_policy, supervised=supervises(spec, Role.WORKER))
     yield from without_effect(spec, gang)
     for role, replica in spec.replica_specs.items():
         if not gpus(spec, role, replica) and takes_claims(read_template(replica.template or {})):
@@ -67,6 +67,18 @@ def advice(spec: JobSpec, gang: str = "", *, queued: bool = False) -> Iterator[s
         yield (
             f"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds ({timeout} s) has no effect: "
             f"startDeadlineSeconds ({deadline} s) is over before."
+        )
+
+
+def _own_program(policy: RunPolicy, *, supervised: bool) -> Iterator[str]:
+    if policy.stall_seconds:
+        yield "spec.runPolicy.stallSeconds is of a program of your own: it must report its steps, by tfgpujob_trainer."
+    elif policy.stall_policy is StallPolicy.RESTART:
+        yield "spec.runPolicy.stallPolicy needs spec.trainer, or stallSeconds and a program that reports its steps."
+    if policy.recovery is Recovery.IN_PLACE and not supervised:
+        yield (
+            "spec.runPolicy.recovery: InPlace has no effect: without spec.trainer it needs a command in each template, "
+            "a restartPolicy other than Never, and strategy OneDevice, Mirrored or MultiWorkerMirrored."
         )
 
 

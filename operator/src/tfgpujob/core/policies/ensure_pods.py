@@ -15,7 +15,7 @@ from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.claim import build_claims
 from tfgpujob.core.pods.device_claim import build_device_template, claims_devices
-from tfgpujob.core.pods.in_place import resizes_in_place
+from tfgpujob.core.pods.in_place import resizes_in_place, supervises
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_group import build_pod_group
@@ -222,14 +222,14 @@ def _waiting_to_restart(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
 def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
     attempt, restart = ctx.builder.attempt, ctx.observed.restart(replica)
     pod = f"{ctx.job['metadata']['uid']}/{ctx.observed.name(replica)}/{attempt}/{restart}"
-    key, trains = ctx.config.progress_key, ctx.spec.trainer is not None
-    reports = trains or ctx.spec.run_policy.stall_seconds is not None
+    key, ours = ctx.config.progress_key, ctx.spec.trainer is not None or supervises(ctx.spec, replica[0])
+    reports = ours or ctx.spec.run_policy.stall_seconds is not None
     return Replica(
         *replica,
         attempt,
         restart,
         progress_token=pod_token(key, pod) if key and reports else "",
-        recovery_token=_recovery_token(ctx) if key and trains else "",
+        recovery_token=_recovery_token(ctx) if key and ours else "",
         joins=_joins_gang(ctx, replica),
         restarts_left=ctx.spec.run_policy.backoff_limit - int(ctx.builder.fields.get("restarts") or 0),
         reached_step=goodput_account.reached_step(ctx.builder.fields),

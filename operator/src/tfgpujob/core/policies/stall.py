@@ -41,7 +41,7 @@ def update_conditions(ctx: ReconcileContext) -> tuple[Event, ...]:
 
 
 def limit(spec: JobSpec) -> int:
-    """Seconds without a step, an evaluation batch or a save after which the job is Stalled."""
+    """Seconds without a step, an evaluation batch or a save after which the job is Stalled; 0: it never is."""
     if spec.run_policy.stall_seconds is not None:
         return spec.run_policy.stall_seconds
     return spec.trainer.watchdog.step_seconds // 2 if spec.trainer is not None else 0
@@ -49,7 +49,7 @@ def limit(spec: JobSpec) -> int:
 
 def _update_stalled(ctx: ReconcileContext, reported: Report) -> tuple[Event, ...]:
     builder, seconds = ctx.builder, limit(ctx.spec)
-    if reported.phase not in STALLS or reported.idle_seconds < seconds:
+    if not seconds or reported.phase not in STALLS or reported.idle_seconds < seconds:
         _clear(builder, Condition.STALLED, "The training gets on again.")
         return ()
     replica = blocking_replica(ctx)

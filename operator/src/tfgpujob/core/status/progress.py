@@ -130,7 +130,10 @@ def waits_for_lost(job: Object) -> bool:
 def _running(snapshot: Snapshot) -> ObservedPods | None:
     job = snapshot.job
     spec = job.get("spec") if job is not None else None
-    if job is None or not isinstance(spec, Mapping) or not _reports(spec) or not is_ours(job):
+    if job is None or not isinstance(spec, Mapping) or not is_ours(job):
+        return None
+    # A pod with a token has been told whom to answer, as tfgpu-supervise is, which runs programs of one's own.
+    if not _reports(spec) and not any(pod.progress_token for pod in snapshot.pods):
         return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):
@@ -139,7 +142,7 @@ def _running(snapshot: Snapshot) -> ObservedPods | None:
 
 
 def _reports(spec: Mapping[str, Any]) -> bool:
-    """Whether the pods answer GET /progress: the bundled trainer's, and those of which stallSeconds expects it."""
+    """Whether its pods answer GET /progress: the bundled trainer's, and those of which stallSeconds expects it."""
     return bool(spec.get("trainer") or (spec.get("runPolicy") or {}).get("stallSeconds"))
 
 

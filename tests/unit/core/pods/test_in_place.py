@@ -1,0 +1,84 @@
+"""Which pods have processes that are started again in them: programs of one's own, which tfgpu-supervise runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.core import make
+
+from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.names import Role
+
+COMMAND = ["python", "train.py"]
+IN_PLACE = {"recovery": "InPlace"}
+
+
+def template(**container: Any) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [{"name": "tensorflow", **container}]}}}
+
+
+OWN = template(command=COMMAND, args=["--epochs", "2"])
+
+
+def container(strategy: str, role: Role = Role.WORKER, /, **parts: Any) -> dict[str, Any]:
+    """The training container of the role's first pod; each role has the same pods."""
+    roles = {str(r): {**OWN, **parts.pop(str(r), {})} for r in Role if str(r) in parts or r is role}
+    job = make.job(strategy, **roles, trainer=None, image="mine:1", **{"run": IN_PLACE, **parts})
+    replica = Replica(role, 0, 1, recovery_token="t", progress_token="p", restarts_left=4)
+    pod = build_pod(job, make.parsed(job), make.plan(job), replica)
+    found: dict[str, Any] = pod["spec"]["containers"][0]
+    return found
+
+
+def environment(found: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in found["env"]}
+
+
+def test_the_command_of_a_program_of_ones_own_is_supervised_and_told_of_its_gang() -> None:
+    found = container("MultiWorkerMirrored", worker={"replicas": 2, "minReplicas": 1})
+    assert found["command"] == ["tfgpu-supervise", *COMMAND]
+    assert found["args"] == ["--epochs", "2"]
+    told = environment(found)
+    assert (told["TFGPU_RECOVERY"], told["TFGPU_RECOVERY_BUDGET"], told["TFGPU_RECOVERY_RESIZE"]) == (
+        "InPlace",
+        "4",
+        "1",
+    )
+    assert told["TFGPU_RECOVERY_LEADER"] == "train-worker-0.train.ns.svc:8081"
+    assert "TFGPU_RECOVERY_RESIZE" not in environment(container("MultiWorkerMirrored")), "a rigid one"
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])
+def test_one_process_is_supervised_too(strategy: str) -> None:
+    found = container(strategy)
+    assert found["command"][0] == "tfgpu-supervise"
+    assert "TFGPU_RECOVERY_LEADER" not in environment(found)
+
+
+@pytest.mark.parametrize("by", ["tfgpu-supervise", "/opt/venv/bin/tfgpu-supervise"])
+def test_a_command_that_is_supervised_already_stays(by: str) -> None:
+    assert container("OneDevice", worker=template(command=[by, *COMMAND]))["command"] == [by, *COMMAND]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "role", "parts"),
+    [
+        ("MultiWorkerMirrored", Role.WORKER, {"run": {}}),
+        ("MultiWorkerMirrored", Role.WORKER, {"worker": {"restartPolicy": "Never"}}),
+        ("MultiWorkerMirrored", Role.WORKER, {"chief": template()}),
+        ("MultiWorkerMirrored", Role.CHIEF, {"worker": template()}),
+        ("MultiWorkerMirrored", Role.EVALUATOR, {"worker": {}}),
+        ("Custom", Role.WORKER, {}),
+        ("ParameterServer", Role.WORKER, {"ps": {}}),
+    ],
+)
+def test_all_who_train_together_are_supervised_or_none(strategy: str, role: Role, parts: dict[str, Any]) -> None:
+    found = container(strategy, role, **parts)
+    assert found.get("command") == COMMAND
+    assert "TFGPU_RECOVERY" not in environment(found)
+
+
+def test_the_commands_of_an_image_are_not_known_here() -> None:
+    found = container("OneDevice", worker=template(args=["a"]))
+    assert ("command" in found, found["args"]) == (False, ["a"])
