@@ -73,20 +73,21 @@ def test_one_worker_whose_server_and_chief_are_killed_equals_plain_keras(launch)
     job.end()
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_every_step_counts_once_and_the_model_learns(launch, workers):
+@pytest.mark.parametrize(("workers", "epochs"), [(2, 2), (4, 8)])
+def test_every_step_counts_once_and_the_model_learns(launch, workers, epochs):
     output = launch.directory / f"workers{workers}"
     by_time = {"everySeconds": 1, "keep": 100}
     config = wide_and_deep(
-        output, epochs=8, evaluate={"everyEpochs": 4}, export={"savedModel": True}, checkpoint=by_time
+        output, epochs=epochs, evaluate={"everyEpochs": epochs // 2}, export={"savedModel": True}, checkpoint=by_time
     )
     job = ServerJob(launch, config, workers=workers, servers=2)
     assert job.chief.wait() == 0, job.logs()
     summary = job.chief.ended["summary"]
-    assert summary["steps"] == iterations(output) == 8 * 313
-    assert (summary["examples"], summary["repeatedSteps"]) == (8 * 40000, 0)
-    assert summary["splits"]["test"]["accuracy"] > 0.68  # of the most frequent answer: 0.51
-    assert summary["splits"]["train"]["accuracy"] > 0.7
+    assert summary["steps"] == iterations(output) == epochs * 313
+    assert (summary["examples"], summary["repeatedSteps"]) == (epochs * 40000, 0)
+    learnt = epochs / 8  # of what four workers learn in eight epochs; 0.51 is the most frequent answer
+    assert summary["splits"]["test"]["accuracy"] > 0.51 + 0.17 * learnt
+    assert summary["splits"]["train"]["accuracy"] > 0.51 + 0.19 * learnt
     saved = {int(path.name.removeprefix("step-")) for path in (output / "checkpoints").glob("step-*")}
     assert any(step % 313 for step in saved), "when a second is over, and not with an epoch"
     assert all("asks for a first batch" in job.tasks[f"worker-{i}"].log for i in range(workers))
