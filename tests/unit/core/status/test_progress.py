@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,7 +182,7 @@ def test_a_program_of_ones_own_that_is_supervised_is_asked_and_stalls_only_if_st
     template = {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}
     own: dict[str, Any] = {"trainer": None, "image": "mine:1", "run": {"recovery": "InPlace"}}
     job = make.job(worker={"replicas": 2, "template": template}, **own)
-    world = World(job, replace(make.CONFIG, progress_key=b"key"))
+    world = World(job)
     world.settle()
     world.ready()
     assert asked(world) == ["train-worker-0"]

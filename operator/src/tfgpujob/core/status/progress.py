@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob.api import Recovery
+from tfgpujob.api.strategies import Work, having
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
@@ -27,6 +28,9 @@ deadlines."""
 
 IDLE_SECONDS = 5
 """A reporter that is idle for so long may be waiting for a peer."""
+
+_SUPERVISED = frozenset(having(lambda traits: traits.work is Work.SYNCHRONOUS))
+"""Strategies under which a program of one's own that recovers in place is supervised (core/pods/in_place.py)."""
 
 MAX_PEERS = 16
 """Peers of one job that are polled in a turn, so that no job keeps the operator busy."""
@@ -130,10 +134,7 @@ def waits_for_lost(job: Object) -> bool:
 def _running(snapshot: Snapshot) -> ObservedPods | None:
     job = snapshot.job
     spec = job.get("spec") if job is not None else None
-    if job is None or not isinstance(spec, Mapping) or not is_ours(job):
-        return None
-    # A pod with a token has been told whom to answer, as tfgpu-supervise is, which runs programs of one's own.
-    if not _reports(spec) and not any(pod.progress_token for pod in snapshot.pods):
+    if job is None or not isinstance(spec, Mapping) or not _reports(spec) or not is_ours(job):
         return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):
@@ -142,8 +143,11 @@ def _running(snapshot: Snapshot) -> ObservedPods | None:
 
 
 def _reports(spec: Mapping[str, Any]) -> bool:
-    """Whether its pods answer GET /progress: the bundled trainer's, and those of which stallSeconds expects it."""
-    return bool(spec.get("trainer") or (spec.get("runPolicy") or {}).get("stallSeconds"))
+    """Whether the pods answer GET /progress: the bundled trainer's, those of which stallSeconds expects it, and those
+    in which tfgpu-supervise does."""
+    policy = spec.get("runPolicy") or {}
+    supervised = policy.get("recovery") == Recovery.IN_PLACE and spec.get("strategy") in _SUPERVISED
+    return bool(spec.get("trainer") or policy.get("stallSeconds") or supervised)
 
 
 def _each_recovers(spec: Mapping[str, Any]) -> bool:
