@@ -18,7 +18,9 @@ if config:
     assert json.loads((folder / "tf_config.json").read_text()) == config
 print("round", os.environ["TFGPU_ROUND"], "of", len(config.get("cluster", {}).get("worker", [0])), flush=True)
 if "CHILD" in os.environ:
-    Path(os.environ["CHILD"]).write_text(str(subprocess.Popen([sys.executable, "-c", "input()"]).pid))
+    Path(os.environ["CHILD"]).write_text(
+        str(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"]).pid)
+    )
 while not Path(os.environ.get("GATE", "/")).exists():
     time.sleep(0.01)
 told: list[bool] = []
