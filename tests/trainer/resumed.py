@@ -50,8 +50,10 @@ import numpy as np
 import tensorflow as tf
 program, out, killed_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
 function, calls = tf.function, []
-def counted(step):
-    compiled = function(step)
+def counted(step=None, **more):
+    compiled = function(step, **more)
+    if getattr(step, "__module__", None) != "__main__":
+        return compiled
     def call(*arguments):
         calls.append(step)
         if len(calls) == killed_at:
@@ -70,12 +72,13 @@ def cell(program: str) -> str:
     known = json.loads(RECORD.read_text()).get(program)
     if known is None or known["sha256"] != digest(file_of(program)):
         return "not tried as it is now"
+    settings = "; ".join(sorted(known["runs"]))
     worst = max(found["difference"] for found in known["runs"].values())
     if worst:
-        return f"differs by {worst:.0e}"
+        return f"differs by {worst:.0e}: {settings}"
     anew = not any(after for found in known["runs"].values() for after in found["resumedAfter"])
     from_where = ", from the beginning" if anew else ""
-    return f"the same bits{from_where}: {'; '.join(sorted(known['runs']))}"
+    return f"the same bits{from_where}: {settings}"
 
 
 def file_of(program: str) -> Path:
