@@ -72,13 +72,11 @@ def cell(program: str) -> str:
     known = json.loads(RECORD.read_text()).get(program)
     if known is None or known["sha256"] != digest(file_of(program)):
         return "not tried as it is now"
-    settings = "; ".join(sorted(known["runs"]))
-    worst = max(found["difference"] for found in known["runs"].values())
-    if worst:
-        return f"differs by {worst:.0e}: {settings}"
-    anew = not any(after for found in known["runs"].values() for after in found["resumedAfter"])
-    from_where = ", from the beginning" if anew else ""
-    return f"the same bits{from_where}: {settings}"
+    runs = sorted(known["runs"].items())
+    equal = [setting for setting, found in runs if not found["difference"]]
+    anew = not any(after for _, found in runs for after in found["resumedAfter"])
+    same = [f"the same bits{', from the beginning' if anew else ''}: {'; '.join(equal)}"] if equal else []
+    return "; ".join([*same, *(f"off by {f['difference']:.0e}: {s}" for s, f in runs if f["difference"])])
 
 
 def file_of(program: str) -> Path:
