@@ -53,6 +53,12 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
     }
 
 
+def test_the_operator_takes_a_report_of_each_phase() -> None:
+    phases = trainer("facts")["phases"]
+    assert "running the script" in phases
+    assert [phase for phase in phases if parse(json.dumps({"phase": phase}).encode()) is None] == []
+
+
 def test_the_operator_has_a_name_for_each_part_that_the_trainer_names() -> None:
     facts = trainer("facts")
     assert set(facts["parts"]) <= set(goodput_account.PARTS)

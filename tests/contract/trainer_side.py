@@ -29,7 +29,7 @@ from tfgpujob_trainer.contract import (
     spec,
     strategies,
 )
-from tfgpujob_trainer.reporting import ledger, progress_endpoint
+from tfgpujob_trainer.reporting import ledger, phases, progress_endpoint
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
@@ -56,8 +56,8 @@ def pods(given: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def facts() -> dict[str, Any]:
-    """The trainer's fields with their defaults, its strategies, its exit codes, the most workers, and the words of
-    limits."""
+    """The trainer's fields with their defaults, its strategies, its exit codes and phases, the most workers, and the
+    words of limits."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -75,6 +75,7 @@ def facts() -> dict[str, Any]:
         "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "limits": limits.TEXTS,
+        "phases": [value for name, value in vars(phases).items() if name.isupper() and isinstance(value, str)],
         "parts": ledger.PARTS,
         "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],
         "codeVariables": [value for name, value in vars(code_variables).items() if name.isupper()],

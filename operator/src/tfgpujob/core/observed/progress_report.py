@@ -69,7 +69,7 @@ class TrainerLedger(_Schema):
 class Report(_Schema):
     """How far one task is. None: not known yet."""
 
-    phase: Annotated[str, Field(max_length=32, pattern=r"^[a-z]+$")]
+    phase: Annotated[str, Field(max_length=32, pattern=r"^[a-z]+( [a-z]+)*$")]
     step: NotNegative64 | None = None
     steps: NotNegative64 | None = None
     epoch: NotNegative64 | None = None
