@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
-from tests.integration.kube import Kube, Object
+from tests.integration.kube import Kube, Object, path_of
 from tests.integration.target import Target
 from tests.integration.training import (
     KILL,
@@ -95,7 +95,7 @@ def test_predictions_are_there_once_whoever_is_killed(trainers: Workspace, targe
     ends = [summary(pod) for pod in trainers.pods("disturbed").values()]
     assert all(0 < end["partsWrittenBefore"] < end["parts"] for end in ends)
 
-    calm, disturbed = _read_predictions(trainers, target.trainer_image)
+    calm, disturbed = _read_predictions(trainers, target.trainer_image, "calm", "disturbed")
     assert disturbed == calm
     rows = [row for part in calm["parts"].values() for row in part["rows"]]
     assert rows == list(range(ROWS))
@@ -111,9 +111,9 @@ def _workers_with_a_part(workspace: Workspace) -> set[int]:
 
 
 READ = """
-import hashlib, json, pathlib, numpy
+import hashlib, json, pathlib, sys, numpy
 found = []
-for folder in map(pathlib.Path, ("/calm/predictions", "/disturbed/predictions")):
+for folder in [pathlib.Path(f"/{name}/predictions") for name in sys.argv[1:]]:
     parts = {
         part.name: {
             "rows": numpy.load(part)["row"].tolist(),
@@ -126,26 +126,71 @@ print(json.dumps(found))
 """
 
 
-def _read_predictions(workspace: Workspace, image: str) -> list[dict[str, Any]]:
-    """What lies in the claims of the two jobs, in the order of the rows."""
-    names = ("calm", "disturbed")
+def _read_predictions(workspace: Workspace, image: str, *names: str) -> list[dict[str, Any]]:
+    """What lies in the claims of these jobs, in the order of the rows."""
+    reader = f"reader-of-{names[-1]}"
     container = {
         "name": "tensorflow",
         "image": image,
-        "command": ["python", "-c", READ],
+        "command": ["python", "-c", READ, *names],
         "volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in names],
     }
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
     spec = {"containers": [container], "volumes": volumes, "restartPolicy": "Never"}
-    workspace.kube.create("Pod", workspace.namespace, {"metadata": {"name": "reader"}, "spec": spec})
+    workspace.kube.create("Pod", workspace.namespace, {"metadata": {"name": reader}, "spec": spec})
 
     def ended() -> bool:
-        pod = workspace.kube.get("Pod", workspace.namespace, "reader")
+        pod = workspace.kube.get("Pod", workspace.namespace, reader)
         return pod["status"].get("phase") in {"Succeeded", "Failed"}
 
     workspace.eventually(ended, "the predictions are read")
-    found: list[dict[str, Any]] = json.loads(workspace.kube.log(workspace.namespace, "reader", "tensorflow"))
+    found: list[dict[str, Any]] = json.loads(workspace.kube.log(workspace.namespace, reader, "tensorflow"))
     return found
+
+
+def test_workers_that_predict_come_and_go_and_nobody_else_is_touched(
+    trainers: Workspace, target: Target, tell: Tell
+) -> None:
+    """One → three → two workers by /scale, and a pod that is deleted: the files are those of one worker."""
+    job = _predict(trainers, "shared", 1, "predicting")
+    job["spec"]["replicaSpecs"]["worker"] |= {"minReplicas": 1, "maxReplicas": 4}
+    job["spec"]["runPolicy"] = {"backoffLimit": 0}
+    trainers.finished("taught")
+    trainers.submit(job)
+    first = "shared-worker-0"
+    trainers.eventually(lambda: _who_has_begun(trainers) == {0}, "it predicts")
+    stays = trainers.uids("shared")[first]
+    _scale(trainers, "shared", 3)
+    trainers.eventually(lambda: _who_has_begun(trainers) == {0, 1, 2}, "two more take parts")
+    _scale(trainers, "shared", 2)
+    trainers.kube.delete("Pod", trainers.namespace, "shared-worker-1")
+    trainers.eventually(lambda: "shared-worker-2" not in trainers.pods("shared"), "one has left")
+    assert trainers.uids("shared")[first] == stays
+    there = len(re.findall(r"^part-", trainers.run_in(first, "ls /output/predictions"), re.MULTILINE))
+    assert there * PART_ROWS < ROWS, "all of it happened while there was something left"
+    enough(trainers, first)
+    began = time.monotonic()
+    assert trainers.finished("shared") == "Succeeded", trainers.describe()
+    tell(f"{there} parts were there when workers had come and gone, and all {time.monotonic() - began:.1f} s later")
+    status = trainers.status("shared")
+    assert (status["attempt"], status["resizes"], status["restarts"]) == (1, 2, 0)
+    assert trainers.uids("shared")[first] == stays
+    assert trainers.finished("calm") == "Succeeded"
+    calm, shared = _read_predictions(trainers, target.trainer_image, "calm", "shared")
+    assert shared == calm
+
+
+def _who_has_begun(workspace: Workspace) -> set[int]:
+    """Indexes of the workers that have taken a part."""
+    if workspace.status("shared").get("phase") != "Running":
+        return set()
+    told = workspace.run_in("shared-worker-0", "cat /output/predictions/taken-* 2> /dev/null || true")
+    return {int(index) for index in re.findall(r"^worker-(\d+)$", told, re.MULTILINE)}
+
+
+def _scale(workspace: Workspace, name: str, workers: int) -> None:
+    path = f"{path_of('TFGPUJob', workspace.namespace, name)}/scale"
+    workspace.kube.call("PATCH", path, {"spec": {"replicas": workers}}, "application/merge-patch+json")
 
 
 def test_parameter_servers_outlive_every_kill(trainers: Workspace, tell: Tell) -> None:
