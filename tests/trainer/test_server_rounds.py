@@ -86,6 +86,19 @@ def test_with_a_chief_that_waits_in_vain_the_workers_start_again():
     rounds = with_workers()
     stops = {"worker-0": Stop(0), "worker-1": Stop(0)}
     assert ended(rounds, CHIEF, HUNG, step=7) == {CHIEF: Start(1, 7), **stops}
+    assert ended(with_workers(), CHIEF, HUNG, progressed=False) == {CHIEF: Start(1)}, "they may still read their data"
+
+
+def test_no_worker_ends_with_a_chief_that_gives_up():
+    rounds = with_workers()
+    ended(rounds, CHIEF, progressed=False)
+    assert list(ended(rounds, CHIEF, HUNG, progressed=False)) == [CHIEF]
+    told = with_workers(budget=0)
+    assert set(ended(told, "ps-0")) == {CHIEF, *WORKERS}
+    assert set(ended(told, CHIEF, PEER)) == {CHIEF, "ps-0"}
+    assert ended(told, "worker-0", PEER) == {"worker-0": Start(1)}, (
+        "it was ended for their sake, and serves the next chief"
+    )
 
 
 def test_of_a_worker_that_does_not_say_its_round_no_process_is_ended():

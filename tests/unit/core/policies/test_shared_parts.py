@@ -204,3 +204,19 @@ def test_in_a_gang_a_change_of_replicas_is_a_new_attempt() -> None:
     scale(world, 3)
     assert world.status["attempt"] == 2
     assert events(world, "Resized") == ["From 2 workers to 3: what is written stays."]
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_how_parts_are_shared_is_how_the_pods_were_started_whatever_the_spec_says_since(elastic: bool) -> None:
+    """The edit is refused; a worker of a rigid job that is done has done its own part alone."""
+    world = predicting(3, worker=ELASTIC if elastic else {})
+    edited = {} if elastic else ELASTIC
+    world.edit(lambda spec: spec["replicaSpecs"].update(worker={"replicas": 3, **edited}))
+    world.exits("train-worker-0", 0)
+    world.advance(minutes=2)
+    assert world.phase == ("Succeeded" if elastic else "Running")
+    for name in ("train-worker-1", "train-worker-2"):
+        if name in world.pods:
+            world.exits(name, 0)
+    world.advance(minutes=2)
+    assert world.phase == "Succeeded"

@@ -89,7 +89,7 @@ class ServerRounds:
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Told:
         """The process of a pod has ended, by itself or because it was told to end it."""
-        if self.over is not None:
+        if self.over is not None and member not in self._told_to_end:
             return {member: self.over}
         if member == self.chief:
             return self._chief_ended(end, now)
@@ -116,7 +116,7 @@ class ServerRounds:
     def _server_ended(self, member: str, round_: int) -> Told:
         self._lost[member] = round_
         if self._ended is not None:
-            return {**self._end_workers(), **self._both(self._ended)}
+            return self._with_workers(self._both(self._ended))
         if self._stopping:
             return self._end_workers()
         self._stopping = True
@@ -129,14 +129,19 @@ class ServerRounds:
         lost_somebody = end.code == ExitCode.PEER_FAILURE
         if not end.worth_a_retry:
             return self._give_up(f"{self.chief} ended with code {end.code}")
-        if end.code == ExitCode.WATCHDOG:
-            return {**self._end_workers(), **self._both(end)}
+        if end.code == ExitCode.WATCHDOG and (end.progressed or self._round > 0):
+            # In its first start it may have waited for a worker that still reads its data.
+            return self._with_workers(self._both(end))
         if not lost_somebody or self._lost:
             return self._both(end)
         if missing := sorted(self.servers - self._here):
             return self._give_up(f"{self.chief} lost somebody, and {', '.join(missing)} can't be heard")
         self._ended, self._since = end, now
         return {}
+
+    def _with_workers(self, told: Told) -> Told:
+        """The same for the workers, unless the chief has given up: then it is the operator who starts them again."""
+        return told if self.over is not None else {**self._end_workers(), **told}
 
     def _end_workers(self) -> Told:
         """Of those whose process has not been told so yet."""

@@ -155,7 +155,7 @@ def _environment(
         "TFGPU_REPLICA_TYPE": str(replica.role),
         "TFGPU_REPLICA_INDEX": str(replica.index),
         "TFGPU_REPLICAS": str(plan.counts[replica.role]) if spec.predicts else None,
-        names.SHARED_PARTS: "1" if spec.shares_parts else None,
+        names.SHARED_PARTS: "1" if plan.shares_parts else None,
         "TFGPU_ATTEMPT": str(replica.attempt),
         "TFGPU_REPLICA_RESTART": str(replica.restart),
         "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),

@@ -92,6 +92,21 @@ def test_a_chief_that_fails_with_a_parameter_server_is_not_to_blame() -> None:
     assert restart_scope.independent_failures(spec, [chief, worker]) == [chief, worker]
 
 
+def test_a_worker_that_ends_with_the_chief_or_a_parameter_server_is_not_to_blame() -> None:
+    spec = make.parsed(make.job("ParameterServer", worker=3, ps=2))
+    chief, ps, peers = failed("chief-0", code=161), failed("ps-0"), [failed("worker-0", code=160)]
+    assert restart_scope.independent_failures(spec, [*peers, chief]) == [chief]
+    assert restart_scope.independent_failures(spec, [*peers, ps]) == [ps]
+    assert restart_scope.independent_failures(spec, peers) == peers
+
+
+def test_workers_that_may_still_read_their_data_run_on_when_the_chief_starts_again() -> None:
+    job, (role, index) = make.job("ParameterServer", worker=3, ps=2), (Role.CHIEF, 0)
+    message = '{"cause": "StartupDeadline"}'
+    late = Failure((role, index), "train-chief-0", Cause.RETRYABLE, 161, "Error", message, "")
+    assert restart_scope.replicas_to_restart(make.parsed(job), make.plan(job), [late]) == {(role, index)}
+
+
 def test_training_goes_on_without_workers_only() -> None:
     spec = make.parsed(make.job("ParameterServer", worker=3, ps=2))
     assert restart_scope.others_keep_running(spec, frozenset({(Role.WORKER, 0), (Role.WORKER, 2)}))

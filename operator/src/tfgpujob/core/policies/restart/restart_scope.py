@@ -22,6 +22,9 @@ from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.policies.restart.failure import DEADLINE, NODE_LOST, Failure
 from tfgpujob.names import Role
 
+_STARTING = "StartupDeadline"
+"""The trainer's word in its termination message for a start that took too long: a worker may still be reading data."""
+
 
 def others_keep_running(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
     """Whether the rest of the job makes progress while these replicas restart."""
@@ -29,9 +32,19 @@ def others_keep_running(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
 
 
 def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:
-    """Without those that follow from another: a chief always fails when a parameter server does."""
-    lost_variables = _has_variables_on_ps(spec) and any(f.replica[0] is Role.PS for f in failures)
-    return [f for f in failures if not (lost_variables and f.replica[0] is Role.CHIEF)]
+    """Without those that follow from another: a chief always fails when a parameter server does, and a worker ends its
+    process for the sake of either (exit code 160)."""
+    roles = {failure.replica[0] for failure in failures} if _has_variables_on_ps(spec) else set()
+
+    def follows(failure: Failure) -> bool:
+        match failure.replica[0]:
+            case Role.CHIEF:
+                return Role.PS in roles
+            case Role.WORKER:
+                return failure.is_peer_failure and bool(roles & {Role.PS, Role.CHIEF})
+        return False
+
+    return [failure for failure in failures if not follows(failure)]
 
 
 def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) -> frozenset[ReplicaId]:
@@ -50,6 +63,6 @@ def _has_variables_on_ps(spec: JobSpec) -> bool:
 def _goes_too(failure: Failure) -> Role | None:
     """The role that restarts with the failed replica."""
     role = failure.replica[0]
-    if role is Role.CHIEF and failure.exit_code == DEADLINE:
+    if role is Role.CHIEF and failure.exit_code == DEADLINE and _STARTING not in failure.message:
         return Role.WORKER
     return Role.CHIEF if role is Role.PS or (role is Role.WORKER and failure.reason == NODE_LOST) else None
