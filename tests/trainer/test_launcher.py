@@ -213,6 +213,15 @@ def test_a_pod_leaves_its_memory_behind_while_its_process_waits_for_one_that_is_
     assert left == rounds
 
 
+@pytest.mark.parametrize(("code", "rounds"), [(1, []), (137, [0])])
+def test_who_has_failed_for_good_says_so_before_anybody_writes_a_copy(code, rounds):
+    left: list[int] = []
+    failed: Any = Process("worker-1", code=code)
+    failed.progressed = True
+    launcher.run(lambda _: [failed], Told(None, GiveUp("it has failed")), leave=left.append)
+    assert left == rounds
+
+
 def test_a_pod_that_is_told_to_stop_in_a_start_leaves_what_it_began_with():
     class Stopped(Process):
         def wait(self, seconds):

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by ^C before the program began")
     except TrainerError as error:
         outcome = error.outcome()
-    except OSError as error:  # this process may be refused a thread, a process or a folder
+    except (OSError, RuntimeError) as error:  # this process may be refused a thread, a process or a folder
         outcome = classify(error, has_peers=False)
     return end_pod(outcome, last_lines)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tfgpujob_trainer.contract.exits import ExitCode
 
-_FIRST_RETRIED = 128
+FIRST_RETRIED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class End:
     @property
     def worth_a_retry(self) -> bool:
         """By the contract of contract/exits.py; a stop that was asked for is no failure."""
-        return self.code >= _FIRST_RETRIED and self.code != ExitCode.STOPPED
+        return self.code >= FIRST_RETRIED and self.code != ExitCode.STOPPED
 
     @property
     def leaves(self) -> bool:

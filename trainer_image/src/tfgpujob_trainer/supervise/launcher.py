@@ -16,7 +16,7 @@ from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
 from tfgpujob_trainer.contract.text import counted, ordinal
 from tfgpujob_trainer.reporting.log import say
-from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Start, Stop
+from tfgpujob_trainer.supervise.commands import FIRST_RETRIED, Drain, End, GiveUp, Leave, Start, Stop
 from tfgpujob_trainer.supervise.gang import Alone, Member
 from tfgpujob_trainer.supervise.supervisor import Supervisor
 
@@ -180,10 +180,12 @@ class _Launcher:
             self._leave_memory()
 
     def _leave_memory(self) -> None:
-        """Not of a round that has failed without a step: what it began with may be why."""
+        """Not of a round that has failed without a step: what it began with may be why. Nor by a pod that has failed
+        for good, whose word its peers' ends wait for: a large copy takes longer than that."""
         self._left_behind = True
         sound = self._told_to_stop or any(process.progressed for process in self._processes)
-        if self._leave is not None and sound:
+        for_good = any(1 <= outcome.code < FIRST_RETRIED for _, outcome in self.ends)
+        if self._leave is not None and sound and not for_good:
             self._leave(self.current.round)
 
     def _begin(self, following: Start) -> None:
