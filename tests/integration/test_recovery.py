@@ -233,7 +233,8 @@ def test_parameter_servers_recover_in_place(disaster: Disaster, operator: Instal
     if not operator.as_process:
         operator.wait_for_leader(other_than=leader)
     again = {pod.removeprefix(f"{name}-"): log(workspace, pod).count("started again in place") for pod in pods}
-    assert {pod: times for pod, times in again.items() if times} == {"worker-1": 1, "ps-0": 1, "chief-0": 2}
+    all_with_the_server = {"worker-0": 1, "worker-1": 2, "ps-0": 1, "chief-0": 2}
+    assert {pod: times for pod, times in again.items() if times} == all_with_the_server
     workspace.eventually(lambda: workspace.status(name).get("inPlaceRestarts") == 3, "all are counted", seconds=90)
     workspace.eventually(lambda: told_of_restart(workspace, name), "it is told that it restarted in place")
     status = workspace.status(name)
