@@ -88,7 +88,7 @@ test-unit: venv ## the operator's unit tests, in seconds
 	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
-resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md; half an hour)
+resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md)
 	@$(TRAINER_PY) -m tests.trainer.resumed
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer -n 2 --dist loadfile
