@@ -15,6 +15,7 @@ from tfgpujob_trainer.supervise.server_rounds import LOST_SECONDS, ServerRounds
 
 KILLED, PEER, HUNG, RAISED, STOPPED, DONE = 137, 160, 161, 1, 143, 0
 SERVERS, WORKERS, CHIEF = ("ps-0", "ps-1"), ("worker-0", "worker-1"), "chief-0"
+STOPS = {"worker-0": Stop(0), "worker-1": Stop(0)}
 
 
 def new(budget: int = 6) -> ServerRounds:
@@ -71,21 +72,41 @@ def test_with_a_server_the_workers_start_again_and_that_costs_nothing():
     assert ended(rounds, "ps-1") == {CHIEF: Stop(0), "worker-0": Stop(0), "worker-1": Stop(1)}
     assert ended(rounds, "worker-1", PEER, round_=1, progressed=False) == {"worker-1": Start(2)}, "it has not failed"
     assert ended(rounds, "ps-0") == {"worker-1": Stop(2)}, "it may have met this one"
-    assert ended(rounds, CHIEF, PEER, step=9) == {CHIEF: Start(1, 9), "ps-0": Start(1), "ps-1": Start(1)}
+    assert ended(rounds, CHIEF, PEER, step=9) == {}, "it would lose workers that have yet to end"
     assert ended(rounds, "worker-0", RAISED)["worker-0"] == GiveUp("worker-0 ended with code 1")
+    start = {CHIEF: Start(1, 9), "ps-0": Start(1), "ps-1": Start(1)}
+    assert rounds.gone("worker-0") == {}
+    assert ended(rounds, "worker-1", PEER, round_=2) == {"worker-1": Start(3), **start}
     assert rounds.restarts == 2
-    rounds.gone("worker-0")
-    assert ended(rounds, "ps-0", round_=1) == {CHIEF: Stop(1)}, "who has been told, and who is gone, is told nothing"
+    assert ended(rounds, "ps-0", round_=1) == {CHIEF: Stop(1), "worker-1": Stop(3)}, "who is gone is told nothing"
     late = with_workers()
     ended(late, CHIEF, PEER, step=9)
-    stops = {"worker-0": Stop(0), "worker-1": Stop(0)}
-    assert ended(late, "ps-0", now=1.0) == {CHIEF: Start(1, 9), "ps-0": Start(1), **stops}
+    assert ended(late, "ps-0", now=1.0) == STOPS
+    assert late.joined("worker-0", 6, 0) == {}
+    start = {CHIEF: Start(1, 9), "ps-0": Start(1)}
+    assert late.gone("worker-1") == start, "a pod that is new, and one that is gone, have no process to wait for"
+
+
+def test_a_worker_that_cannot_be_reached_holds_the_chief_back_for_a_while_only():
+    rounds = with_workers()
+    assert ended(rounds, CHIEF, HUNG, step=7, now=5.0) == STOPS
+    assert ended(rounds, "ps-0") == {}, "it starts with the chief"
+    assert rounds.waited(5.0 + LOST_SECONDS) == {}
+    assert rounds.waited(5.1 + LOST_SECONDS) == {CHIEF: Start(1, 7), "ps-0": Start(1)}
+    assert rounds.waited(100.0) == {}
+    assert rounds.restarts == 1
+    given_up = with_workers()
+    ended(given_up, CHIEF, HUNG)
+    assert isinstance(given_up.gone("ps-0")[CHIEF], GiveUp)
+    assert ended(given_up, "worker-0", PEER) == {"worker-0": Start(1)}
+    assert ended(given_up, "worker-1", PEER) == {"worker-1": Start(1)}, "no chief"
 
 
 def test_with_a_chief_that_waits_in_vain_the_workers_start_again():
     rounds = with_workers()
-    stops = {"worker-0": Stop(0), "worker-1": Stop(0)}
-    assert ended(rounds, CHIEF, HUNG, step=7) == {CHIEF: Start(1, 7), **stops}
+    assert ended(rounds, CHIEF, HUNG, step=7) == STOPS
+    assert ended(rounds, "worker-1", PEER) == {"worker-1": Start(1)}
+    assert ended(rounds, "worker-0", PEER) == {"worker-0": Start(1), CHIEF: Start(1, 7)}
     assert ended(with_workers(), CHIEF, HUNG, progressed=False) == {CHIEF: Start(1)}, "they may still read their data"
 
 
@@ -201,6 +222,8 @@ class Story:
     lost_variables: bool = False
     """A server has started again since the chief's process began."""
     now: float = 0.0
+    patient: bool = True
+    """The chief waits for the workers that end, however long that takes."""
     over: str = ""
 
     def end(self, name: str, code: int) -> None:
@@ -232,7 +255,12 @@ class Story:
                 self.replace(name)
             case _:
                 self.train()
-        self.tell(self.rounds.waited(self.now))
+        self.wait()
+
+    def wait(self) -> None:
+        told = self.rounds.waited(self.now)
+        self.patient &= not told
+        self.tell(told)
 
     def train(self) -> None:
         chief, servers = self.pods[CHIEF], [self.pods[name] for name in SERVERS]
@@ -284,8 +312,14 @@ class Story:
                 pod.round, pod.runs, pod.progressed, pod.after = round_, True, False, self.lost
                 if name == CHIEF:
                     self.lost_variables = False
+                    assert self.alone(), "the chief calls a worker that is about to end"
                 elif name in SERVERS:
                     self.lost_variables = self.pods[CHIEF].runs and self.pods[CHIEF].progressed
+
+    def alone(self) -> bool:
+        """No worker is about to end, unless the chief's process is too or did not wait for one out of reach."""
+        ending = {to for to, pod, told in self.inbox if self.pods[to] is pod and pod.runs and told == Stop(pod.round)}
+        return not ending or CHIEF in ending or not self.patient
 
     def replace(self, name: str) -> None:
         """By the operator, and with a server the chief's pod: that is the end of this story."""
@@ -306,7 +340,7 @@ class Story:
                 self.hear()
             while self.inbox and not self.over:
                 self.obey()
-            self.tell(self.rounds.waited(self.now))
+            self.wait()
         else:
             raise AssertionError("somebody waits for ever")
         assert self.rounds.restarts <= self.budget, "more restarts than the budget has"
@@ -336,23 +370,24 @@ def test_whatever_happens_the_promises_hold():
         assert others <= story.ends, "who has not failed is started again"
 
 
-def _at_once(self: Any, member: str, round_: int, right: Any = ServerRounds._server_ended) -> Any:
-    told = right(self, member, round_)
+def _at_once(self: Any, member: str, round_: int, now: float, right: Any = ServerRounds._server_ended) -> Any:
+    told = right(self, member, round_, now)
     self._lost.pop(member, None)
     return {**told, member: Start(round_ + 1)}
 
 
-def _without_the_chief(self: Any, member: str, round_: int) -> Any:
+def _without_the_chief(self: Any, member: str, round_: int, _now: float) -> Any:
     self.restarts += 1
     return {member: Start(round_ + 1)}
 
 
-def _from_storage(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
-    return right(self, replace(end, in_memory=None))
+def _from_storage(self: Any, right: Any = ServerRounds._start) -> Any:
+    self._ended = replace(self._ended, in_memory=None)
+    return right(self)
 
 
-def _round_of_the_chief(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
-    told = right(self, end)
+def _round_of_the_chief(self: Any, right: Any = ServerRounds._start) -> Any:
+    told = right(self)
     return {name: Start(self._round, c.step) if isinstance(c, Start) else c for name, c in told.items()}
 
 
@@ -360,14 +395,17 @@ def _never_enough(self: Any, _member: str, _end: End) -> Any:
     return None
 
 
-def _forgets_who_waits(self: Any, member: str, round_: int) -> Any:
-    self._lost[member] = round_
-    return {**self._end_workers(), **({CHIEF: Stop(self._round)} if self._ended is None else {})}
+def _forgets_the_servers(self: Any, right: Any = ServerRounds._start) -> Any:
+    self._lost.clear()
+    return right(self)
 
 
-def _all_workers_too(self: Any, end: End, right: Any = ServerRounds._both) -> Any:
-    told = right(self, end)
-    return told if CHIEF in told and isinstance(told[CHIEF], GiveUp) else {**told, **dict.fromkeys(WORKERS, Start(1))}
+def _all_workers_too(self: Any, right: Any = ServerRounds._start) -> Any:
+    return {**right(self), **dict.fromkeys(WORKERS, Start(1))}
+
+
+def _waits_for_nobody(self: Any) -> Any:
+    return self._start() if self._decided else {}
 
 
 def _only_once(self: Any, right: Any = ServerRounds._end_workers) -> Any:
@@ -380,10 +418,11 @@ def _only_once(self: Any, right: Any = ServerRounds._end_workers) -> Any:
         ("_end_workers", _only_once, "a worker goes on with a lost server"),
         ("_server_ended", _at_once, "a chief that still runs finds|somebody waits for ever"),
         ("_server_ended", _without_the_chief, "a chief that still runs finds"),
-        ("_server_ended", _forgets_who_waits, "somebody waits for ever"),
-        ("_both", _from_storage, "a step that somebody holds is done again"),
-        ("_both", _round_of_the_chief, "a round is left out"),
-        ("_both", _all_workers_too, "two processes of one pod at once"),
+        ("_start", _forgets_the_servers, "somebody waits for ever"),
+        ("_start", _from_storage, "a step that somebody holds is done again"),
+        ("_start", _round_of_the_chief, "a round is left out"),
+        ("_start", _all_workers_too, "two processes of one pod at once"),
+        ("_start_if_alone", _waits_for_nobody, "the chief calls a worker that is about to end"),
         ("_refusal", _never_enough, "more restarts than the budget has"),
         ("waited", lambda *_: {}, "somebody waits for ever"),
     ],

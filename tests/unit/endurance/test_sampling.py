@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.endurance.bounds import Flat
 from tests.endurance.sampling import ProcessTree, Recorder, command, descendants, folder, measure, shared_memory
+from tests.machine import scaled
 
 pytestmark = pytest.mark.slow
 
@@ -180,7 +182,14 @@ def test_a_folder_that_goes_while_it_is_counted_is_no_error(tmp_path: Path) -> N
     assert busy.stdout
     busy.stdout.readline()
     try:
-        assert 0 < max(folder(tmp_path)["files"] for _ in range(2000)) <= 24
+        seen = 0
+        end = time.monotonic() + scaled(60)
+        # Often, and until something has been there at all: the other process may not have a core.
+        for times in itertools.count():
+            seen = max(seen, folder(tmp_path)["files"])
+            if (seen and times >= 2000) or time.monotonic() > end:
+                break
+        assert 0 < seen <= 24
     finally:
         busy.kill()
         busy.communicate()

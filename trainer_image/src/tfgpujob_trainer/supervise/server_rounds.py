@@ -10,9 +10,11 @@ a server   it and the chief, which has a copy of what the server held. The chief
            with a server that is lost may never end, and later steps may wait for it
 the chief, which has waited in vain for a step: the workers too, one of which it waited for
 
-A chief that says that it lost somebody waits for the server to say so. Whatever these rules don't cover is given up:
-that pod then ends as its process did, and the operator, which stays the judge, does what it does without them. Pods
-come and go: one that has gone and comes back has a new process, of which nothing is known.
+The chief starts again once the processes of workers that end with it have ended: one that called them while they
+still ran would lose them, and end for it. A chief that says that it lost somebody waits for the server to say so.
+Whatever these rules don't cover is given up: that pod then ends as its process did, and the operator, which stays the
+judge, does what it does without them. Pods come and go: one that has gone and comes back has a new process, of which
+nothing is known.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from tfgpujob_trainer.contract.exits import ExitCode
 from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Start, Stop
 
 LOST_SECONDS = 10.0
-"""How long a chief that has lost somebody waits until a server says that it was the one."""
+"""How long a chief that has lost somebody waits until a server says that it was the one, and one that starts again for
+the workers that end with it: a pod that can't be reached does not hold it back."""
 
 Told = Mapping[str, Command]
 """What is told to whom."""
@@ -58,6 +61,8 @@ class ServerRounds:
     """How the chief's process has ended, while it waits."""
     _since: float = 0.0
     """When it has."""
+    _decided: bool = False
+    """It starts again, and waits for no more than the ends of workers."""
     _stopping: bool = False
     _begun_after_failure: set[str] = field(default_factory=set)
     """Whose process is not the pod's first."""
@@ -75,7 +80,7 @@ class ServerRounds:
         if left is not None:
             # The operator may have spent some of them meanwhile.
             self.budget = min(self.budget, self.restarts + left)
-        return {}
+        return self._start_if_alone()
 
     def gone(self, member: str) -> Told:
         """A worker's or a server's pod is gone, or can't be reached."""
@@ -85,7 +90,7 @@ class ServerRounds:
         self._workers.pop(member, None)
         if member in self.servers and self._ended is not None:
             return self._give_up(f"{member} has left")
-        return {}
+        return self._start_if_alone()
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Told:
         """The process of a pod has ended, by itself or because it was told to end it."""
@@ -96,27 +101,33 @@ class ServerRounds:
         if not end.worth_a_retry:
             return {member: GiveUp(f"{member} ended with code {end.code}")}
         if member in self.servers:
-            return self._server_ended(member, round_)
+            return self._server_ended(member, round_, now)
+        told: Told = {}
         if member in self._told_to_end:
             self._told_to_end.remove(member)
+            told = self._start_if_alone()
         elif (reason := self._refusal(member, end)) is not None:
             return {member: GiveUp(reason)}
         else:
             self._spend(member)
         if member in self._workers:
             self._workers[member] = round_ + 1
-        return {member: Start(round_ + 1)}
+        return {member: Start(round_ + 1), **told}
 
     def waited(self, now: float) -> Told:
         """Time has passed."""
-        if self._ended is None or self._lost or now - self._since <= LOST_SECONDS:
+        if self._ended is None or now - self._since <= LOST_SECONDS:
             return {}
+        if self._decided:
+            return self._start()
         return self._give_up(f"{self.chief} lost somebody, and no parameter server has failed")
 
-    def _server_ended(self, member: str, round_: int) -> Told:
+    def _server_ended(self, member: str, round_: int, now: float) -> Told:
         self._lost[member] = round_
+        if self._decided:
+            return self._end_workers()
         if self._ended is not None:
-            return self._with_workers(self._both(self._ended))
+            return self._again(self._ended, now, with_workers=True)
         if self._stopping:
             return self._end_workers()
         self._stopping = True
@@ -131,17 +142,13 @@ class ServerRounds:
             return self._give_up(f"{self.chief} ended with code {end.code}")
         if end.code == ExitCode.WATCHDOG and (end.progressed or self._round > 0):
             # In its first start it may have waited for a worker that still reads its data.
-            return self._with_workers(self._both(end))
+            return self._again(end, now, with_workers=True)
         if not lost_somebody or self._lost:
-            return self._both(end)
+            return self._again(end, now)
         if missing := sorted(self.servers - self._here):
             return self._give_up(f"{self.chief} lost somebody, and {', '.join(missing)} can't be heard")
         self._ended, self._since = end, now
         return {}
-
-    def _with_workers(self, told: Told) -> Told:
-        """The same for the workers, unless the chief has given up: then it is the operator who starts them again."""
-        return told if self.over is not None else {**self._end_workers(), **told}
 
     def _end_workers(self) -> Told:
         """Of those whose process has not been told so yet."""
@@ -149,16 +156,29 @@ class ServerRounds:
         self._told_to_end |= ending.keys()
         return ending
 
-    def _both(self, end: End) -> Told:
-        """The chief's process has ended, and with it go on the servers that it was ended for, if any."""
+    def _again(self, end: End, now: float, *, with_workers: bool = False) -> Told:
+        """The chief's process has ended and starts again as soon as those that end with it have.
+
+        If it gives up, it is the operator who starts the workers again.
+        """
         if (reason := self._refusal(self.chief, end)) is not None:
             return self._give_up(reason)
         self._spend(self.chief)
+        self._ended, self._since, self._decided = end, now, True
+        return {**(self._end_workers() if with_workers else {}), **self._start_if_alone()}
+
+    def _start_if_alone(self) -> Told:
+        """Unless the process of a worker that ends has not yet."""
+        return self._start() if self._decided and not self._told_to_end else {}
+
+    def _start(self) -> Told:
+        """The chief's process, and with it those of the servers that it was ended for, if any."""
+        assert self._ended is not None
         self._round += 1
-        told: dict[str, Command] = {self.chief: Start(self._round, end.in_memory)}
+        told: dict[str, Command] = {self.chief: Start(self._round, self._ended.in_memory)}
         told |= {server: Start(round_ + 1) for server, round_ in self._lost.items()}
         self._lost.clear()
-        self._ended, self._stopping = None, False
+        self._ended, self._decided, self._stopping = None, False, False
         return told
 
     def _refusal(self, member: str, end: End) -> str | None:
@@ -176,4 +196,5 @@ class ServerRounds:
     def _give_up(self, reason: str) -> Told:
         """The chief's pod ends, and those of the servers that wait for it."""
         self.over = GiveUp(reason)
+        self._decided = False
         return {self.chief: self.over, **dict.fromkeys(self._lost, self.over)}
