@@ -22,6 +22,7 @@ ADVISE = "tests/trainer/test_advise.py"
 LEARNING_RATES = "tests/trainer/test_learning_rates.py"
 CONVERT = "tests/unit/cli/test_convert.py"
 CLUSTER = "tests/integration/test_cli.py"
+ELASTIC = "tests/integration/test_elastic.py"
 SIGNING = "tests/unit/release/test_signing.py"
 
 TYPED_BY = {
@@ -53,6 +54,11 @@ TYPED_BY = {
     "tfgpu describe train": CLUSTER,
     "tfgpu restart train": CLUSTER,
     "tfgpu delete train": CLUSTER,
+    "tfgpu submit examples/elastic.yaml": ELASTIC,
+    "tfgpu scale elastic --workers 4": ELASTIC,
+    "kubectl scale tfj elastic --replicas 1": ELASTIC,
+    "tfgpu describe elastic": ELASTIC,
+    "tfgpu delete elastic": ELASTIC,
     "echo release $(cat release-key.pub) > signers": SIGNING,
     "ssh-keygen -Y verify -f signers -I release -n tfgpujob -s SHA256SUMS.sig < SHA256SUMS": SIGNING,
     "sha256sum --check SHA256SUMS": SIGNING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,12 @@ from localcluster.layout import ClusterError
 from tests.integration import training
 from tests.integration.kube import Object, path_of
 from tests.integration.target import Target
+from tests.integration.tool import Tool
 from tests.integration.workspace import Workspace
+from tests.machine import PATIENCE
+from tests.pages import ROOT, typed_by
+
+from tfgpujob.exits import Exit
 
 STEPS = 2 * training.STEPS
 IN_PLACE_STEPS = 5 * training.STEPS
@@ -33,6 +39,30 @@ def test_a_job_that_trains_is_scaled_up_and_down_and_ends_as_one(workspace: Work
     assert (status["resizes"], status["restarts"], status["attempt"]) == (2, 0, 3)
     assert list(workspace.pods(name)) == [f"{name}-worker-0"]
     assert f"done after {STEPS} steps" in training.log(workspace, f"{name}-worker-0")
+
+
+def test_the_page_as_it_is_typed(tool: Tool) -> None:
+    (tool.folder / "examples").symlink_to(ROOT / "examples")
+    submit, more, fewer, describe, delete = typed_by(__file__)
+
+    def status() -> Object:
+        return tool.workspace.status("elastic")
+
+    def resizes(times: int) -> bool:
+        return bool(status().get("resizes") == times)
+
+    tool.type(*submit)
+    tool.run("wait", "elastic", "--for", "Running", "--timeout", str(PATIENCE))
+    tool.type(*more)
+    tool.workspace.eventually(partial(resizes, 1), "four train")
+    tool.type(*(fewer if shutil.which(fewer[0]) else ("tfgpu", "scale", "elastic", "--workers", "1")))
+    tool.workspace.eventually(partial(resizes, 2), "one trains")
+    told = tool.type(*describe)
+    assert re.search("From 2 workers to 4 in [0-9]+ s: the pods that stay were not touched", told), told
+    assert "From 4 workers to 1 in" in told, told
+    assert (status()["attempt"], status()["restarts"]) == (1, 0)
+    tool.type(*delete)
+    assert "not found" in tool.run("get", "elastic", code=Exit.NOT_FOUND)
 
 
 def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
