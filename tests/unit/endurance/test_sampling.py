@@ -182,7 +182,7 @@ def test_a_folder_that_goes_while_it_is_counted_is_no_error(tmp_path: Path) -> N
     assert busy.stdout
     busy.stdout.readline()
     try:
-        seen = 0
+        seen = 0.0
         end = time.monotonic() + scaled(60)
         # Often, and until something has been there at all: the other process may not have a core.
         for times in itertools.count():
