@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from copy import deepcopy
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ from tests.unit.core import make
 
 from tfgpujob import names
 from tfgpujob.api.rules.template import OWN_ENV
+from tfgpujob.core.pods import in_place
+from tfgpujob.core.pods import pod as pod_module
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.names import Role
 
@@ -30,6 +35,16 @@ def env(pod: dict[str, Any]) -> dict[str, str]:
     """Each is the operator's own, which a template may not set."""
     assert {v["name"] for v in main(pod)["env"] if v["name"].startswith("TFGPU_")} <= OWN_ENV
     return {variable["name"]: variable.get("value", "") for variable in main(pod)["env"]}
+
+
+@pytest.mark.parametrize("module", [pod_module, in_place])
+def test_no_template_may_set_what_the_operator_tells_a_training_container(module: ModuleType) -> None:
+    source = inspect.getsource(module)
+    told = set(re.findall(r'"(TFGPU_\w+)": ', source))
+    told |= {getattr(names, name) for name in re.findall(r"names\.([A-Z_]+)(?:: |\] = )", source)}
+    told = {name for name in told if str(name).startswith("TFGPU_")}
+    assert told
+    assert told - OWN_ENV == set()
 
 
 def with_template(template: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tfgpujob import names
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import processes
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
@@ -26,13 +27,24 @@ OWN_ENV = frozenset(
         "TFGPU_REPLICA_TYPE",
         "TFGPU_REPLICA_INDEX",
         "TFGPU_REPLICAS",
+        names.SHARED_PARTS,
         "TFGPU_ATTEMPT",
         "TFGPU_REPLICA_RESTART",
         "TFGPU_GPUS",
         "TFGPU_PROCESSES_PER_GPU",
         "TFGPU_GPU_MEMORY_GROWTH",
         "TFGPU_GPU_MEMORY_LIMIT_MIB",
-        "TFGPU_PROGRESS_TOKEN",
+        names.PROGRESS_TOKEN,
+        names.REACHED_STEP,
+        names.WORKERS_MIN,
+        "TFGPU_RECOVERY",
+        "TFGPU_RECOVERY_BUDGET",
+        "TFGPU_RECOVERY_LEADER",
+        names.RECOVERY_TOKEN,
+        names.RECOVERY_RESIZE,
+        names.RECOVERY_LEAST,
+        names.RECOVERY_SPARES,
+        names.RECOVERY_JOINS,
     }
 )
 """Set by the operator on the training container."""
