@@ -463,6 +463,16 @@ def test_who_serves_a_chief_hears_what_is_its_own_to_do(chief):
     assert chief._welcome({"member": "worker-1", "token": "secret"}) is None
 
 
+def test_the_next_chief_hears_of_a_round_that_is_still_to_begin(chief):
+    worker = serving(chief, "worker-0")
+    worker.ended(0, KILLED)
+    until(lambda: worker.command(0) == Start(1))
+    lost, chief._rounds._workers["worker-0"] = chief._connections["worker-0"], 0
+    lost.shutdown(socket.SHUT_RDWR)
+    until(lambda: chief._connections.get("worker-0") not in (None, lost), seconds=10)
+    assert chief._rounds._workers == {"worker-0": 1}, "as one that has just begun hears it"
+
+
 def test_who_serves_outlives_a_chief_but_not_while_it_waits_for_its_answer(chief, monkeypatch):
     worker, server = serving(chief, "worker-0"), serving(chief, "ps-0")
     monkeypatch.setattr(ServerRounds, "ended", lambda *_: {})

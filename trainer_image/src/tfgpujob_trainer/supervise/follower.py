@@ -17,7 +17,7 @@ from typing import IO
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
-from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, Naming, Send, Told
+from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, Naming, Send, Start, Told
 
 _CONNECT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
@@ -62,7 +62,7 @@ class Follower:
         self._waits = False
         """Its processes have ended, and it has not heard yet what follows."""
         self._round = 0
-        """That of its processes."""
+        """That of its processes, or of those that it was told to start."""
         self._lock, self._speaking = threading.Lock(), threading.Lock()
         self._told, self._ready = Told(member, naming, joins=joins), ready
         self._connection: socket.socket | None = None
@@ -82,7 +82,7 @@ class Follower:
     def command(self, round_: int) -> Command | None:
         """What the leader has told that counts for processes of this round."""
         with self._lock:
-            self._round = round_
+            self._round = max(self._round, round_)
             return self._told.in_round(round_)
 
     def resize(self, workers: int) -> None:
@@ -130,6 +130,8 @@ class Follower:
             with self._lock:
                 self._told.take(command)
                 self._waits = False
+                if isinstance(command, Start):  # a next leader may ask before the processes of that round are begun
+                    self._round = command.round
             if isinstance(command, Send) and command.member == self._member:
                 with self._speaking, contextlib.suppress(OSError):
                     transfer.send({"round": command.round}, command.step, self._memory, connection.sendall)
