@@ -33,14 +33,22 @@ MODULE = Path(__file__).parent / "user_module.py"
 """The module that most tests train; see there for its params."""
 
 
+_mine: list[socket.socket] = []
+"""Abstract sockets of the ports that were given out, while this process lives."""
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that no outgoing connection takes before the test does."""
+    """Ports that nobody listens on, that no outgoing connection takes before the test does, and no other test."""
     outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     found: set[int] = set()
     while len(found) < count:
+        port = secrets.choice(range(10_000, outgoing))
         with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", secrets.choice(range(10_000, outgoing))))
-            found.add(probe.getsockname()[1])
+            probe.bind(("127.0.0.1", port))
+            taken = socket.socket(socket.AF_UNIX)
+            _mine.append(taken)
+            taken.bind(f"\0tfgpujob-port-{port}")
+            found.add(port)
     return sorted(found)
 
 
