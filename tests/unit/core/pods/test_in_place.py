@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.core import make
 
+from tfgpujob.core.pods.in_place import share_of_budget
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.names import Role
 
@@ -82,3 +83,17 @@ def test_all_who_train_together_are_supervised_or_none(strategy: str, role: Role
 def test_the_commands_of_an_image_are_not_known_here() -> None:
     found = container("OneDevice", worker=template(args=["a"]))
     assert ("command" in found, found["args"]) == (False, ["a"])
+
+
+def test_workers_that_predict_share_the_budget_by_how_many_there_may_be() -> None:
+    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 4}
+    trainer = {
+        "entrypoint": "digits",
+        "mode": "predict",
+        "predict": {"model": "/output/model.keras"},
+        "globalBatchSize": 8,
+        "output": {"claim": "digits-output"},
+    }
+    job = make.job("Custom", worker=worker, trainer=trainer)
+    spec, plan = make.parsed(job), make.plan(job)
+    assert [share_of_budget(spec, plan, index, 6) for index in range(4)] == [2, 2, 1, 1]

@@ -66,11 +66,13 @@ def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
     """How many of the restarts that runPolicy.backoffLimit leaves the pod may spend by itself.
 
     A gang spends them together, and so do a chief and who serves it. Workers that predict don't know of each other:
-    each gets a part of its own.
+    each gets a part of its own, by how many there may be, so that those who come later add nothing to the sum.
     """
     if not spec.predicts:
         return left
-    each, more = divmod(left, plan.counts[Role.WORKER])
+    worker = spec.replica_specs.worker
+    most = max(plan.counts[Role.WORKER], (worker.max_replicas if worker is not None else None) or 0)
+    each, more = divmod(left, most)
     return each + (index < more)
 
 
