@@ -24,7 +24,10 @@ UNKNOWN_UID: Final = "given-by-the-cluster"
 def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
     """Every pod of the first attempt, in the order of the plan."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
-    return tuple(build_pod(job, file.spec, plan, Replica(role, index, 1)) for role, index in plan.pods)
+    left = file.spec.run_policy.backoff_limit
+    return tuple(
+        build_pod(job, file.spec, plan, Replica(role, index, 1, restarts_left=left)) for role, index in plan.pods
+    )
 
 
 def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
