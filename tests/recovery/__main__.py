@@ -9,26 +9,29 @@ else from the last one in storage.
 `parameter_server` has a job of its own, of which each role is killed in turn (servers.py).
 `turns` has what those and the ledger cost an undisturbed run (turns.py).
 `minutes` has what a kill a minute leaves of two workers' time, by the pod's own ledger, which must sum to that time.
-Ends with one line of JSON; exit code 0 when the weights (or predictions) of all runs are those of the undisturbed one,
-no process holds more after the last kills than after the first (held.py), and hangs were over in time; with minutes
-also when at least `_GOODPUT` of the time went into new steps.
+Each part's figures go to standard error at its end, in one line of JSON; of one that fails those that it has, and the
+last lines of its processes' logs. The others go on (parts.py).
+
+Ends with one line of JSON; exit code 0 when no part has failed, the weights (or predictions) of all runs are those of
+the undisturbed one, no process holds more after the last kills than after the first (held.py; nobody can tell after
+fewer than twelve), and hangs were over in time; with minutes also when at least `_GOODPUT` of the time went into new
+steps.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
+import signal
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from tests.recovery import predictions, servers, training
+from tests.recovery.parts import Figures, Part, launching, run
 from tests.recovery.training import SHAPES, Job
-from tests.trainer.harness import launcher, until
+from tests.trainer.harness import until
 
 from tfgpujob_trainer.contract.exits import ExitCode
 from tfgpujob_trainer.reporting.ledger import ALL_REDUCE, USEFUL
@@ -40,27 +43,28 @@ _LEDGER_PERCENT = 1.0
 """By which the ledger's sum may differ from the time of the pod's process: it knows all but the first moments."""
 
 
-def kill_each_minute(minutes: int, *, seed: int) -> Mapping[str, Any]:
+def kill_each_minute(figures: Figures, *, minutes: int, seed: int) -> None:
     """What a kill a minute leaves of the time of two workers, until they are told to stop."""
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+    with launching() as launch:
         began = time.monotonic()
-        job = Job(launch, Path(scratch) / "minutes", SHAPES["two_workers"], steps=_MANY, in_place=True)
+        job = Job(launch, launch.directory / "minutes", SHAPES["two_workers"], steps=_MANY, in_place=True)
         for minute in range(1, minutes + 1):
             due = began + 60 * minute
             until(lambda: job.steps > 0 and time.monotonic() >= due, 600)  # noqa: B023 (called at once)
             job.look()
             if minute < minutes:
                 job.strike(chance)
+                figures["kills"] = minute
         for task in job.tasks:
             task.process.terminate()
         codes, seconds = [task.wait() for task in job.tasks], time.monotonic() - began
-        assert codes == [ExitCode.STOPPED] * 2, job.tasks[0].log
+        assert codes == [ExitCode.STOPPED] * 2, f"ended with exit codes {codes}"
         ended = job.tasks[0].ended
         parts = {name: ms / 1000 for name, ms in ended["ledger"]["parts"].items()}
     goodput = (parts.get(USEFUL, 0.0) + parts.get(ALL_REDUCE, 0.0)) / sum(parts.values())
     percent = 100 * sum(parts.values()) / seconds
-    return {
+    figures |= {
         "kills": ended.get("inPlaceRestarts", 0),
         "goodput": round(goodput, 4),
         "ledger_percent": round(percent, 2),
@@ -81,29 +85,28 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=int, default=0, help="in which two workers lose a process a minute")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    wanted, found = options.only or (*SHAPES, PREDICT), dict[str, Mapping[str, Any]]()
-    for name, shape in SHAPES.items():
-        if name in wanted and (options.kills or options.hangs or options.turns):
-            found[name] = training.measure(
-                shape,
-                kills=options.kills,
-                beside=options.beside,
-                hangs=options.hangs,
-                in_turns=options.turns,
-                seed=options.seed,
-            )
-            print(json.dumps({name: found[name]}), file=sys.stderr, flush=True)
+    # As an interrupt from the keyboard: what was found until then is told.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return run("recovery", _parts(options))
+
+
+def _parts(options: argparse.Namespace) -> dict[str, Part]:
+    """Those that are asked for."""
+    wanted, parts = options.only or (*SHAPES, PREDICT), dict[str, Part]()
+    mishaps = {"kills": options.kills, "hangs": options.hangs, "seed": options.seed}
+    if options.kills or options.hangs or options.turns:
+        parts |= {
+            name: partial(training.measure, shape, **mishaps, beside=options.beside, in_turns=options.turns)
+            for name, shape in SHAPES.items()
+            if name in wanted
+        }
     if PREDICT in wanted and (options.kills or options.hangs):
-        found[PREDICT] = predictions.measure(kills=options.kills, hangs=options.hangs, seed=options.seed)
+        parts[PREDICT] = partial(predictions.measure, **mishaps)
     if options.servers:
-        with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
-            output = Path(scratch) / "servers"
-            found["parameter_server"] = servers.measure(launch, output, kills=options.servers, seed=options.seed)
+        parts["parameter_server"] = partial(servers.measure, kills=options.servers, seed=options.seed)
     if options.minutes:
-        found["minutes"] = kill_each_minute(options.minutes, seed=options.seed)
-    ok = all(each.get("bit_equal", True) and each.get("ok", True) for each in found.values())
-    print(json.dumps({"name": "recovery", "ok": ok, **found}))
-    return 0 if ok else 1
+        parts["minutes"] = partial(kill_each_minute, minutes=options.minutes, seed=options.seed)
+    return parts
 
 
 if __name__ == "__main__":

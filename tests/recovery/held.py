@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.endurance.bounds import Flat, WarmUp
+from tests.endurance.bounds import LEAST, Flat, WarmUp
 from tests.endurance.sampling import ProcessTree, Recorder
 
 _WARM_UP = WarmUp(share=0.2)
@@ -27,8 +27,10 @@ class Held:
         """Once for each kill, when all train again."""
         self._recorder.sample()
 
-    def grown(self) -> list[str]:
-        """What has grown; also that there were too few kills to tell."""
+    def grown(self) -> list[str] | None:
+        """What has grown, and of which process there were too few samples; None after too few kills to tell at all."""
+        if len(_WARM_UP.after(self._recorder.series[("machine", "load")])) < 3 * LEAST:
+            return None
         judged = ((key, bound.judge(self._recorder.series[key])) for key, bound in self._judged())
         return [f"{subject}: {name} {found.problem}" for (subject, name), found in judged if found.problem]
 

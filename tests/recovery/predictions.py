@@ -11,16 +11,15 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.machine import scaled
 from tests.recovery.held import Held
+from tests.recovery.parts import Figures, launching
 from tests.recovery.training import WATCHDOG_SECONDS, beyond_watchdog, percentiles
-from tests.trainer.harness import Launcher, Task, launcher, training_process, until
+from tests.trainer.harness import Launcher, Task, training_process, until
 
 MODULE = Path(__file__).parent / "module"
 _WORKERS = 2
@@ -79,35 +78,40 @@ class _Prediction:
     def wait(self) -> str:
         """The digest of all that was predicted, once it is."""
         codes = [task.wait() for task in self.tasks]
-        assert not any(codes), "\n".join(task.log for task in self.tasks)
+        assert not any(codes), f"ended with exit codes {codes}"
         digest = hashlib.sha256()
         for file in (*sorted(self._folder.glob("part-*")), self._folder / "COMMIT"):
             digest.update(file.name.encode() + file.read_bytes())
         return digest.hexdigest()
 
 
-def measure(*, kills: int, hangs: int, seed: int) -> Mapping[str, Any]:
+def measure(figures: Figures, *, kills: int, hangs: int, seed: int) -> None:
     """The figures of both mishaps."""
     parts = max(kills * _PARTS_A_KILL, hangs * _PARTS_A_HANG)
-    figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
+    with launching() as launch:
         model, watchdog = _trained(launch), scaled(WATCHDOG_SECONDS)
         expected = _Prediction(launch, "undisturbed", model, parts=parts, watchdog=watchdog, undisturbed=True).wait()
-        found = []
-        for name, times, number in (("kills", kills, signal.SIGKILL), ("hangs", hangs, signal.SIGSTOP)):
-            if times:
-                run = _Prediction(launch, name, model, parts=parts, watchdog=watchdog)
-                seconds, grown = _disturbed(run, times, random.Random(seed), number)
-                told = {name: times, **percentiles(seconds), "grown": grown, "ok": not grown}
-                if number == signal.SIGSTOP:
-                    beyond = beyond_watchdog(seconds, watchdog)
-                    told |= {**beyond, "ok": told["ok"] and beyond["ok"]}
-                run.enough()
-                found.append(run.wait())
-                figures |= told if name == "kills" else {name: told}
-    figures["bit_equal"] = all(digest == expected for digest in found)
-    figures["ok"] = figures.get("ok", True) and figures.get("hangs", {}).get("ok", True)
-    return figures
+
+        def run(name: str, into: dict[str, Any], *, times: int, number: int) -> list[float]:
+            run = _Prediction(launch, name, model, parts=parts, watchdog=watchdog)
+            seconds: list[float] = []
+            try:
+                grown = _disturbed(run, seconds, times, random.Random(seed), number)
+            finally:
+                into |= {name: len(seconds), **percentiles(seconds)}
+            into |= {} if grown is None else {"grown": grown}
+            run.enough()
+            figures["bit_equal"] = figures.get("bit_equal", True) and run.wait() == expected
+            figures["ok"] = figures.get("ok", True) and not grown
+            return seconds
+
+        if kills:
+            run("kills", figures, times=kills, number=signal.SIGKILL)
+            figures.tell()
+        if hangs:
+            told = figures.setdefault("hangs", {})
+            told |= beyond_watchdog(run("hangs", told, times=hangs, number=signal.SIGSTOP), watchdog)
+            figures["ok"] = figures["ok"] and told["ok"]
 
 
 def _trained(launch: Launcher) -> Path:
@@ -122,29 +126,31 @@ def _trained(launch: Launcher) -> Path:
     enough = launch.directory / "trained.enough"
     enough.touch()
     task = launch.start(config, env={"TFGPU_CODE_DIR": str(MODULE), "ENOUGH": str(enough)})
-    assert task.wait() == 0, task.log
+    code = task.wait()
+    assert code == 0, f"training ended with exit code {code}"
     return launch.directory / "trained" / "model.keras"
 
 
-def _disturbed(run: _Prediction, times: int, chance: random.Random, number: int) -> tuple[list[float], list[str]]:
-    """Seconds from each mishap to the victim's next part; what processes hold more of after the last ones."""
-    seconds: list[float] = []
+def _disturbed(
+    run: _Prediction, seconds: list[float], times: int, chance: random.Random, number: int
+) -> list[str] | None:
+    """Adds the seconds from each mishap to the victim's next part. What processes hold more of after the last ones."""
     held = Held({f"worker-{i}": task.process.pid for i, task in enumerate(run.tasks)})
     for mishap in range(times):
         victim = chance.randrange(_WORKERS)
         ready = run.written(victim) + chance.randint(*_PARTS_BETWEEN)
-        until(lambda: run.written(victim) >= ready)  # noqa: B023 (called at once)
+        until(lambda: _goes_on(run.tasks) and run.written(victim) >= ready)  # noqa: B023 (called at once)
         os.kill(training_process(run.tasks[victim].process.pid), number)
         # Counted only now: it may have written another one on the way here.
         began, before = time.monotonic(), run.written(victim)
-        until(lambda: run.written(victim) > before, every=_POLL_SECONDS)  # noqa: B023
+        until(lambda: _goes_on(run.tasks) and run.written(victim) > before, every=_POLL_SECONDS)  # noqa: B023
         seconds.append(time.monotonic() - began)
         held.sample()
-        _goes_on(run.tasks)
         print(f"{mishap + 1}: worker-{victim} {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
-    return seconds, held.grown()
+    return held.grown()
 
 
-def _goes_on(tasks: list[Task]) -> None:
-    ended = [task for task in tasks if task.process.poll() is not None]
-    assert not ended, f"there were too few parts, or it has failed:\n{ended[0].log}"
+def _goes_on(tasks: list[Task]) -> bool:
+    codes = [task.process.poll() for task in tasks]
+    assert codes == [None] * len(codes), f"too few parts, or it has failed: ended with exit codes {codes}"
+    return True

@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from typing import Any
 from tests.machine import scaled
 from tests.recovery import turns
 from tests.recovery.held import Held
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, training_process, until
+from tests.recovery.parts import Figures, launching
+from tests.trainer.harness import Launcher, Task, ask, free_ports, training_process, until
 
 MODULE = Path(__file__).parents[1] / "endurance/module"
 WATCHDOG_SECONDS = 5
@@ -57,26 +57,33 @@ class Found:
     repeated: list[int] = field(default_factory=list)
     """Steps that were known to be done then, and were done again."""
     weights: str = ""
+    """Empty until all is trained."""
     grown: list[str] | None = None
-    """What processes hold more of than after the first mishaps; None where each ends them all."""
+    """What processes hold more of than after the first mishaps. None: too few mishaps, or each ends them all."""
 
     def figures(self, of: str = "kills") -> dict[str, Any]:
         """As they stand in the line of JSON; `of` is what the mishaps are called."""
         return {
             of: len(self.seconds),
             **percentiles(self.seconds),
-            "repeated_steps": round(median(self.repeated), 1),
-            "most_repeated_steps": max(self.repeated),
+            **repetitions(self.repeated),
             **({} if self.grown is None else {"grown": self.grown}),
         }
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
-    """The median and the 95th percentile."""
+    """The median and the 95th percentile, if there are any."""
+    if not seconds:
+        return {}
     if len(seconds) == 1:
         return {"p50_seconds": round(seconds[0], 2), "p95_seconds": round(seconds[0], 2)}
     of_hundred = quantiles(seconds, n=100, method="inclusive")
     return {"p50_seconds": round(of_hundred[49], 2), "p95_seconds": round(of_hundred[94], 2)}
+
+
+def repetitions(steps: list[int]) -> dict[str, float]:
+    """The median and the most of steps that were done again, if anything was."""
+    return {"repeated_steps": round(median(steps), 1), "most_repeated_steps": max(steps)} if steps else {}
 
 
 def beyond_watchdog(seconds: list[float], watchdog: int) -> dict[str, Any]:
@@ -150,8 +157,9 @@ class Job:
     def look(self) -> None:
         """Start all again, if one has ended other than by success."""
         codes = [task.process.poll() for task in self.tasks]
+        assert not all(code == 0 for code in codes), "all was trained before the last mishap"
         if any(codes):
-            assert not self._in_place, self.tasks[0].log + self.tasks[-1].log
+            assert not self._in_place, f"not recovered in place, ended with exit codes {codes}"
             for task in self.tasks:
                 task.process.kill()
                 task.process.wait()
@@ -159,28 +167,23 @@ class Job:
 
     def wait(self) -> str:
         """The digest of the weights, once all is trained."""
-        until(lambda: all(task.process.poll() is not None for task in self.tasks))
-        assert not any(task.process.poll() for task in self.tasks), self.tasks[0].log
+        codes = [task.wait() for task in self.tasks]
+        assert not any(codes), f"ended with exit codes {codes}"
         digest: str = self.tasks[0].ended["summary"]["weightsSha256"]
         return digest
 
 
-def disturbed(job: Job, *, times: int, chance: random.Random, in_place: bool, number: int = signal.SIGKILL) -> Found:
+def disturbed(
+    job: Job, found: Found, *, times: int, chance: random.Random, in_place: bool, number: int = signal.SIGKILL
+) -> None:
     """Send a training process this signal and wait for the next step, so many times; then let it end."""
-    found, held = Found(), Held({f"worker-{i}": task.process.pid for i, task in enumerate(job.tasks)})
+    held = Held({f"worker-{i}": task.process.pid for i, task in enumerate(job.tasks)})
     for mishap in range(times):
         ready = job.steps + chance.randint(*_STEPS_BETWEEN)
-        until(lambda: job.steps >= ready)  # noqa: B023 (called at once)
+        until(lambda: _looked(job) >= ready)  # noqa: B023 (called at once)
         known = len(job.resumed) if in_place else 0
         before, began = job.strike(chance, number), time.monotonic()
-        gone = False
-        while True:
-            job.look()
-            step = job.steps
-            gone |= step == 0
-            if gone and step > 0:
-                break
-            time.sleep(_POLL_SECONDS)
+        _wait_for_the_next_step(job)
         found.seconds.append(time.monotonic() - began)
         resumed = job.resumed[known if in_place else 0 :]
         # Without a line that says so, training has begun anew.
@@ -190,41 +193,63 @@ def disturbed(job: Job, *, times: int, chance: random.Random, in_place: bool, nu
     if in_place:
         found.grown = held.grown()
     found.weights = job.wait()
-    return found
 
 
-def measure(shape: Shape, *, kills: int, beside: int, hangs: int, in_turns: int, seed: int) -> Mapping[str, Any]:
+def _looked(job: Job) -> int:
+    job.look()
+    return job.steps
+
+
+def _wait_for_the_next_step(job: Job) -> None:
+    """Once nobody trains any more."""
+    gone = False
+
+    def back() -> bool:
+        nonlocal gone
+        step = _looked(job)
+        gone |= step == 0
+        return gone and step > 0
+
+    until(back, every=_POLL_SECONDS)
+
+
+def measure(shape: Shape, figures: Figures, *, kills: int, beside: int, hangs: int, in_turns: int, seed: int) -> None:
     """The figures of a job of this shape."""
     steps = max(kills, beside, hangs) * (_STEPS_BETWEEN[1] + 200)
-    with tempfile.TemporaryDirectory(prefix="recovery-") as scratch, launcher(Path(scratch)) as launch:
-        output = Path(scratch)
-        figures: dict[str, Any] = {}
+    with launching() as launch:
+        output = launch.directory
         if in_turns:
             figures["turns"] = turns.measure(
                 launch, output / "turns", workers=shape.workers, strategy=shape.strategy, turns=in_turns
             )
+            figures.tell()
         if not kills and not hangs:
-            return figures
+            return
 
         def job(name: str, *, in_place: bool, watchdog: int | None = None) -> Job:
             return Job(launch, output / name, shape, steps=steps, in_place=in_place, watchdog=watchdog)
 
         undisturbed = job("undisturbed", in_place=False).wait()
-        ways: list[Found] = []
+
+        def run(job: Job, into: dict[str, Any], *, times: int, in_place: bool, number: int = signal.SIGKILL) -> Found:
+            found, hung = Found(), number == signal.SIGSTOP
+            try:
+                disturbed(job, found, times=times, chance=random.Random(seed), in_place=in_place, number=number)
+            finally:
+                into |= found.figures("hangs" if hung else "kills")
+            figures["bit_equal"] = figures.get("bit_equal", True) and found.weights == undisturbed
+            figures["ok"] = figures.get("ok", True) and not found.grown
+            return found
+
         if kills:
-            run = job("in-place", in_place=True)
-            ways.append(disturbed(run, times=kills, chance=random.Random(seed), in_place=True))
-            figures |= ways[-1].figures()
+            run(job("in-place", in_place=True), figures, times=kills, in_place=True)
+            figures.tell()
         if kills and beside:
-            run = job("fresh", in_place=False)
-            ways.append(disturbed(run, times=beside, chance=random.Random(seed), in_place=False))
-            figures["fresh"] = ways[-1].figures()
+            run(job("fresh", in_place=False), figures.setdefault("fresh", {}), times=beside, in_place=False)
+            figures.tell()
         if hangs:
-            watchdog = scaled(WATCHDOG_SECONDS)
-            run = job("hangs", in_place=True, watchdog=watchdog)
-            stop = signal.SIGSTOP
-            ways.append(disturbed(run, times=hangs, chance=random.Random(seed), in_place=True, number=stop))
-            figures["hangs"] = {**ways[-1].figures("hangs"), **beyond_watchdog(ways[-1].seconds, watchdog)}
-    figures["bit_equal"] = all(way.weights == undisturbed for way in ways)
-    figures["ok"] = not any(way.grown for way in ways) and figures.get("hangs", {}).get("ok", True)
-    return figures
+            watchdog, told = scaled(WATCHDOG_SECONDS), figures.setdefault("hangs", {})
+            hung = job("hangs", in_place=True, watchdog=watchdog)
+            found = run(hung, told, times=hangs, in_place=True, number=signal.SIGSTOP)
+            told |= beyond_watchdog(found.seconds, watchdog)
+            figures["ok"] = figures["ok"] and told["ok"]

@@ -59,6 +59,8 @@ class Task:
     process: subprocess.Popen[bytes]
     log_path: Path
     termination_path: Path
+    name: str = ""
+    """Of its log, and of its replica."""
 
     @property
     def log(self) -> str:
@@ -137,6 +139,11 @@ class Launcher:
         self._tasks: list[Task] = []
         self._count = 0
 
+    @property
+    def tasks(self) -> list[Task]:
+        """All that it has started, in that order."""
+        return list(self._tasks)
+
     def start(
         self,
         config: Mapping[str, Any],
@@ -172,7 +179,8 @@ class Launcher:
             process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
             )
-        task = Task(process, base.with_suffix(".log"), base.with_suffix(".term"))
+        replica = f"{environment.get('TFGPU_REPLICA_TYPE', 'worker')}-{environment.get('TFGPU_REPLICA_INDEX', 0)}"
+        task = Task(process, base.with_suffix(".log"), base.with_suffix(".term"), f"{base.name} ({replica})")
         self._tasks.append(task)
         return task
 
