@@ -19,6 +19,8 @@ from tests.machine import Deadline
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher
 
 MODULE = Path(__file__).parent / "module"
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+_ENDLESS = 2**31 - 1
 _END_SECONDS = 60
 STOPPED = 143
 """The exit code after SIGTERM."""
@@ -129,10 +131,14 @@ def running(
             if scenario.in_place:
                 env |= _recovery(leader)
             if scenario.elastic:
-                env["TFGPU_WORKERS_MIN"] = "1"
+                env |= {"TFGPU_SHARED_PARTS": "1"} if scenario.predicts else {"TFGPU_WORKERS_MIN": "1"}
             if name == scenario.steps_by:
                 env["TFGPU_PROGRESS_PORT"] = str(port)
-            job.tasks[name] = launch.start(config, env=_common(env))
+            if scenario.program:
+                env |= {"OUTPUT": str(output), "STEPS": str(steps or _ENDLESS)}
+                job.tasks[name] = launch.start_own([python, str(_EXAMPLES / scenario.program)], env=env)
+            else:
+                job.tasks[name] = launch.start(config, env=_common(env))
         yield job
 
 
@@ -157,7 +163,7 @@ def _config(scenario: Scenario, output: Path, files: Path, *, steps: int | None,
     return {
         **common,
         "params": {**params, "rows": ROWS},
-        "steps": steps or 2**31 - 1,
+        "steps": steps or _ENDLESS,
         **saves,
         "evaluate": {"everySteps": scenario.every},
         **scenario.config,
@@ -178,6 +184,8 @@ def _environment(scenario: Scenario, name: str, addresses: dict[str, str], tmp: 
     }
     if scenario.devices > 1:
         env["TFGPU_GPUS"] = str(scenario.devices)
+    if scenario.strategy == "Custom":
+        env["TFGPU_REPLICAS"] = str(scenario.processes)
     cluster: dict[str, Any] = {}
     for other, address in addresses.items():
         cluster.setdefault(other.split("-")[0], []).append(address)

@@ -41,7 +41,10 @@ class Scenario:
     in_place: bool = False
     """Recovers in place: with a warm process beside each that trains, and in-memory checkpoints."""
     elastic: bool = False
-    """Its workers may come and go: the chief looks for more of them all the while."""
+    """Its workers may come and go: the chief looks for more of them all the while, or whoever predicts takes the part
+    that the fewest have taken."""
+    program: str = ""
+    """One of examples/, in the place of the trainer, under tfgpu-supervise."""
     steps_per_epoch: int = STEPS_PER_EPOCH
 
     @property
@@ -100,6 +103,14 @@ SCENARIOS = (
     Scenario(name="multi-worker-in-place", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, in_place=True),
     Scenario(name="multi-worker-script", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="script.py"),
     Scenario(name="multi-worker-own-step", strategy="MultiWorkerMirrored", replicas=TWO_WORKERS, entrypoint="own_step"),
+    Scenario(
+        name="multi-worker-own-program",
+        strategy="MultiWorkerMirrored",
+        replicas=TWO_WORKERS,
+        program="own_loop.py",
+        every=100,
+        in_place=True,
+    ),
     Scenario(name="mirrored", strategy="Mirrored", devices=2),
     Scenario(name="one-device", config={"best": {"monitor": "accuracy", "mode": "max", "restore": False}}),
     Scenario(name="one-device-in-place", in_place=True),
@@ -114,6 +125,7 @@ SCENARIOS = (
     Scenario(name="generator", kind="generator", config={"data": {"stepsPerEpoch": STEPS_PER_EPOCH}}),
     Scenario(name="predict", config=PREDICT),
     Scenario(name="predict-devices", strategy="Mirrored", devices=2, config=PREDICT),
+    Scenario(name="predict-elastic", strategy="Custom", replicas=TWO_WORKERS, config=PREDICT, elastic=True),
 )
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
@@ -181,8 +193,13 @@ def of_job(scenario: Scenario, *, log_every: int) -> dict[tuple[str, str], Bound
     if scenario.predicts:
         parts = PREDICT_BATCH / PART_ROWS
         bounds[("log", "bytes")] = Rate(why="a line each interval", base=10_000, per_second=each_interval, unit="bytes")
+        # What the others do is not among the steps; where they share the parts, a file says that one is taken.
+        others = 2 * (scenario.processes - 1)
+        files = 2 if scenario.elastic else 1
         # How many steps are done is known once an interval, in which hundreds of thousands of rows are predicted.
-        bounds[("predictions", "files")] = Rate(why="a file for each part", base=100, per_step=1.1 * parts)
+        bounds[("predictions", "files")] = Rate(
+            why="a file for each part", base=100, per_step=(1.1 + others) * files * parts
+        )
         return bounds
     lines = 1000 / scenario.steps_per_epoch + 200 / scenario.every
     if "evaluator" in scenario.replicas:

@@ -5,10 +5,13 @@ is what a pod would do that is there at once: all processes of the job are start
 cluster adds its pods, their peer gate and the back-off to that. In place, the state comes from in-memory checkpoints,
 else from the last one in storage.
 
+`left` has that of fresh processes where those before have given up: from the copy that they have left in the output
+(docs/adr/0052-left-behind.md), of which nothing may stay there. `taken` counts those that were newer than storage.
 `hangs` has the same of SIGSTOP, which only the watchdog finds: the next step at most 5 s after its time is over.
 `parameter_server` has a job of its own, of which each role is killed in turn (servers.py).
 `turns` has what those and the ledger cost an undisturbed run (turns.py).
 `minutes` has what a kill a minute leaves of two workers' time, by the pod's own ledger, which must sum to that time.
+
 Each part's figures go to standard error at its end, in one line of JSON; of one that fails those that it has, and the
 last lines of its processes' logs. The others go on (parts.py).
 
@@ -78,6 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="recovery", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each job, in place; 0: only what else is asked for")
     parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
+    parser.add_argument("--left", type=int, default=0, help="kills of each job that gives up then, and leaves its copy")
     parser.add_argument("--hangs", type=int, default=0, help="of each job, in place: SIGSTOP, which the watchdog finds")
     parser.add_argument("--turns", type=int, default=0, help="of windows with and without copies and ledger, each job")
     parser.add_argument("--only", nargs="+", choices=(*SHAPES, PREDICT), help="these of the jobs; all by default")
@@ -94,9 +98,10 @@ def _parts(options: argparse.Namespace) -> dict[str, Part]:
     """Those that are asked for."""
     wanted, parts = options.only or (*SHAPES, PREDICT), dict[str, Part]()
     mishaps = {"kills": options.kills, "hangs": options.hangs, "seed": options.seed}
-    if options.kills or options.hangs or options.turns:
+    others = {"beside": options.beside, "left": options.left, "in_turns": options.turns}
+    if options.kills or options.left or options.hangs or options.turns:
         parts |= {
-            name: partial(training.measure, shape, **mishaps, beside=options.beside, in_turns=options.turns)
+            name: partial(training.measure, shape, **mishaps, **others)
             for name, shape in SHAPES.items()
             if name in wanted
         }

@@ -25,6 +25,7 @@ WATCHDOG_SECONDS = 5
 """trainer.watchdog.stepSeconds where processes stand still, on a quiet machine."""
 BEYOND_SECONDS = 5.0
 """How much later the next step may be done then, 95 times of 100."""
+_TAKEN = "was left by a pod of an earlier start"
 _POLL_SECONDS = 0.01
 _SAVE_EVERY = 100
 """Steps between two checkpoints in storage."""
@@ -100,10 +101,20 @@ class Job:
     """Its supervisors, which are started again, all at once, when one has ended in vain."""
 
     def __init__(
-        self, launch: Launcher, output: Path, shape: Shape, *, steps: int, in_place: bool, watchdog: int | None = None
+        self,
+        launch: Launcher,
+        output: Path,
+        shape: Shape,
+        *,
+        steps: int,
+        in_place: bool,
+        budget: int = 1_000_000,
+        watchdog: int | None = None,
     ) -> None:
-        """`watchdog`: its stepSeconds, if they are not the default."""
-        self._launch, self._shape, self._in_place = launch, shape, in_place
+        """`budget`: of restarts in place, after which its pods give up. `watchdog`: its stepSeconds, if they are not
+        the default."""
+        self._launch, self._shape, self._gives_up = launch, shape, budget == 0
+        self._in_place = in_place and not self._gives_up
         self.port, leader = free_ports(2)
         self._config = {
             "entrypoint": "small",
@@ -119,7 +130,7 @@ class Job:
         if in_place:
             self._common |= {
                 "TFGPU_RECOVERY": "InPlace",
-                "TFGPU_RECOVERY_BUDGET": "1000000",
+                "TFGPU_RECOVERY_BUDGET": str(budget),
                 "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{leader}",
                 "TFGPU_RECOVERY_TOKEN": "recovery",
             }
@@ -161,6 +172,8 @@ class Job:
         if any(codes):
             assert not self._in_place, f"not recovered in place, ended with exit codes {codes}"
             for task in self.tasks:
+                if self._gives_up:
+                    task.wait()  # it may still leave its copy
                 task.process.kill()
                 task.process.wait()
             self.start()
@@ -213,9 +226,11 @@ def _wait_for_the_next_step(job: Job) -> None:
     until(back, every=_POLL_SECONDS)
 
 
-def measure(shape: Shape, figures: Figures, *, kills: int, beside: int, hangs: int, in_turns: int, seed: int) -> None:
+def measure(
+    shape: Shape, figures: Figures, *, kills: int, beside: int, left: int, hangs: int, in_turns: int, seed: int
+) -> None:
     """The figures of a job of this shape."""
-    steps = max(kills, beside, hangs) * (_STEPS_BETWEEN[1] + 200)
+    steps = max(kills, beside if kills else 0, left, hangs) * (_STEPS_BETWEEN[1] + 200)
     with launching() as launch:
         output = launch.directory
         if in_turns:
@@ -223,11 +238,11 @@ def measure(shape: Shape, figures: Figures, *, kills: int, beside: int, hangs: i
                 launch, output / "turns", workers=shape.workers, strategy=shape.strategy, turns=in_turns
             )
             figures.tell()
-        if not kills and not hangs:
+        if not kills and not left and not hangs:
             return
 
-        def job(name: str, *, in_place: bool, watchdog: int | None = None) -> Job:
-            return Job(launch, output / name, shape, steps=steps, in_place=in_place, watchdog=watchdog)
+        def job(name: str, *, in_place: bool, **more: int) -> Job:
+            return Job(launch, output / name, shape, steps=steps, in_place=in_place, **more)
 
         undisturbed = job("undisturbed", in_place=False).wait()
 
@@ -246,6 +261,13 @@ def measure(shape: Shape, figures: Figures, *, kills: int, beside: int, hangs: i
             figures.tell()
         if kills and beside:
             run(job("fresh", in_place=False), figures.setdefault("fresh", {}), times=beside, in_place=False)
+            figures.tell()
+        if left:
+            told = figures.setdefault("left", {})
+            run(job("left", in_place=True, budget=0), told, times=left, in_place=False)
+            told["taken"] = sum(task.log.count(_TAKEN) for task in launch.tasks)
+            told["not_removed"] = [path.name for path in (output / "left/checkpoints").glob("last-copy-*")]
+            figures["ok"] = figures["ok"] and not told["not_removed"]
             figures.tell()
         if hangs:
             watchdog, told = scaled(WATCHDOG_SECONDS), figures.setdefault("hangs", {})
