@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from queue import Queue
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.machine import PATIENCE
+from tests.machine import PATIENCE, scaled
 from tests.trainer.harness import until
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, share, source, zero_copy
+from tfgpujob_trainer.data.sources.batches import Batches, Extent
 
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 64), st.integers(1, 9), st.integers(0, 3)).filter(
     lambda s: s[0] >= s[2] and s[1] >= s[2]
@@ -26,6 +29,30 @@ SIZES = st.tuples(st.integers(1, 300), st.integers(1, 64), st.integers(1, 9), st
 def schedule(sizes, **fields):
     rows, batch, replicas, seed = sizes
     return Schedule(rows=rows, global_batch_size=batch, replicas=replicas, seed=seed, **fields)
+
+
+def test_of_data_that_are_gone_once_read_no_epoch_is_read_before_it_begins():
+    """A fit() that stops early leaves them to the next one, wherever its readers are."""
+    taken: list[Any] = []
+    taken_before: list[int] = []
+
+    def numbers(_pass, first, _seed):
+        for number in itertools.count(first):
+            taken_before.append(len(taken))
+            yield (np.full((2, 1), number), np.full(2, number))
+
+    specs = (tf.TensorSpec([2, 1]), tf.TensorSpec([2]))
+    data = Batches(numbers, Extent(batches=None, size=2, last=2), specs, split="train", steps=2, once=True)
+    feed = Feed(data, schedule((4, 2, 1, 9), shuffle=False), 0, 1, (0, 0))
+    for _ in range(6):
+        taken.append(feed.next())  # noqa: PERF401 (one after the other, as is looked at)
+    assert [int(batch.replicas[0][1][0]) for batch in taken] == list(range(6))
+    assert all(before >= 2 * (number // 2) for number, before in enumerate(taken_before)), taken_before
+    feed.close()
+    assert len(taken_before) == 6
+    for reader in feed._readers:
+        reader.join(scaled(60))
+        assert not reader.is_alive()
 
 
 @given(SIZES, st.integers(0, 5))

@@ -210,6 +210,35 @@ def test_an_evaluator_evaluates_the_checkpoints_of_the_first_fit(launch, undistu
         assert line[name] == pytest.approx(first[f"val_{name}"][-1], abs=1e-10)
 
 
+STOPS_EARLY = """
+import itertools, os, signal
+import keras
+import numpy as np
+made = itertools.count()
+rows = ((np.full((4, 2), next(made)), np.zeros((4, 1))) for _ in itertools.repeat(None))
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+stop = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", epoch == 1))
+model.fit(rows, epochs=9, steps_per_epoch=3, callbacks=[stop])
+print("made", made, flush=True)
+if os.environ["TFGPU_ATTEMPT"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+model.fit(rows, epochs=1, steps_per_epoch=3)
+print("made", made)
+"""
+
+
+def test_a_generator_goes_on_where_a_fit_that_stopped_early_left_it(launch):
+    """Also in a process that has not trained in that fit()."""
+    (launch.directory / "stops_early.py").write_text(STOPS_EARLY)
+    config = settings(launch.directory / "stops-early", entrypoint="stops_early.py")
+    for attempt, code, counts in (("1", 137, [6]), ("2", 0, [6, 9])):
+        env = {"TFGPU_CODE_DIR": str(launch.directory), "TFGPU_ATTEMPT": attempt}
+        task = launch.start(config, env=env)
+        assert task.wait() == code, task.log
+        assert re.findall(r"made count\((\d+)\)", task.log) == [str(count) for count in counts], task.log
+
+
 REFUSED = """
 import keras
 import numpy as np

@@ -18,6 +18,8 @@ from tfgpujob_trainer.data.sources import Indexed, Ordered, Source, zero_copy
 from tfgpujob_trainer.data.sources.base import Rows, seeds
 from tfgpujob_trainer.data.sources.batches import shared
 
+_LEAVE_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
@@ -59,7 +61,8 @@ class Feed:
         self.waited = 0.0
         self._edges: dict[int, Any] = {}
         self._jobs, self._drawing = self._batches(), threading.Lock()
-        self._drawn = self._taken = 0
+        self._drawn = self._taken = self._asked = 0
+        self._wanted = threading.Condition()
         self._closed = False
         # A queue for each batch that is prepared ahead: readers may finish in any order.
         self._places: list[queue.SimpleQueue[GlobalBatch | BaseException]] = [
@@ -78,6 +81,9 @@ class Feed:
     def next(self) -> GlobalBatch:
         """The next batch; the time waited for it is added to `waited` (seconds). Raises what its reader raised."""
         began = time.monotonic()
+        with self._wanted:
+            self._asked += 1
+            self._wanted.notify_all()
         batch = self._place(self._taken).get()
         self.waited += time.monotonic() - began
         if isinstance(batch, BaseException):
@@ -87,10 +93,14 @@ class Feed:
         return batch
 
     def close(self) -> None:
-        """Stop preparing batches."""
-        self._closed = True
+        """Stop preparing batches. What can be read once only is left by all readers then, unless it hangs."""
+        with self._wanted:
+            self._closed = True
+            self._wanted.notify_all()
         for _ in self._readers:
             self._room.put(None)
+        if self._data.once and self._drawing.acquire(timeout=_LEAVE_SECONDS):
+            self._drawing.release()
 
     def _place(self, number: int) -> queue.SimpleQueue[GlobalBatch | BaseException]:
         return self._places[number % len(self._places)]
@@ -102,6 +112,8 @@ class Feed:
             if self._closed:
                 return
             with self._drawing:
+                if self._closed:
+                    return
                 place = self._place(self._drawn)
                 self._drawn += 1
                 try:
@@ -120,6 +132,8 @@ class Feed:
         """What prepares each batch, from the start on, epoch after epoch."""
         epoch, index = self._start
         while self._schedule.epochs is None or epoch < self._schedule.epochs:
+            if self._data.once and not self._is_asked_for():
+                return
             if isinstance(self._data, Ordered):
                 yield from self._streamed(self._data, epoch, index)
             else:
@@ -128,6 +142,12 @@ class Feed:
                 for batch in range(index, self._schedule.steps_per_epoch):
                     yield partial(self._indexed, self._data, order[self._schedule.bounds(batch)], epoch, batch)
             epoch, index = epoch + 1, 0
+
+    def _is_asked_for(self) -> bool:
+        """Wait until the batch that is drawn now is; False: the feed was closed."""
+        with self._wanted:
+            self._wanted.wait_for(lambda: self._closed or self._asked >= self._drawn)
+            return not self._closed
 
     def _indexed(self, data: Indexed, rows: np.ndarray, epoch: int, batch: int) -> GlobalBatch:
         numbers = [_joined(rows, mine) for mine in self._parts(len(rows))]

@@ -64,6 +64,7 @@ def generator_batches(generator: Iterator[Any], split: str, *, steps: int | None
         head=head,
         notes=(note,),
         pass_over=found.pass_over,
+        once=True,
     )
 
 

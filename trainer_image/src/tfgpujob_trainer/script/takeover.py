@@ -142,9 +142,10 @@ class Takeover:
             if self._env.is_asynchronous and hooks.per_batch:
                 say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
-            if isinstance(data.train, Batches) and position.epoch == settings.epochs:
-                data.train.pass_over(position.epoch)
             self.summary = finish(run, built.takeover, position, more)
+            if isinstance(data.train, Batches):
+                # Of an epoch that a callback has broken off nobody knows how far it was read ahead.
+                data.train.pass_over(position.epoch + (position.index > 0))
         return hooks.history
 
     def _trainer(self, settings: TrainerConfig) -> Trainer[Any]:

@@ -39,6 +39,9 @@ class Source(ABC):
     """Rows of a batch, where the data come in batches."""
     even_batches = True
     """Whether a batch has as many rows as its schedule says, and no fewer."""
+    once = False
+    """Whether what has been read is gone: then nothing of an epoch is read before its first step asks for it, since the
+    epoch before may turn out to be the last."""
 
     @abstractmethod
     def head(self, count: int) -> Rows:

@@ -51,8 +51,10 @@ class Batches(Ordered):
         same_everywhere: bool = True,
         head: Rows | None = None,
         pass_over: Callable[[int], None] = lambda _: None,
+        once: bool = False,
     ) -> None:
         """`pass_over` does to the data what making so many batches from the first one on does to them."""
+        self.once = once
         self._read, self._specs, self._split, self._same = read, specs, split, same_everywhere
         self._length = extent.batches
         self.steps = _steps(extent, steps, split)
