@@ -28,7 +28,7 @@ def condition(workload: Object, kind: str) -> str:
 
 def pending(workload: Object, message: str, now: datetime) -> dict[str, Any]:
     """It does not fit yet."""
-    return _with(workload, now, QuotaReserved=(False, "Pending", message))
+    return with_conditions(workload, now, QuotaReserved=(False, "Pending", message))
 
 
 def admitted(
@@ -43,7 +43,7 @@ def admitted(
         }
         for pods in workload["spec"]["podSets"]
     ]
-    status = _with(
+    status = with_conditions(
         workload,
         now,
         QuotaReserved=(True, "QuotaReserved", "Quota reserved in ClusterQueue all"),
@@ -53,9 +53,18 @@ def admitted(
     return {**status, "admission": {"clusterQueue": "all", "podSetAssignments": assignments}}
 
 
+def reserved(workload: Object, now: datetime) -> dict[str, Any]:
+    """There is room, and an admission check has to agree: MultiKueue's, once it has found a cluster."""
+    status = admitted(workload, now)
+    kept = [c for c in status["conditions"] if c["type"] != "Admitted"]
+    return {**status, "conditions": kept, "admissionChecks": [{"name": "multikueue", "state": "Pending"}]}
+
+
 def evicted(workload: Object, now: datetime, reason: str = "Preempted") -> dict[str, Any]:
     """Its pods have to go; the quota is free when its owner says so."""
-    return _with(workload, now, Evicted=(True, reason, "Preempted to accommodate a workload of more priority"))
+    return with_conditions(
+        workload, now, Evicted=(True, reason, "Preempted to accommodate a workload of more priority")
+    )
 
 
 class Kueue:
@@ -106,7 +115,8 @@ def may_be_admitted(held: Object) -> bool:
     return waits and requeued and held["spec"].get("active") is not False
 
 
-def _with(workload: Object, now: datetime, **conditions: tuple[bool, str, str]) -> dict[str, Any]:
+def with_conditions(workload: Object, now: datetime, **conditions: tuple[bool, str, str]) -> dict[str, Any]:
+    """The status of the Workload with these conditions: whether it is so, the reason and the message."""
     status = dict(workload.get("status") or {})
     kept = [c for c in status.get("conditions") or () if c["type"] not in conditions]
     changed = [

@@ -174,9 +174,12 @@ async def _look(spec: Any) -> list[str]:
 
 
 def _wrong(world: World, job: Object, uid: str) -> Iterator[str]:
-    policy = job["spec"].get("runPolicy") if isinstance(job["spec"], dict) else None
-    manager = policy.get("managedBy") if isinstance(policy, dict) else None
-    if isinstance(manager, str) and manager not in ("", names.CONTROLLER):
+    spec = job["spec"] if isinstance(job["spec"], dict) else {}
+    given = spec.get("runPolicy")
+    policy = given if isinstance(given, dict) else {}
+    if any(
+        isinstance(m, str) and m not in ("", names.CONTROLLER) for m in (spec.get("managedBy"), policy.get("managedBy"))
+    ):
         if job.get("status") or world.pods("train"):
             yield "managed_by: another controller's job was touched"
         return

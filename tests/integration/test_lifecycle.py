@@ -45,7 +45,7 @@ def test_a_finished_job_expires_with_its_pods(workspace: Workspace) -> None:
 
 def test_a_job_managed_by_another_controller_is_left_alone(workspace: Workspace) -> None:
     """Proven by what comes after it: a job of ours, made later, is done before the other has any status."""
-    other = workspace.submit(workspace.new_job("other", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    other = workspace.submit(workspace.new_job("other", runPolicy={"managedBy": "example.com/other"}))
     ours = workspace.submit(workspace.new_job("ours"))
     assert workspace.finished(ours) == "Succeeded"
     assert workspace.status(other) == {}

@@ -146,7 +146,7 @@ PEOPLE = (
     ),
     Scenario(
         name="managed-by-another",
-        script=(submit(job("train", worker=2, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})),),
+        script=(submit(job("train", worker=2, run_policy={"managedBy": "example.com/other"})),),
         phases={"train": ""},
     ),
 )

@@ -137,6 +137,7 @@ FULL: dict[str, Any] = {
         },
         "failureLogLines": 1,
     },
+    "managedBy": "tfgpu.dev/operator",
 }
 LEFT_OUT = {
     "spec.trainer.steps",

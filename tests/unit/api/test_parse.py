@@ -133,7 +133,7 @@ def test_one_process_sees_all_gpus_unless_told_otherwise() -> None:
         ("restartPolicy", "move it to spec.replicaSpecs.<role>.restartPolicy"),
         ("suspend", "move it to spec.runPolicy.suspend"),
         ("enableDynamicWorker", "remove it: under ParameterServer, workers may come and go anyway"),
-        ("zzz", "remove it; spec has strategy, replicaSpecs, gpu, trainer, image, successPolicy, runPolicy"),
+        ("zzz", "remove it; spec has strategy, replicaSpecs, gpu, trainer, image, successPolicy, runPolicy, managedBy"),
     ],
 )
 def test_an_unknown_key_gets_a_hint(key: str, fix: str) -> None:

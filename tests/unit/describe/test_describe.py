@@ -63,8 +63,26 @@ def test_nobody_looks_after_the_job() -> None:
 
 
 def test_somebody_else_looks_after_the_job() -> None:
-    shown = told(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
-    assert "spec.runPolicy.managedBy leaves it to kueue.x-k8s.io/multikueue" in shown
+    assert "spec.runPolicy.managedBy leaves it to a.b/c" in told(run_policy={"managedBy": "a.b/c"})
+    assert "spec.managedBy leaves it to a.b/c" in told(spec={"managedBy": "a.b/c"})
+
+
+def test_a_job_that_runs_in_another_cluster() -> None:
+    elsewhere = {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+    assert "has not written its Workload yet" in told(**elsewhere)
+    runs = {"phase": "Running", "conditions": [condition("Running", "True", "AllReady", "All pods are ready.")]}
+    shown = told(runs, **elsewhere)
+    assert "All pods are ready." in shown
+    assert "MultiKueue runs it in another cluster" in shown
+    assert "kubectl get workload digits -o jsonpath='{.status.clusterName}'" in shown
+
+
+def test_a_job_that_waits_in_a_queue_is_not_said_to_need_resuming() -> None:
+    text = "Waits in the queue gpus: insufficient quota, 2 more needed."
+    shown = told({"phase": "Pending", "conditions": [condition("Suspended", "True", "WaitingForAdmission", text)]})
+    assert text in shown
+    assert "tfgpu resume" not in shown
+    assert "kubectl describe workload digits" in shown
 
 
 def test_which_images_code_and_models_came_from() -> None:

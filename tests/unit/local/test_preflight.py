@@ -32,7 +32,8 @@ def job_file(folder: Path, spec: dict[str, Any], *others: dict[str, Any]) -> Job
     ("more", "command", "problem"),
     [
         ({"runPolicy": {"suspend": True}}, ["x"], "spec.runPolicy.suspend: is true"),
-        ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, ["x"], "is another controller"),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, ["x"], "spec.managedBy: .*multikueue is another controller"),
+        ({"runPolicy": {"managedBy": "a.b/c"}}, ["x"], "spec.runPolicy.managedBy: a.b/c is another controller"),
         ({}, [], "runs its image's own command.*-- python train.py"),
     ],
 )

@@ -24,6 +24,7 @@ MAX_GPUS = 64
 """In one pod, more than any machine has."""
 
 _NOT_POD_SHAPING: dict[str, Any] = {
+    "managed_by": True,
     "run_policy": True,
     "success_policy": True,
     "replica_specs": {
@@ -31,6 +32,12 @@ _NOT_POD_SHAPING: dict[str, Any] = {
         for role in Role
     },
 }
+
+
+Controller = Annotated[
+    str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+"""Name of a controller, as of a Job's managedBy: domain/name."""
 
 
 class RestartPolicy(StrEnum):
@@ -328,15 +335,8 @@ class RunPolicy(Model):
     without effect under Kueue or with a pod group. Counts from the next attempt. Absent: none."""
     suspend: bool = False
     """Stop all pods and keep the job. Training resumes from the last checkpoint when it is false again."""
-    managed_by: (
-        Annotated[
-            str,
-            Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
-        ]
-        | None
-    ) = None
-    """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. Anything else: this operator does
-    not touch it. It can't be changed."""
+    managed_by: Controller | None = None
+    """The same as spec.managedBy, where a TFJob has it. MultiKueue reads spec.managedBy alone."""
     scheduling_policy: SchedulingPolicy | None = None
     """How the pods are scheduled: together, in which queue, how important, and in what time. What starts, starts whole
     without it too: see startDeadlineSeconds."""
@@ -366,6 +366,10 @@ class JobSpec(Model):
     does once all rows are there."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """How the job starts, restarts, ends and is cleaned up."""
+    managed_by: Controller | None = None
+    """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. kueue.x-k8s.io/multikueue, with the
+    label kueue.x-k8s.io/queue-name: MultiKueue runs it in another cluster, and this operator writes its Workload
+    here. Anything else: this operator does not touch it. It can't be changed."""
 
     @property
     def predicts(self) -> bool:

@@ -109,8 +109,11 @@ def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
         target["gpu"] = {"resourceName": resource}
     _success(source, target, Role.CHIEF in replica_specs)
     _dynamic_workers(source, strategy)
+    managed_by = run_policy.pop("managedBy", None)
     if run_policy:
         target["runPolicy"] = run_policy
+    if managed_by is not None:
+        target["managedBy"] = managed_by
     if strategy is Strategy.CUSTOM and replica_specs:
         source.note(Effect.ADVICE, "replicaSpecs" if old else "tfReplicaSpecs", _advice(replica_specs))
     source.close()

@@ -14,7 +14,7 @@ _SCHEDULING = ("minAvailable", "queue", "minResources", "priorityClass", "schedu
 
 
 def convert_run_policy(spec: Part) -> dict[str, Any]:
-    """The runPolicy of the TFGPUJob. `spec` is the TFJob's spec."""
+    """The runPolicy of the TFGPUJob, with a managedBy that goes into its spec. `spec` is the TFJob's spec."""
     policy = spec.part("runPolicy")
     _note_older_places(spec, policy)
     sources = {key: policy if key in policy else spec for key in _KNOWN}
@@ -73,6 +73,7 @@ def _managed_by(policy: Part, target: dict[str, Any]) -> None:
     if value == _MANAGED_BY_THEM:
         policy.note(Effect.CHANGED, "managedBy", "is left out: absent means tfgpu.dev/operator")
     elif value is not None:
+        policy.note(Effect.CHANGED, "managedBy", "is spec.managedBy here, where MultiKueue looks for it")
         target["managedBy"] = value
 
 

@@ -1,6 +1,7 @@
 """Reconcile one job: from a Snapshot of it to an Outcome. Pure; the shell's worker applies the Outcome.
 
 deleted, terminating, or managed by another controller   nothing, unless it has pods of ours
+run by MultiKueue in another cluster                     its Workload                        policies/kueue.py
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
 suspended                                                delete the pods                     policies/suspend.py
@@ -23,7 +24,7 @@ from datetime import datetime, timedelta
 from tfgpujob.api import JobSpec
 from tfgpujob.api.rules.transition import MANAGED_BY
 from tfgpujob.core import attempt
-from tfgpujob.core.observed.ownership import has_own_pods, is_ours
+from tfgpujob.core.observed.ownership import has_own_pods, is_dispatched, is_ours, other_manager
 from tfgpujob.core.observed.parsed import parsed_spec
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
@@ -48,10 +49,12 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     if job is None or job["metadata"].get("deletionTimestamp"):
         return NOTHING
     builder = StatusBuilder(job, now)
-    if not is_ours(job):
-        # With pods of ours it was left to another controller after we had begun: somebody has to see to them.
-        changed = f"spec.runPolicy.managedBy: {MANAGED_BY}. Its pods go on as they were started."
-        return invalid_spec.reconcile(snapshot, builder, changed, config) if has_own_pods(snapshot) else NOTHING
+    if not is_ours(job) and has_own_pods(snapshot):
+        # It was left to another controller after we had begun: somebody has to see to them.
+        changed = f"{other_manager(job)[0]}: {MANAGED_BY}. Its pods go on as they were started."
+        return invalid_spec.reconcile(snapshot, builder, changed, config)
+    if not is_ours(job) and not (is_dispatched(job) and config.kueue_enabled):
+        return NOTHING
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
         return invalid_spec.reconcile(snapshot, builder, spec, config)
@@ -65,6 +68,9 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
         return finished.reconcile(snapshot, builder, spec.run_policy)
     if spec.run_policy.suspend:
         return suspend.reconcile(snapshot, builder, spec)
+    assert snapshot.job is not None
+    if is_dispatched(snapshot.job):
+        return kueue.wait_for_dispatch(snapshot, builder, spec, config)
     if (queued := kueue.wait_for_admission(snapshot, builder, spec, config)) is not None:
         return queued
     if not (builder.attempt and builder.fields.get("plan")) or builder.is_true(Condition.SUSPENDED):

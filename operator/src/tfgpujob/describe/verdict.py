@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tfgpujob.core.observed.ownership import is_ours
+from tfgpujob.core.observed.ownership import is_dispatched, other_manager
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import Facts
 from tfgpujob.names import Condition, Reason
@@ -55,7 +55,9 @@ def find_verdict(facts: Facts) -> Verdict:
         _unseen,
         _refused,
         _ended,
+        _waiting_in_a_queue,
         _suspended,
+        _elsewhere,
         _not_created,
         _restarting,
         _on_a_lost_node,
@@ -77,12 +79,16 @@ def _deleted(facts: Facts) -> Verdict | None:
 
 
 def _unseen(facts: Facts) -> Verdict | None:
-    if not is_ours(facts.job) and facts.condition(Condition.ACCEPTED).get("status") != "False":
-        manager = facts.spec["runPolicy"]["managedBy"]
-        text = f"spec.runPolicy.managedBy leaves it to {manager}: the tfgpu operator does not touch it."
-        return Verdict(_phase(facts), text, (f"Look at what {manager} says, or remove managedBy.",))
+    field, manager = other_manager(facts.job)
+    dispatched = is_dispatched(facts.job)
+    if manager and not dispatched and facts.condition(Condition.ACCEPTED).get("status") != "False":
+        text = f"{field} leaves it to {manager}: the tfgpu operator does not touch it."
+        return Verdict(_phase(facts), text, (f"Look at what {manager} says, or create it anew without managedBy.",))
     if facts.status.get("conditions"):
         return None
+    if dispatched:
+        text = "spec.managedBy leaves it to MultiKueue, and the operator has not written its Workload yet."
+        return Verdict("Not seen", text, ("If this lasts: does the operator run, and is kueue.enabled in its chart?",))
     return Verdict(
         "Not seen",
         "The operator has not looked at it yet.",
@@ -121,6 +127,22 @@ def _ended(facts: Facts) -> Verdict | None:
     message = facts.condition(Condition.FAILED)["message"]
     again = f"When it is corrected: tfgpu restart {facts.name}"
     return Verdict("Failed", why or message, (*(steps or (_logs(facts),)), again))
+
+
+def _waiting_in_a_queue(facts: Facts) -> Verdict | None:
+    condition = facts.condition(Condition.SUSPENDED)
+    if condition.get("status") != "True" or condition.get("reason") != Reason.WAITING_FOR_ADMISSION:
+        return None
+    return Verdict("Waiting", condition["message"], (f"kubectl describe workload {facts.name}",))
+
+
+def _elsewhere(facts: Facts) -> Verdict | None:
+    if not is_dispatched(facts.job):
+        return None
+    text = "MultiKueue runs it in another cluster, and copies its status from there. Its pods and logs are there too."
+    cluster = f"kubectl get workload {facts.name} -o jsonpath='{{.status.clusterName}}'"
+    message = facts.condition(Condition.RUNNING).get("message", "")
+    return Verdict(_phase(facts), f"{message}\n{text}" if message else text, (cluster,))
 
 
 def _suspended(facts: Facts) -> Verdict | None:

@@ -13,6 +13,7 @@ from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.api.translate import closest
 from tfgpujob.convert.code import files_of
+from tfgpujob.core.observed.ownership import other_manager
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError
@@ -29,8 +30,9 @@ def check(file: JobFile, code: Path, command: Sequence[str]) -> Plan:
     spec = file.spec
     if spec.run_policy.suspend:
         raise CliError("spec.runPolicy.suspend: is true, so nothing would run", "remove it")
-    if spec.run_policy.managed_by not in {None, names.CONTROLLER}:
-        raise CliError(f"spec.runPolicy.managedBy: {spec.run_policy.managed_by} is another controller", "remove it")
+    field, manager = other_manager(file.job)
+    if manager:
+        raise CliError(f"{field}: {manager} is another controller", "remove it")
     if spec.trainer is None:
         _check_command(spec, command)
     elif command:

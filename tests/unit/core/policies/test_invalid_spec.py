@@ -194,7 +194,7 @@ def test_pods_of_a_start_that_is_over_go_though_the_spec_is_not_valid_any_more()
 def test_managed_by_that_is_changed_while_the_job_has_pods_is_refused_and_its_pods_stay_ours() -> None:
     """On servers without CEL; else they would be nobody's, and would hold their GPUs for ever."""
     world = started(World(make.job()))
-    world.edit(lambda spec: spec.setdefault("runPolicy", {}).update(managedBy="kueue.x-k8s.io/multikueue"))
+    world.edit(lambda spec: spec.setdefault("runPolicy", {}).update(managedBy="example.com/other"))
     assert world.condition("Accepted") == "False/InvalidSpec"
     assert "spec.runPolicy.managedBy: can't be changed" in world.message("Accepted")
     assert world.phase == "Running"
@@ -208,7 +208,7 @@ def test_managed_by_that_is_changed_while_the_job_has_pods_is_refused_and_its_po
 
 def test_a_job_of_another_controller_is_never_touched() -> None:
     job = make.job()
-    job["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    job["spec"]["runPolicy"] = {"managedBy": "example.com/other"}
     world = World(job)
     world.settle()
     assert (world.writes, world.pods) == ([], [])

@@ -9,6 +9,7 @@ from tfgpujob.api.rules import (
     communication,
     gpu,
     image,
+    manager,
     name,
     own_program,
     placement,
@@ -40,5 +41,6 @@ JOB_RULES: tuple[JobRule, ...] = (
     *template.RULES,
     *volumes.RULES,
     *access.RULES,
+    *manager.RULES,
     *release.RELEASE_LIMITS,
 )

@@ -9,15 +9,14 @@ from tfgpujob.names import CONTROLLER
 
 
 def _manager(version: str) -> str:
-    field = f"{version}.runPolicy.managedBy"
-    return f"(has({version}.runPolicy) && has({field}) ? {field} : '{CONTROLLER}')"
+    field, older = f"{version}.managedBy", f"{version}.runPolicy.managedBy"
+    nested = f"has({version}.runPolicy) && has({older}) ? {older} : '{CONTROLLER}'"
+    return f"(has({field}) ? {field} : {nested})"
 
 
 MANAGED_BY: Final = (
     "can't be changed: two controllers would have the same pods; restore it, or delete the job and create it anew"
 )
 TRANSITIONS: Final = (
-    Cel(
-        at="spec", rule=f"{_manager('self')} == {_manager('oldSelf')}", field="runPolicy.managedBy", message=MANAGED_BY
-    ),
+    Cel(at="spec", rule=f"{_manager('self')} == {_manager('oldSelf')}", field="managedBy", message=MANAGED_BY),
 )

@@ -40,11 +40,19 @@ def queue_name(job: Object) -> str:
     return str((job["metadata"].get("labels") or {}).get(names.LABEL_QUEUE, ""))
 
 
+def prebuilt_name(job: Object) -> str:
+    """The Workload with which MultiKueue has sent the job into this cluster; empty: it was not sent."""
+    return str((job["metadata"].get("labels") or {}).get(names.LABEL_PREBUILT_WORKLOAD, ""))
+
+
 def own_workload(snapshot: Snapshot) -> Workload | None:
-    """The Workload of this very job: one of an earlier job of its name holds nothing for it."""
-    held = snapshot.workload
-    assert snapshot.job is not None
-    return held if held is not None and held.owner_uid == snapshot.job["metadata"]["uid"] else None
+    """The Workload of this very job: one of an earlier job of its name holds nothing for it. One that came with the
+    job from another cluster is owned by nobody here."""
+    held, job = snapshot.workload, snapshot.job
+    assert job is not None
+    prebuilt = prebuilt_name(job)
+    owner = "" if prebuilt else job["metadata"]["uid"]
+    return held if held is not None and held.owner_uid == owner and prebuilt in {"", held.name} else None
 
 
 def related(workload: Kind, kind: str) -> Kind:
@@ -67,6 +75,12 @@ def holds_quota(held: Workload) -> bool:
 
 def is_admitted(held: Workload) -> bool:
     return held.active and not held.deleting and has(held, ADMITTED) and not has(held, EVICTED)
+
+
+def is_elsewhere(held: Workload) -> bool:
+    """Whether MultiKueue has found a cluster for the job, and writes the status of the job there into that here."""
+    found = has(held, ADMITTED) or bool(held.status.get("clusterName"))
+    return found and holds_quota(held) and held.active and not held.deleting and not has(held, EVICTED)
 
 
 def why_not_admitted(held: Workload) -> str:

@@ -59,13 +59,26 @@ def claim_ownership(claim: Dependent, job: Object) -> Ownership:
     return Ownership.OLD if claim.owner_job == metadata["name"] else Ownership.FOREIGN
 
 
-def is_ours(job: Object) -> bool:
-    """Whether spec.runPolicy.managedBy leaves the job to this operator."""
+def other_manager(job: Object) -> tuple[str, str]:
+    """The field that leaves the job to another controller, and that controller; both empty for this operator."""
     spec = job.get("spec")
     policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-    manager = policy.get("managedBy") if isinstance(policy, Mapping) else None
-    # A value that is no name at all is no other controller, but a mistake that we report.
-    return not isinstance(manager, str) or manager in {"", names.CONTROLLER}
+    for field, where in (("spec.managedBy", spec), ("spec.runPolicy.managedBy", policy)):
+        manager = where.get("managedBy") if isinstance(where, Mapping) else None
+        # A value that is no name at all is no other controller, but a mistake that we report.
+        if isinstance(manager, str) and manager not in {"", names.CONTROLLER}:
+            return field, manager
+    return "", ""
+
+
+def is_ours(job: Object) -> bool:
+    """Whether its pods are made by this operator, here."""
+    return not any(other_manager(job))
+
+
+def is_dispatched(job: Object) -> bool:
+    """Whether MultiKueue runs it in another cluster."""
+    return other_manager(job) == ("spec.managedBy", names.MULTIKUEUE)
 
 
 def has_own_pods(snapshot: Snapshot) -> bool:

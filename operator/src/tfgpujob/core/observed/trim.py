@@ -30,7 +30,7 @@ _SHARED: Final = 80
 """Characters of a string that other objects may well have. A message says something of its own."""
 
 
-_JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY)
+_JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY, names.LABEL_PREBUILT_WORKLOAD)
 _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
 _COPIERS: Final = frozenset({names.CODE_VOLUME, names.MODELS_VOLUME})
 _BRINGERS: Final = frozenset({names.FETCH_CONTAINER, *_COPIERS})
@@ -42,8 +42,8 @@ _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
 def reduced_job(obj: Object) -> Object:
-    """The job with what decisions need of its metadata. Of a spec that is too large to be read only runPolicy is left,
-    and `unreadable` says what is wrong with it; reduced again it stays so.
+    """The job with what decisions need of its metadata. Of a spec that is too large to be read only managedBy and
+    runPolicy are left, and `unreadable` says what is wrong with it; reduced again it stays so.
     """
     metadata = obj["metadata"]
     reduced = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
@@ -53,8 +53,8 @@ def reduced_job(obj: Object) -> Object:
         reduced["metadata"]["labels"] = kept
     spec = obj.get("spec")
     if problem := obj.get("unreadable") or too_large(spec):
-        policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-        reduced["spec"] = {} if policy is None or too_large(policy) else {"runPolicy": policy}
+        parts = {key: spec.get(key) for key in ("managedBy", "runPolicy")} if isinstance(spec, Mapping) else {}
+        reduced["spec"] = {key: part for key, part in parts.items() if part is not None and not too_large(part)}
         reduced["unreadable"] = str(problem)
     return reduced
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tfgpujob.api import RunPolicy, read_run_policy
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
+from tfgpujob.core.observed.ownership import has_own_pods, is_dispatched
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import deadlines, ensure_pods, finished, force_delete, kueue, start, start_timeout, suspend
@@ -35,13 +36,19 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config:
 def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, problems: str, config: Config) -> Outcome:
     known = builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
     builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
-    outcome = _keep_running(snapshot, builder, policy, config) if builder.fields.get("plan") else _pending(builder)
+    assert snapshot.job is not None
+    elsewhere = is_dispatched(snapshot.job) and not has_own_pods(snapshot)
+    if elsewhere or not builder.fields.get("plan"):
+        outcome = _pending(builder)
+    else:
+        outcome = _keep_running(snapshot, builder, policy, config)
     event = Event("Warning", str(Reason.INVALID_SPEC), problems)
     return outcome if known else replace(outcome, events=(event, *outcome.events))
 
 
 def _pending(builder: StatusBuilder) -> Outcome:
-    builder.set_phase(Phase.PENDING)
+    if not builder.fields.get("plan"):
+        builder.set_phase(Phase.PENDING)
     return Outcome(status=builder.build())
 
 

@@ -3,6 +3,10 @@
 A job that waits is a suspended one, with the reason WaitingForAdmission: an eviction stops its pods as suspend does, at
 a checkpoint, and an admission resumes it. Kueue is told, by the Workload's conditions, that the quota is free again
 when the last pod is gone, and that the job is over when the last pod has ended.
+
+A job of MultiKueue's has two operators. Where it was made, one writes its Workload and no pod, and leaves the status to
+MultiKueue, which copies that of the job in the other cluster. There the Workload has come with the job: it is obeyed
+and told like any other, and never made or deleted.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from tfgpujob.core.observed import admission
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.observed_pods import has_ended
+from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import (
     KUEUE,
@@ -36,7 +41,11 @@ from tfgpujob.core.policies import start, success, suspend
 from tfgpujob.core.policies.context import new_context, own_pods
 from tfgpujob.core.status import workload
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.names import Condition, Reason, Role
+from tfgpujob.names import LABEL_QUEUE, Condition, Reason, Role
+
+_NO_QUEUE = f"Waits: MultiKueue takes it from a queue. Name one in metadata.labels[{LABEL_QUEUE}]."
+_MISSING = "MultiKueue has sent it here, and its Workload is not here."
+_UNLIKE = "the Workload that MultiKueue has sent with it asks for other pods. Edit the job where it was made, not here."
 
 
 def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome | None:
@@ -55,6 +64,16 @@ def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec
     if found is None or own_pods(snapshot, builder.attempt) or _current(snapshot, spec) is None:
         return _queue(snapshot, builder, spec, config)
     return _wait(snapshot, builder, spec, found) if isinstance(found, str) else None
+
+
+def wait_for_dispatch(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
+    """Policy of a job that is to run in another cluster: it waits, until MultiKueue has found one."""
+    held, queue = admission.own_workload(snapshot), admission.queue_name(_job(snapshot))
+    if held is None and not queue:
+        return _wait(snapshot, builder, spec, _NO_QUEUE)
+    if held is not None and admission.is_elsewhere(held) and (not queue or _current(snapshot, spec) is not None):
+        return Outcome()
+    return _queue(snapshot, builder, spec, config)
 
 
 def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, config: Config) -> str:
@@ -82,13 +101,17 @@ def with_workload(outcome: Outcome, snapshot: Snapshot, config: Config, now: dat
     held = admission.own_workload(snapshot) if config.kueue is not None else None
     if held is None or held.deleting or outcome.lookups:
         return outcome
-    status: Object = outcome.status if outcome.status is not None else _job(snapshot).get("status") or {}
+    job = _job(snapshot)
+    status: Object = outcome.status if outcome.status is not None else job.get("status") or {}
+    elsewhere, prebuilt = is_dispatched(job), bool(admission.prebuilt_name(job))
     if is_true({"status": status}, Condition.FINISHED):
-        if not admission.has(held, admission.FINISHED) and all(has_ended(pod) for pod in _all_pods(snapshot)):
+        # Of a job elsewhere MultiKueue says it, once its Workload there does.
+        told = elsewhere or admission.has(held, admission.FINISHED)
+        if not told and all(has_ended(pod) for pod in _all_pods(snapshot)):
             return _telling(outcome, snapshot, config, held, workload.finished(held, status, now))
-    elif _runs_without_queue(status):
+    elif _runs_without_queue(status) and not elsewhere and not prebuilt:
         return _deleting(outcome, config, held)
-    elif _needs_no_quota(status):
+    elif _needs_no_quota(status) and not prebuilt:
         return outcome if _all_pods(snapshot) else _deleting_once_free(outcome, snapshot, status, config, held)
     elif is_true({"status": status}, Condition.RUNNING) and not admission.has(held, admission.PODS_READY):
         return _telling(outcome, snapshot, config, held, workload.pods_ready(held, now))
@@ -121,6 +144,9 @@ def _queue(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Co
 
 
 def _create(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
+    if admission.prebuilt_name(_job(snapshot)):
+        why = _MISSING if snapshot.workload is None else _UNLIKE
+        return _wait(snapshot, builder, spec, _waits(snapshot, why))
     retry_at = start.not_before(builder)
     if retry_at is not None and builder.now < retry_at:
         return Outcome(status=builder.build(), requeue_at=retry_at)
