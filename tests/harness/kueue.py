@@ -12,7 +12,9 @@ from typing import Any
 
 from tests.harness.apiserver import ApiServer
 from tests.harness.history import Change
+from tests.harness.resources import controller
 
+from tfgpujob import names
 from tfgpujob.core.status.builder import timestamp
 
 Object = Mapping[str, Any]
@@ -98,7 +100,14 @@ class Kueue:
         self._pending = False
         for held in self.server.select("Workload") if self.open else ():
             if may_be_admitted(held):
-                self._write(held, admitted(held, self.server.clock()))
+                given = reserved if self._is_dispatched(held) else admitted
+                self._write(held, given(held, self.server.clock()))
+
+    def _is_dispatched(self, held: Object) -> bool:
+        """Whether MultiKueue has to find a cluster for it."""
+        owner, namespace = controller(held), held["metadata"]["namespace"]
+        job = self.server.objects.get((names.KIND, namespace, owner["name"])) if owner else None
+        return job is not None and job["spec"].get("managedBy") == names.MULTIKUEUE
 
     def _write(self, held: dict[str, Any], status: Object) -> None:
         body = {**held, "status": dict(status)}

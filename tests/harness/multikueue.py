@@ -7,15 +7,20 @@ either side is Kueue's part: tests/harness/kueue.py.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from tests.harness import kueue
+from tests.harness.apiserver import ApiServer
+from tests.harness.history import Change
 
 from tfgpujob import names
 
 Object = Mapping[str, Any]
+BY = "multikueue"
 ORIGIN = {"kueue.x-k8s.io/multikueue-origin": "multikueue"}
 
 
@@ -75,6 +80,75 @@ def _remove(there: Side) -> None:
     if there.workload() is not None:
         there.delete_job()
         there.delete_workload()
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """In the place of a cluster: a namespace of the server, and a name in it."""
+
+    server: ApiServer
+    namespace: str
+    name: str
+
+    def job(self) -> Object | None:
+        return self._find(names.KIND)
+
+    def workload(self) -> Object | None:
+        return self._find("Workload")
+
+    def create_job(self, body: Object) -> None:
+        self.server.create(names.KIND, self.namespace, body, by=BY)
+
+    def create_workload(self, body: Object) -> None:
+        self.server.create("Workload", self.namespace, body, by=BY)
+
+    def set_job_status(self, status: Object) -> None:
+        self._set_status(names.KIND, status)
+
+    def set_workload_status(self, status: Object) -> None:
+        self._set_status("Workload", status)
+
+    def delete_job(self) -> None:
+        if self.job() is not None:
+            self.server.delete(names.KIND, self.namespace, self.name, by=BY)
+
+    def delete_workload(self) -> None:
+        self.server.delete("Workload", self.namespace, self.name, by=BY)
+
+    def _find(self, kind: str) -> Object | None:
+        return self.server.objects.get((kind, self.namespace, self.name))
+
+    def _set_status(self, kind: str, status: Object) -> None:
+        held = self.server.get(kind, self.namespace, self.name)
+        self.server.replace(kind, self.namespace, {**held, "status": dict(status)}, status=True, by=BY)
+
+
+class MultiKueue:
+    """Takes a step a moment after something has changed, as long as there is one to take."""
+
+    def __init__(self, server: ApiServer, here: str, there: str, delay: float = 0.5) -> None:
+        self.server = server
+        self.here, self.there = here, there
+        self.delay = delay
+        self._pending = False
+
+    def watch(self) -> None:
+        self.server.create("Namespace", "", {"metadata": {"name": self.there}}, by="setup")
+        self.server.observers.append(self._notice)
+
+    def _notice(self, change: Change) -> None:
+        if change.kind in {"Workload", names.KIND} and not self._pending:
+            self._pending = True
+            asyncio.get_running_loop().call_later(self.delay, self._step)
+
+    def _step(self) -> None:
+        self._pending = False
+        held = {w["metadata"]["name"] for ns in (self.here, self.there) for w in self.server.select("Workload", ns)}
+        for name in sorted(held):
+            here, there = (Namespace(self.server, namespace, name) for namespace in (self.here, self.there))
+            job = here.job()
+            if there.workload() is not None or (job and job["spec"].get("managedBy") == names.MULTIKUEUE):
+                reconcile(here, there, self.server.clock())
 
 
 def _is(workload: Object, kind: str) -> bool:

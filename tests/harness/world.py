@@ -14,6 +14,7 @@ from tests.harness.feed import Blindfold
 from tests.harness.history import Change
 from tests.harness.kueue import Kueue
 from tests.harness.leaders import Leaders, environment
+from tests.harness.multikueue import MultiKueue
 from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs, with_kueue
 from tests.harness.promises import Promises
 from tests.harness.promises.truth import attempt_of
@@ -107,6 +108,7 @@ class World:
         self.config = with_kueue(self.config)
         self.promises.truth.in_queues = True
         self.kueue.watch()
+        MultiKueue(self.server, here="default", there="elsewhere").watch()
 
     def spawn(self, identity: str, behind: int = 0) -> OperatorProcess:
         """Start an operator process; when it dies, the kubelet starts it again."""

@@ -1,15 +1,19 @@
-"""A job in a queue of Kueue: admitted, evicted, admitted again, finished. If Kueue is not there, its part is played."""
+"""A job in a queue of Kueue: admitted, evicted, admitted again, finished. If Kueue is not there, its part is played, as
+MultiKueue's is between two namespaces in the place of clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.harness import kueue
+from tests.harness import kueue, multikueue
+from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object, Refused, path_of
+from tests.integration.target import Target
 from tests.integration.training import digests, log, new_trainer, steps_done
 from tests.integration.workspace import RUN_UNTIL_TOLD, Workspace
 
@@ -87,9 +91,7 @@ def test_admitted_evicted_and_admitted_again(workspace: Workspace) -> None:
         return kube.get("Workload", here, name)
 
     def write(status: Mapping[str, Any]) -> None:
-        kube.call(
-            "PATCH", f"{path_of('Workload', here, name)}/status", {"status": status}, "application/merge-patch+json"
-        )
+        write_status(kube, "Workload", here, name, status)
 
     def admit() -> None:
         write(kueue.admitted(workload(), datetime.now(UTC), flavor=here))
@@ -125,6 +127,91 @@ def test_admitted_evicted_and_admitted_again(workspace: Workspace) -> None:
     workspace.eventually(lambda: kueue.condition(workload(), "Finished") == "True/Succeeded", "Kueue is told the end")
     workspace.delete(name)
     workspace.eventually(lambda: kube.find("Workload", here, name) is None, "the Workload goes with its job")
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """In the place of a cluster: one job and its Workload."""
+
+    kube: Kube
+    namespace: str
+    name: str
+
+    def job(self) -> Object | None:
+        return self.kube.find("TFGPUJob", self.namespace, self.name)
+
+    def workload(self) -> Object | None:
+        return self.kube.find("Workload", self.namespace, self.name)
+
+    def create_job(self, body: Mapping[str, Any]) -> None:
+        self.kube.create("TFGPUJob", self.namespace, body)
+
+    def create_workload(self, body: Mapping[str, Any]) -> None:
+        self.kube.create("Workload", self.namespace, body)
+
+    def set_job_status(self, status: Mapping[str, Any]) -> None:
+        write_status(self.kube, "TFGPUJob", self.namespace, self.name, status)
+
+    def set_workload_status(self, status: Mapping[str, Any]) -> None:
+        write_status(self.kube, "Workload", self.namespace, self.name, status)
+
+    def delete_job(self) -> None:
+        self.kube.delete("TFGPUJob", self.namespace, self.name)
+
+    def delete_workload(self) -> None:
+        self.kube.delete("Workload", self.namespace, self.name)
+
+
+def write_status(kube: Kube, kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+    path = f"{path_of(kind, namespace, name)}/status"
+    gone = dict.fromkeys((kube.get(kind, namespace, name).get("status") or {}).keys() - status.keys())
+    kube.call("PATCH", path, {"status": {**gone, **status}}, "application/merge-patch+json")
+
+
+@pytest.mark.usefixtures("queueing")
+def test_a_job_that_multikueue_runs_elsewhere(
+    workspace: Workspace, kube: Kube, target: Target, operator: Installation
+) -> None:
+    job = workspace.new_job("anywhere", RUN_UNTIL_TOLD, managedBy="kueue.x-k8s.io/multikueue")
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    name = workspace.submit(job)
+    here = Namespace(kube, workspace.namespace, name)
+    with new_workspace(kube, target, operator) as other:
+        there = Namespace(kube, other.namespace, name)
+
+        def carried(until: Callable[[], Any], what: str) -> None:
+            def step() -> Any:
+                multikueue.reconcile(here, there, datetime.now(UTC))
+                return until()
+
+            workspace.eventually(step, what)
+
+        def give(side: Namespace, status: Callable[..., Mapping[str, Any]], **how: Any) -> None:
+            held = workspace.eventually(side.workload, "its Workload is there")
+            side.set_workload_status(status(held, datetime.now(UTC), **how))
+
+        def run() -> None:
+            give(here, kueue.reserved)
+            carried(there.workload, "its Workload is sent")
+            give(there, kueue.admitted, flavor=workspace.namespace)
+            carried(lambda: workspace.condition(name, "Running").get("status") == "True", "its status is copied")
+
+        workspace.wait_for(name, "Suspended", reason="WaitingForAdmission")
+        run()
+        assert len(other.pods(name)) == 2
+        assert (workspace.pods(name), kube.find("Service", workspace.namespace, name)) == ({}, None)
+        assert workspace.status(name) == other.status(name)
+
+        give(here, kueue.evicted)
+        workspace.wait_for(name, "Suspended", reason="WaitingForAdmission")
+        carried(lambda: there.job() is None and not other.pods(name), "nothing is left of it there")
+
+        run()
+        other.tell_to_end(name)
+        assert other.finished(name) == "Succeeded"
+        carried(lambda: kueue.condition(here.workload() or {}, "Finished") == "True/Succeeded", "Kueue is told the end")
+        carried(lambda: there.job() is None and there.workload() is None, "nothing is left of it there")
+        assert workspace.finished(name) == "Succeeded"
 
 
 @pytest.fixture

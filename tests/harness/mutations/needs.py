@@ -8,6 +8,7 @@ from typing import Any
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.api import ReplicaSpec
+from tfgpujob.core import reconcile
 from tfgpujob.core.observed import admission
 from tfgpujob.core.observed.snapshot import Create, Object, Outcome, Snapshot
 from tfgpujob.core.policies import ensure_pods, finished, kueue
@@ -88,4 +89,23 @@ MUTATIONS = (
     Mutation("finish before the last pod", (kueue, "has_ended"), lambda _: lambda pod: True, ("queued-with-servers",)),
     Mutation("take an earlier job's Workload", (admission, "own_workload"), _anybodys, ("queued-again",)),
     Mutation("take an earlier spec's Workload", (kueue, "_current"), _any_pod_sets, ("queued-edited",)),
+    Mutation(
+        "run what MultiKueue runs elsewhere here too",
+        (reconcile, "is_dispatched"),
+        lambda _: lambda job: False,
+        ("queued-elsewhere",),
+        ((reconcile, "is_ours"), lambda _: lambda job: True),
+    ),
+    Mutation(
+        "write over MultiKueue's copy of the status",
+        (admission, "is_elsewhere"),
+        lambda _: lambda held: False,
+        ("queued-elsewhere-evicted",),
+    ),
+    Mutation(
+        "make a Workload beside the one that MultiKueue has sent",
+        (admission, "prebuilt_name"),
+        lambda _: lambda job: "",
+        ("queued-elsewhere",),
+    ),
 )

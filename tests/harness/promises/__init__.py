@@ -31,6 +31,8 @@ OF_STATUS: tuple[Promise, ...] = (
     status.progress_is_seldom,
     status.time_adds_up,
 )
+OF_COPIED_STATUS: tuple[Promise, ...] = (status.terminal_is_final,)
+"""Of a job that runs in another cluster: MultiKueue writes it, and each further job that it makes there begins anew."""
 OF_LEASES: tuple[Promise, ...] = (leader.one_leader,)
 OF_WRITES: tuple[Promise, ...] = (
     writes.touches_only_its_own,
@@ -92,7 +94,8 @@ def _concerned(change: Change) -> Iterator[Promise]:
     if change.kind == "Pod":
         yield from OF_PODS
     if change.kind == names.KIND and change.type == "MODIFIED":
-        yield from OF_STATUS
+        elsewhere = change.object["spec"].get("managedBy") == names.MULTIKUEUE
+        yield from OF_COPIED_STATUS if elsewhere else OF_STATUS
     if change.kind == "Lease" and change.type == "MODIFIED" and not late:
         yield from OF_LEASES
     if change.by.startswith(OPERATOR) and change.kind in (*KINDS, names.KIND):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tests.harness.history import Change
 from tests.harness.promises.truth import DELETES, Truth, conditions, replica, title
-from tests.harness.resources import Object, controller
+from tests.harness.resources import Object
 
 from tfgpujob import names
 
@@ -27,10 +27,10 @@ def admission_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
 
 def quota_goes_after_pods(change: Change, truth: Truth) -> Iterator[str]:
     """A Workload gives its quota back, or is finished or deleted, when no pod is left that could use it."""
-    owner = controller(change.object) if change.kind == "Workload" else None
-    if owner is None or owner["kind"] != names.KIND or not _gives_back(change):
+    if change.kind != "Workload" or not _gives_back(change):
         return
-    left = [pod for pod in truth.server.select("Pod") if replica(pod)[0] == owner["uid"]]
+    jobs = truth.jobs_of_workload(change.object)
+    left = [pod for pod in truth.server.select("Pod") if replica(pod)[0] in jobs]
     using = [p["metadata"]["name"] for p in left if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
     if using:
         yield f"{title(change)} while there are {using}"

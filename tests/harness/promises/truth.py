@@ -90,8 +90,11 @@ class Truth:
             self.with_policy.add(owner["uid"])
         if change.kind == "PodGroup":
             self.with_group.add(attempt_of(change.object))
-        if change.kind == "Workload" and (owner := controller(change.object)) and _is_admitted(change.object):
-            self.admitted.add(owner["uid"])
+        if change.kind == "Workload" and _is_admitted(change.object):
+            self.admitted |= self.jobs_of_workload(change.object)
+        if change.kind == names.KIND and (held := self.workload_of(change.object)) and change.type == "ADDED":
+            # MultiKueue sends a job after its Workload.
+            self.admitted |= {meta["uid"]} if _is_admitted(held) else set()
         if change.kind == names.KIND and conditions(change.object).get("Suspended", {}).get("status") == "True":
             self._note_waiting(change.object)
         if change.kind == "Node" and not _is_ready(change.object):
@@ -100,10 +103,19 @@ class Truth:
             self._note_pod(change)
 
     def workload_of(self, job: Object) -> Object | None:
-        """Its own Workload, if it has one."""
-        held = self.server.objects.get(("Workload", job["metadata"]["namespace"], job["metadata"]["name"]))
-        owner = controller(held) if held else None
-        return held if owner is not None and owner["uid"] == job["metadata"]["uid"] else None
+        """Its own Workload, or the one that MultiKueue has sent with it; None: it has none."""
+        meta = job["metadata"]
+        held = self.server.objects.get(("Workload", meta["namespace"], meta["name"]))
+        return held if held is not None and meta["uid"] in self.jobs_of_workload(held) else None
+
+    def jobs_of_workload(self, held: Object) -> set[str]:
+        """uid of its job, if that is known."""
+        meta, owner = held["metadata"], controller(held)
+        if owner is not None:
+            return {owner["uid"]}
+        job = self.server.objects.get((names.KIND, meta["namespace"], meta["name"]))
+        prebuilt = (job["metadata"].get("labels") or {}).get(names.LABEL_PREBUILT_WORKLOAD) if job else None
+        return {job["metadata"]["uid"]} if job is not None and prebuilt == meta["name"] else set()
 
     def _note_waiting(self, job: Object) -> None:
         held = self.workload_of(job)

@@ -17,8 +17,7 @@ FLIGHT = 1.0
 
 def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
     """What belongs to a job is created and deleted, never changed, but for the status of its own Workload; only what
-    a job controls."""
-    del truth
+    a job controls, and what MultiKueue has sent with a job."""
     if change.verb in DELETES:
         owner = controller(change.object)
         # A delete that arrives late names the uid of a pod that was the job's, and may have been orphaned since.
@@ -26,8 +25,7 @@ def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
         if not late and change.kind != names.KIND and (owner is None or owner["kind"] != names.KIND):
             yield f"deleted the foreign {title(change)}"
     elif change.kind == "Workload" and change.verb == "replace_status":
-        owner = controller(change.object)
-        if owner is None or owner["kind"] != names.KIND:
+        if not truth.jobs_of_workload(change.object):
             yield f"told Kueue of the foreign {title(change)}"
     elif change.verb != ("replace_status" if change.kind == names.KIND else "create"):
         yield f"{change.verb} of {title(change)}"

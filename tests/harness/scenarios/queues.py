@@ -11,6 +11,7 @@ from tests.harness.scenario import (
     delete,
     edit,
     gone,
+    job,
     no_pods,
     nothing,
     open_queues,
@@ -27,6 +28,12 @@ def _queued(obj: Object) -> Object:
     return with_meta(obj, labels={names.LABEL_QUEUE: "gpus"})
 
 
+ELSEWHERE = _queued(job("train", worker=2, spec={"managedBy": names.MULTIKUEUE}))
+ARRIVES = dict.fromkeys(
+    (f"/TFGPUJob {namespace}/train/status/conditions/Suspended" for namespace in ("default", "elsewhere")),
+    "whoever saw it there before its Workload has had it wait",
+)
+RUNS = Step(shows("train", "Running", "True"), nothing)
 WAITS = Step(shows("train", "Suspended", "True", "WaitingForAdmission"), nothing)
 QUEUES = (
     Scenario(
@@ -89,6 +96,39 @@ QUEUES = (
             Step(after(10), open_queues(True)),
             *once_it_runs(nothing),
         ),
+        ends=FOREVER,
+        in_queues=True,
+        phases={"train": "Running"},
+    ),
+    Scenario(
+        name="queued-elsewhere",
+        script=(submit(ELSEWHERE),),
+        forgives=ARRIVES,
+        in_queues=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="queued-elsewhere-evicted",
+        script=(submit(ELSEWHERE), RUNS, Step(at_once, take_quota("train")), WAITS, RUNS),
+        forgives=ARRIVES,
+        ends=FOREVER,
+        in_queues=True,
+        phases={"train": "Running"},
+    ),
+    Scenario(
+        name="queued-elsewhere-suspended",
+        script=(
+            submit(ELSEWHERE),
+            RUNS,
+            Step(at_once, suspend("train", on=True)),
+            Step(shows("train", "Suspended", "True", "Suspended"), nothing),
+            Step(after(5), suspend("train", on=False)),
+            RUNS,
+        ),
+        forgives={
+            **ARRIVES,
+            "/TFGPUJob elsewhere/train/spec/runPolicy": "resumed before its Workload was deleted, it was not sent anew",
+        },
         ends=FOREVER,
         in_queues=True,
         phases={"train": "Running"},

@@ -88,7 +88,9 @@ def _with_accounts(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: dat
 
 
 def _accounted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
-    """The status that is about to be written, with its accounts of time."""
+    """The status that is about to be written, with its accounts of time. Of what runs elsewhere they are kept there."""
+    if snapshot.job is not None and is_dispatched(snapshot.job):
+        return status
     status = gpu_time.updated(status, snapshot, deletes, spec, now)
     return recovery.updated(goodput.updated(status, snapshot, now), snapshot, now)
 
