@@ -8,11 +8,11 @@ from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.checkpoints.store import newest
+from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.callbacks import chosen
 from tfgpujob_trainer.train.best import BestEvaluation, updated
-from tfgpujob_trainer.train.callbacks import chiefs
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
 
@@ -161,16 +161,16 @@ def test_the_alias_that_trackers_define_is_called():
     assert tracker.seen == [(7, ["accuracy", "loss"])]
 
 
-def test_callbacks_are_made_on_the_chief_alone():
+def test_callbacks_are_made_on_the_chief_alone(monkeypatch):
     made = []
 
     def callbacks():
         made.append(Tracker())
         return made
 
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     for is_chief in (True, False):
-        chiefs(callbacks, is_chief=is_chief, model=model, params={})
+        monkeypatch.setattr(Environment, "is_chief", is_chief)
+        trained(epochs=1, callbacks=callbacks)
     assert len(made) == 1
 
 

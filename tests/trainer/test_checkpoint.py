@@ -240,6 +240,16 @@ def test_a_run_starts_from_initial_weights(where, earlier, capsys):
     assert f"initial weights from {start}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("where", ["", "model.keras"])
+def test_a_new_layer_begins_anew_though_the_weights_that_are_there_fit(where, earlier):
+    output, expected = earlier
+    start = {"initialWeights": str(output / where), "newLayers": ["out"]}
+    run = train_here(lambda: small(0.0), DATA, devices=1, epochs=1, batch=16, seed=2, **start)
+    found = {variable.path: value for variable, value in zip(run.built.model.weights, weights_of(run), strict=True)}
+    assert (found["norm/gamma"] == expected[0]).all()
+    assert not any(value.shape == (6, 3) and (found["out/kernel"] == value).all() for value in expected)
+
+
 def test_a_run_that_resumes_does_not_look_at_initial_weights(earlier):
     output, expected = earlier
     run = train_here(

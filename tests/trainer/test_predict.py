@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.inprocess import entrypoint
 
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract.config import parse
+from tfgpujob_trainer.predict.models import load
 from tfgpujob_trainer.predict.parts import LocalFolder, Results, split
 from tfgpujob_trainer.predict.predict import _Work
 from tfgpujob_trainer.predict.shares import OwnShare
@@ -244,6 +247,20 @@ def test_one_model_over_two_devices_predicts_the_same(undisturbed, trained, laun
     elsewhere = launch.start(config(launch.directory / "no", trained, placement={"dense*": 2}), env={"TFGPU_GPUS": "2"})
     assert elsewhere.wait() == 2, elsewhere.log
     assert "trainer.placement.dense* is 2 and this worker has 2 devices" in elsewhere.ended["message"]
+
+
+@pytest.mark.parametrize("source", ["model", "initialWeights"])
+def test_one_model_over_two_devices_is_created_on_them_and_need_not_be_compiled(source, tmp_path):
+    def make():
+        return keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1, name="head")])
+
+    path = str(tmp_path / "model.keras")
+    make().save(path)
+    weights = {"predict": {"model": path}} if source == "model" else {"predict": {}, "initialWeights": path}
+    settings = parse(config(tmp_path, None, placement={"head": 1}, **weights))
+    (model,) = load(settings, entrypoint(make, None), ["/cpu:0", "/cpu:1"], np.ones((1, 2), "float32"), print)
+    places = {tuple(v.shape): v.device[-5:] for v in model._function.get_concrete_function().variables}
+    assert places == {(2, 3): "CPU:0", (3,): "CPU:0", (3, 1): "CPU:1", (1,): "CPU:1"}
 
 
 def test_what_cannot_be_predicted_is_refused(undisturbed, trained, launch):

@@ -348,19 +348,19 @@ def test_a_generator_goes_on_from_epoch_to_epoch():
     assert read(held_out, epochs=1) == read(held_out, epochs=1) == [[[0, 1, 2], [3, 4, 5]]]
 
 
-@pytest.mark.parametrize("epochs", [0, 2])
-def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epochs):
-    """`epochs` of the first fit() were read in this process; the others before it."""
+@pytest.mark.parametrize(("epochs", "start"), [(0, (0, 0)), (2, (0, 0)), (3, (1, 1))])
+def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epochs, start):
+    """The first fit() was read in this process from `start` to the end of `epochs`; the rest before it."""
     numbers = numbers_for_ever()
     first = of_generator(2, batches=lambda: numbers)
-    read(first, epochs=epochs)
+    read(first, epochs=epochs, start=start)
     first.pass_over(3)
     assert read(of_generator(2, batches=lambda: numbers), epochs=1) == [[[18, 19, 20], [21, 22, 23]]]
 
     undisturbed, dataset = Numbers(seed=1), Numbers(seed=1)
-    for numbered, read_here in ((undisturbed, 3), (dataset, epochs)):
+    for numbered, read_here, begin in ((undisturbed, 3, (0, 0)), (dataset, epochs, start)):
         first = py(numbered)
-        read(first, epochs=read_here)
+        read(first, epochs=read_here, start=begin)
         first.pass_over(3)
     assert dataset.ended == undisturbed.ended == 4  # as in Keras, at the end of the last one too
     assert read(py(dataset)) == read(py(undisturbed))
@@ -409,6 +409,11 @@ def test_the_same_data_are_the_very_same_objects_cut_alike():
         (lambda: of_generator(2, batches=lambda: iter(())), "returned no rows", ""),
         (lambda: of_generator(2, batches=lambda: iter([(np.ones((3, 2)), np.ones(3))])), "ended after 1 b", "use rep"),
         (lambda: of_generator(2, batches=lambda: iter([["a"]])), "makes batches with a string", "make arrays"),
+        (
+            lambda: of_generator(2, batches=lambda: iter([(np.ones((1, 2)), np.array(["a"]))])),
+            "strings for y",
+            "give each a",
+        ),
         (lambda: py(Numbers(0)), "returned no rows", ""),
         (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10)), 1), "is a Numbers, and y or", "remove them"),
         (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2), 1), "validation_split needs", "pass val"),

@@ -260,6 +260,11 @@ finally:
             "use repeat(), leave steps_per_epoch out, or let it divide 5",
         ),
         ("np.ones((8, 2)), np.array(['a'] * 8)", "strings for y, at a.py:7", "give each a number"),
+        (
+            "np.ones((8, 2)), np.ones(8), epochs=2, initial_epoch=2",
+            "initial_epoch is 2 of 2 epochs, at a.py:7",
+            "raise epochs",
+        ),
     ],
 )
 def test_what_is_not_taken_over_is_refused_with_the_line(call, message, fix, launch):

@@ -320,6 +320,11 @@ def test_the_advice_about_a_pydataset_works():
         (lambda f: dataset().take(0), "returned no rows", ""),
         (lambda f: Batches(), "returned a Batches, a PyDataset", "return a generator of its rows: (row for i in"),
         (lambda f: dataset().map(lambda x, y: (x, tf.strings.as_string(y))), "returned strings for y", "give each a"),
+        (
+            lambda f: declared(write_tfrecords(f), parse=lambda record: (tf.zeros(2), record)),
+            "parse() returned strings for y",
+            "give each a",
+        ),
         (lambda f: dataset().map(lambda x, y: tf.range(y)), "a int64 of shape (None,)", "give rows of a fixed shape"),
         (lambda f: {"tfrecord": f"{f}/nothing-*", "parse": parse}, "no file matches", "check the path"),
         (lambda f: {"tfrecord": f"{f}/cat/*"}, "'tfrecord' needs 'parse'", 'add "parse"'),

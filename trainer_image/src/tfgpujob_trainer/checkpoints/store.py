@@ -204,9 +204,10 @@ def variables_to_save(model: keras.Model) -> dict[str, Any]:
     """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizers."""
     metrics = {id(v) for v in model.metrics_variables}
     own = [v for v in model.variables if id(v) not in metrics]
-    named = {**_named("model", own), **_named("optimizer", model.optimizer.variables)}
+    optimizer = getattr(model, "optimizer", None)  # Keras has none in a model that is not compiled
+    named = {**_named("model", own), **_named("optimizer", () if optimizer is None else optimizer.variables)}
     for attribute, value in vars(model).items():  # a train_step of the model's own may use several
-        if isinstance(value, keras.optimizers.Optimizer) and value is not model.optimizer:
+        if isinstance(value, keras.optimizers.Optimizer) and value is not optimizer:
             named |= _named(attribute, value.variables)
     return named
 

@@ -38,7 +38,11 @@ def create_on_devices(placement: Mapping[str, int], devices: Sequence[str]) -> I
 
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         device = _device_of(current_path(), placement, devices)
-        return next_creator(**kwargs) if device is None else next_creator(**kwargs, colocate_with=anchors[device])
+        if device is None:
+            return next_creator(**kwargs)
+        # A strategy puts all variables on its own device but those; without one, as in mode predict, nothing heeds it.
+        with tf.device(device):
+            return next_creator(**kwargs, colocate_with=anchors[device])
 
     with tf.variable_creator_scope(create) if placement else contextlib.nullcontext():
         yield
