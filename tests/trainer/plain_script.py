@@ -44,6 +44,7 @@ def main():
         validation_split=0.2,
         class_weight={0: 1.0, 1: 2.0, 2: 0.5},
         callbacks=[
+            keras.callbacks.CSVLogger("training.csv"),
             keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1, min_delta=0.2),
             keras.callbacks.EarlyStopping(patience=2, min_delta=0.2, restore_best_weights=True),
             Misbehave(),

@@ -117,7 +117,8 @@ class ScriptCallbacks:
             {name: value for name, value in _remembered(callback).items() if before.get(name, _UNKNOWN) != value}
             for callback, before in zip(self._list.callbacks, self._at_begin, strict=True)
         ]
-        return {"stops": self.stops, "logs": self._logs, "attributes": changed}
+        of_chief = [_only_writes(callback) for callback in self._list.callbacks]
+        return {"stops": self.stops, "logs": self._logs, "attributes": changed, "ofChief": of_chief}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""
@@ -128,6 +129,10 @@ class ScriptCallbacks:
             return
         self.stops, self._logs = self._resumed["stops"], self._resumed["logs"]
         attributes = self._resumed["attributes"]
+        if not self._peers.is_chief:
+            # The state is the chief's, which runs all of them.
+            of_chief = self._resumed.get("ofChief", [False] * len(attributes))
+            attributes = [mine for mine, chiefs in zip(attributes, of_chief, strict=True) if not chiefs]
         if len(attributes) != len(self._list.callbacks):
             say("the callbacks are others than at the checkpoint: they begin anew")
             return
