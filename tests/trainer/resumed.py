@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
 import signal
@@ -90,11 +91,13 @@ def digest(path: Path) -> str:
 
 
 def difference(undisturbed: Sequence[dict[str, np.ndarray]], found: Sequence[dict[str, np.ndarray]]) -> float:
-    """The largest of all arrays of all workers; 0 only if all bits are the same."""
+    """The largest of all arrays of all workers; 0 only if all bits are the same, infinite if one has another shape."""
     worst = 0.0
     for one, other in zip(undisturbed, found, strict=True):
         assert one.keys() == other.keys()
         for name, array in one.items():
+            if array.shape != other[name].shape:
+                return math.inf
             if array.tobytes() != other[name].tobytes():
                 worst = max(worst, float(np.abs(array - other[name]).max()), sys.float_info.min)
     return worst
