@@ -52,7 +52,7 @@ class Watchdog:
                 code=ExitCode.WATCHDOG,
                 cause="ProgressDeadline",
                 message=f"no sign of life for {silent:.0f} s while serving: the process is frozen",
-                fix="see what stops it or holds Python's lock; raise trainer.watchdog.stepSeconds if it may take so long",
+                fix="see what stops it or holds Python's lock; raise trainer.watchdog.stepSeconds if it may be silent",
             )
         after = f" after step {self._step}" if self._step else ""
         return Outcome(
