@@ -90,9 +90,9 @@ class ServerJob:
         self.tasks[name].process.kill()
         self.tasks[name].process.wait()
 
-    def kill_process(self, name: str) -> None:
-        """`kill -9` of the replica's training process, of which its container does not end."""
-        os.kill(training_process(self.tasks[name].process.pid), signal.SIGKILL)
+    def kill_process(self, name: str, number: int = signal.SIGKILL) -> None:
+        """`kill -9` of the replica's training process, of which its container does not end, or another signal."""
+        os.kill(training_process(self.tasks[name].process.pid), number)
 
     def logs(self) -> str:
         """The logs of all tasks that run now."""

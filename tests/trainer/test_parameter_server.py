@@ -178,6 +178,22 @@ def test_whoever_dies_comes_back(launch):
     job.end()
 
 
+def test_whoever_freezes_is_found_by_its_own_pod(launch):
+    """Before the chief gives up, which would not know for whom it has waited."""
+    seconds = scaled(8)
+    config = wide_and_deep(launch.directory / "frozen", epochs=100_000, watchdog={"stepSeconds": seconds})
+    job = ServerJob(launch, config, workers=2, in_place=True)
+    seconds_until(lambda: step_of(job.chief) > 100, job)
+    kill_process(job, "worker-1", signal.SIGSTOP)
+    assert started_again(job) == {"worker-1": 1}, job.logs()
+    kill_process(job, "ps-0", signal.SIGSTOP)
+    for name in ("worker-1", "ps-0"):
+        assert "while serving: the process is frozen" in job.tasks[name].log
+    assert "did not come back" not in job.chief.log
+    assert ask(job.port)["inPlaceRestarts"] == 2
+    job.end()
+
+
 def steps(job: ServerJob) -> int:
     """Done so far; 0 while the chief does not answer."""
     return int(ask(job.port).get("step") or 0)
@@ -188,11 +204,11 @@ def started_again(job: ServerJob) -> dict[str, int]:
     return {name: times for name, times in found.items() if times}
 
 
-def kill_process(job: ServerJob, name: str) -> float:
+def kill_process(job: ServerJob, name: str, number: int = signal.SIGKILL) -> float:
     """Kill it and wait until the job goes on with it; the seconds."""
     task, chief = job.tasks[name], job.chief
     worker, resumed = task.log.count("asks for a first batch"), len(resumed_after(chief))
-    job.kill_process(name)
+    job.kill_process(name, number)
     if name.startswith("worker"):
         return seconds_until(lambda: task.log.count("asks for a first batch") > worker, job)
 

@@ -119,7 +119,7 @@ def test_stopped_killed_and_resumed_it_ends_with_the_same_bits(launch, undisturb
     assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
     tasks, own = undisturbed
     assert resumed[0].log.count("resuming after step ") == 2
-    # Callbacks that only the chief runs, as CSVLogger, do not shift what the others' remember.
+    # Callbacks that only the chief runs, as CSVLogger, or makes, do not shift what the others' remember.
     assert [found(task.log) for task in resumed] == [found(task.log) for task in tasks]
     assert all((a == b).all() for a, b in zip(weights(launch.directory), own, strict=True))
     assert resumed[0].ended["summary"]["weightsSha256"] == tasks[0].ended["summary"]["weightsSha256"]

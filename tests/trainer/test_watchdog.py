@@ -32,6 +32,26 @@ def test_who_waits_for_nobody_has_no_time_beyond_it():
     assert dog.overdue(59.1) is not None
 
 
+def test_who_serves_may_take_any_time_as_long_as_it_gives_signs_of_life():
+    dog = Watchdog(startup_seconds=60, step_seconds=8, now=0)
+    dog.beat("serving", 0, 1)
+    for second in range(6, 1000, 5):
+        dog.alive(second)
+        assert dog.overdue(second + 6) is None
+    outcome = dog.overdue(1003)
+    assert outcome is not None
+    assert (outcome.code, outcome.message) == (161, "no sign of life for 7 s while serving: the process is frozen")
+    dog.beat("waiting", 0, 1000)  # for the end of a step, when it is told to stop
+    assert dog.overdue(1e9) is None
+
+
+def test_a_sign_of_life_is_no_step():
+    dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
+    dog.beat("training", 1, 50)
+    dog.alive(56)
+    assert dog.overdue(57) is not None
+
+
 def test_an_evaluator_waits_for_as_long_as_training_takes():
     dog = Watchdog(startup_seconds=60, step_seconds=5, now=0)
     dog.beat("waiting", 1, 1)

@@ -65,7 +65,9 @@ def _serve(env: Environment, heartbeat: Heartbeat, leave: Callable[[], None] = l
     heartbeat.beat(phases.SERVING)
     say(f"{env.name} serves at {address}")
     while not stop.set:
+        heartbeat.alive()
         time.sleep(_POLL_SECONDS)
+    heartbeat.beat(phases.WAITING)
     leave()
     raise StoppedError(f"{env.name} was stopped by SIGTERM")
 

@@ -55,6 +55,10 @@ class Heartbeat:
         """Say that SIGTERM is handled from now on."""
         self._send({"stoppable": True})
 
+    def alive(self) -> None:
+        """Say that this process still serves. Takes no time into account."""
+        self._send({"alive": True})
+
     def ended(self, outcome: Outcome) -> None:
         """Say how this process ends. What follows it, such as a crash while exiting, does not count."""
         well = outcome.code in (ExitCode.DONE, ExitCode.STOPPED)

@@ -13,7 +13,8 @@ WAITING = "waiting"
 """An evaluator between two checkpoints, for as long as the training takes."""
 
 SERVING = "serving"
-"""A worker or parameter server under ParameterServer: it does what the chief asks of it, for as long as that takes."""
+"""A worker or parameter server under ParameterServer: it does what the chief asks of it, for as long as that takes, and
+says all the while that it is there."""
 
 SCRIPT = "running the script"
 """What a plain script does between its calls of fit(), evaluate() and predict(), for as long as that takes."""

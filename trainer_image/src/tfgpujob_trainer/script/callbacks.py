@@ -113,12 +113,12 @@ class ScriptCallbacks:
 
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""
-        changed = [
-            {name: value for name, value in _remembered(callback).items() if before.get(name, _UNKNOWN) != value}
-            for callback, before in zip(self._list.callbacks, self._at_begin, strict=True)
-        ]
-        of_chief = [_only_writes(callback) for callback in self._list.callbacks]
-        return {"stops": self.stops, "logs": self._logs, "attributes": changed, "ofChief": of_chief}
+        changed = []
+        for callback, before in zip(self._list.callbacks, self._at_begin, strict=True):
+            now = _remembered(callback)
+            attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
+            changed.append({"class": _class(callback), "attributes": attributes})
+        return {"stops": self.stops, "logs": self._logs, "callbacks": changed}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""
@@ -128,17 +128,20 @@ class ScriptCallbacks:
         if not self._resumed:
             return
         self.stops, self._logs = self._resumed["stops"], self._resumed["logs"]
-        attributes = self._resumed["attributes"]
-        if not self._peers.is_chief:
-            # The state is the chief's, which runs all of them.
-            of_chief = self._resumed.get("ofChief", [False] * len(attributes))
-            attributes = [mine for mine, chiefs in zip(attributes, of_chief, strict=True) if not chiefs]
-        if len(attributes) != len(self._list.callbacks):
-            say("the callbacks are others than at the checkpoint: they begin anew")
-            return
-        for callback, values in zip(self._list.callbacks, attributes, strict=True):
-            for name, value in values.items():
+        # The state is the chief's, which may run some that other workers don't. Those of one class keep their order.
+        left = list(self._resumed.get("callbacks", ()))
+        for callback in self._list.callbacks:
+            saved = next((one for one in left if one["class"] == _class(callback)), None)
+            if saved is None:
+                say(f"{type(callback).__name__} was not there at the checkpoint: it begins anew")
+                continue
+            left.remove(saved)
+            for name, value in saved["attributes"].items():
                 setattr(callback, name, _decoded(json.loads(value)))
+
+
+def _class(callback: keras.callbacks.Callback) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
 def _has_batch_hook(callback: keras.callbacks.Callback) -> bool:

@@ -212,6 +212,8 @@ class Supervisor:
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
             self.progressed |= record["phase"] in (phases.TRAINING, phases.PREDICTING)
             self.progressed |= record["phase"] == phases.SERVING and record["step"] > 0
+        if "alive" in record and self._watchdog is not None:
+            self._watchdog.alive(time.monotonic())
         if "stoppable" in record:
             self._stoppable = True
             if self._signals or self._drained:

@@ -1,9 +1,15 @@
-"""Deadlines by phase: start-up as a whole, then each step, batch or save by itself."""
+"""Deadlines by phase: start-up as a whole, then each step, batch or save by itself; who serves has to be there."""
 
 from __future__ import annotations
 
+import math
+
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome
 from tfgpujob_trainer.reporting.phases import SCRIPT, SERVING, STARTING, WAITING, grace_seconds
+
+_FROZEN = 0.75
+"""Of stepSeconds: so long who serves may give no sign of life. The chief, which waits for it, gives up after all of
+them only, and does not know for whom it has waited."""
 
 
 class Watchdog:
@@ -23,22 +29,31 @@ class Watchdog:
             self._since = now
         self._phase, self._step = phase, step
 
+    def alive(self, now: float) -> None:
+        """Who serves is still there."""
+        if self._phase == SERVING:
+            self._since = now
+
     def overdue(self, now: float) -> Outcome | None:
         """The end of a process that is silent for too long, else None."""
-        if self._phase in (WAITING, SERVING, SCRIPT):
-            return None
         silent = now - self._since
+        own = {STARTING: self._startup, SERVING: _FROZEN * self._step_seconds, WAITING: math.inf, SCRIPT: math.inf}
+        if silent <= own.get(self._phase, self._step_seconds + self._grace):
+            return None
         if self._phase == STARTING:
-            if silent <= self._startup:
-                return None
             return Outcome(
                 code=ExitCode.WATCHDOG,
                 cause="StartupDeadline",
                 message=f"the first step was not done after {self._startup:g} s",
                 fix="see above what it waits for; raise trainer.watchdog.startupSeconds if it needs longer",
             )
-        if silent <= self._step_seconds + self._grace:
-            return None
+        if self._phase == SERVING:
+            return Outcome(
+                code=ExitCode.WATCHDOG,
+                cause="ProgressDeadline",
+                message=f"no sign of life for {silent:.0f} s while serving: the process is frozen",
+                fix="see what stops it or holds Python's lock; raise trainer.watchdog.stepSeconds if it may be silent",
+            )
         after = f" after step {self._step}" if self._step else ""
         return Outcome(
             code=ExitCode.WATCHDOG,
