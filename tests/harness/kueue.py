@@ -63,10 +63,11 @@ def reserved(workload: Object, now: datetime) -> dict[str, Any]:
 
 
 def evicted(workload: Object, now: datetime, reason: str = "Preempted") -> dict[str, Any]:
-    """Its pods have to go; the quota is free when its owner says so."""
-    return with_conditions(
+    """Its pods have to go; the quota is free when its owner says so. MultiKueue has to find a cluster again."""
+    status = with_conditions(
         workload, now, Evicted=(True, reason, "Preempted to accommodate a workload of more priority")
     )
+    return {key: value for key, value in status.items() if key != "clusterName"}
 
 
 class Kueue:

@@ -1,6 +1,6 @@
 """MultiKueue's part between a cluster in which jobs are made and one in which they run: what it writes, in its order.
 
-Of Kueue 0.14 and later, with its adapter for kinds that it does not know (MultiKueueAdaptersForCustomJobs): that reads
+Of Kueue 0.18 and later, with its adapter for kinds that it does not know (MultiKueueAdaptersForCustomJobs): that reads
 spec.managedBy, sends the job without it, and copies the status of the job there whole. What decides about quota on
 either side is Kueue's part: tests/harness/kueue.py.
 """
@@ -65,9 +65,10 @@ def reconcile(here: Side, there: Side, now: datetime, cluster: str = "worker1") 
 def _without_manager(job: Object | None, workload: str) -> Object:
     assert job is not None
     meta = job["metadata"]
-    labels = {**(meta.get("labels") or {}), names.LABEL_PREBUILT_WORKLOAD: workload, **ORIGIN}
+    labels = {**(meta.get("labels") or {}), **ORIGIN}
+    annotations = {**(meta.get("annotations") or {}), names.PREBUILT_WORKLOAD: workload}
     spec = {key: value for key, value in job["spec"].items() if key != "managedBy"}
-    return {"metadata": {"name": meta["name"], "labels": labels}, "spec": spec}
+    return {"metadata": {"name": meta["name"], "labels": labels, "annotations": annotations}, "spec": spec}
 
 
 def _copy_status(here: Side, there: Side) -> None:

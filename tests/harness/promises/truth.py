@@ -114,7 +114,7 @@ class Truth:
         if owner is not None:
             return {owner["uid"]}
         job = self.server.objects.get((names.KIND, meta["namespace"], meta["name"]))
-        prebuilt = (job["metadata"].get("labels") or {}).get(names.LABEL_PREBUILT_WORKLOAD) if job else None
+        prebuilt = (job["metadata"].get("annotations") or {}).get(names.PREBUILT_WORKLOAD) if job else None
         return {job["metadata"]["uid"]} if job is not None and prebuilt == meta["name"] else set()
 
     def _note_waiting(self, job: Object) -> None:

@@ -128,6 +128,19 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
     assert cli.main(["top", "busy", "-A"]) == Exit.USAGE
 
 
+def test_a_job_that_runs_in_another_cluster_has_nothing_to_show_here(
+    live: LiveCluster, tmp_path: Path, capsys: Output
+) -> None:
+    elsewhere = job("far", worker=1, spec={"managedBy": "kueue.x-k8s.io/multikueue"})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(elsewhere))
+    assert cli.main(["submit", str(tmp_path / "job.yaml")]) == Exit.OK
+    assert capsys.readouterr().out == "default/far is created; follow it: tfgpu describe far\n"
+    for verb in (["logs", "far", "-f"], ["top", "far"]):
+        assert cli.main(verb) == Exit.USAGE
+        assert "run by MultiKueue in another cluster, and its pods are there" in capsys.readouterr().err
+    assert cli.main(["delete", "far"]) == Exit.OK
+
+
 def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "paused", worker=1)
     live.until_running("paused")

@@ -65,6 +65,7 @@ def test_nobody_looks_after_the_job() -> None:
 def test_somebody_else_looks_after_the_job() -> None:
     assert "spec.runPolicy.managedBy leaves it to a.b/c" in told(run_policy={"managedBy": "a.b/c"})
     assert "spec.managedBy leaves it to a.b/c" in told(spec={"managedBy": "a.b/c"})
+    assert "create it anew with that" in told(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
 
 
 def test_a_job_that_runs_in_another_cluster() -> None:
@@ -75,6 +76,10 @@ def test_a_job_that_runs_in_another_cluster() -> None:
     assert "All pods are ready." in shown
     assert "MultiKueue runs it in another cluster" in shown
     assert "kubectl get workload digits -o jsonpath='{.status.clusterName}'" in shown
+    ended = [condition(kind, "True", "Failed", "The job has failed.") for kind in ("Finished", "Failed")]
+    shown = told({"phase": "Failed", "conditions": ended}, **elsewhere)
+    assert "tfgpu restart digits" in shown
+    assert "tfgpu logs" not in shown, "there are none, here or there"
 
 
 def test_a_job_that_waits_in_a_queue_is_not_said_to_need_resuming() -> None:

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from tfgpujob import names
 from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError
+from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube import paths
 
@@ -60,6 +61,14 @@ def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
         ) from error
     except ApiError as error:
         raise _explained(error) from error
+
+
+def refuse_elsewhere(client: Client, name: str) -> None:
+    """Raises CliError for a job whose pods are in another cluster: there would be nothing to show, for as long as it
+    runs."""
+    if is_dispatched(client.get(name).raw):
+        problem = f"{name} is run by MultiKueue in another cluster, and its pods are there"
+        raise CliError(problem, f"tfgpu describe {name} says how to find it; ask there with --context")
 
 
 def _explained(error: ApiError) -> CliError:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tfgpujob.core.observed.ownership import is_dispatched, other_manager
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import Facts
-from tfgpujob.names import Condition, Reason
+from tfgpujob.names import MULTIKUEUE, Condition, Reason
 
 _LOG_CAUSES: Final = frozenset(
     {
@@ -83,7 +83,10 @@ def _unseen(facts: Facts) -> Verdict | None:
     dispatched = is_dispatched(facts.job)
     if manager and not dispatched and facts.condition(Condition.ACCEPTED).get("status") != "False":
         text = f"{field} leaves it to {manager}: the tfgpu operator does not touch it."
-        return Verdict(_phase(facts), text, (f"Look at what {manager} says, or create it anew without managedBy.",))
+        step = f"Look at what {manager} says, or create it anew without managedBy."
+        if manager == MULTIKUEUE:
+            step = "MultiKueue reads spec.managedBy alone: create it anew with that."
+        return Verdict(_phase(facts), text, (step,))
     if facts.status.get("conditions"):
         return None
     if dispatched:
@@ -119,14 +122,16 @@ def _refused(facts: Facts) -> Verdict | None:
 
 
 def _ended(facts: Facts) -> Verdict | None:
+    # MultiKueue deletes the pods elsewhere, and their logs with them.
+    logs = () if is_dispatched(facts.job) else (_logs(facts),)
     if facts.is_true(Condition.SUCCEEDED):
-        return Verdict("Succeeded", facts.condition(Condition.SUCCEEDED)["message"], (_logs(facts),))
+        return Verdict("Succeeded", facts.condition(Condition.SUCCEEDED)["message"], logs)
     if not facts.is_true(Condition.FAILED):
         return None
     why, steps = _failure(facts)
     message = facts.condition(Condition.FAILED)["message"]
     again = f"When it is corrected: tfgpu restart {facts.name}"
-    return Verdict("Failed", why or message, (*(steps or (_logs(facts),)), again))
+    return Verdict("Failed", why or message, (*(steps or logs), again))
 
 
 def _waiting_in_a_queue(facts: Facts) -> Verdict | None:

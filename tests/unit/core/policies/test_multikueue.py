@@ -15,7 +15,7 @@ from tests.unit.core.policies.test_kueue import relabel, workload
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.names import LABEL_PREBUILT_WORKLOAD, LABEL_QUEUE, MULTIKUEUE
+from tfgpujob.names import LABEL_QUEUE, MULTIKUEUE, PREBUILT_WORKLOAD
 
 WORKLOAD = Kind.WORKLOAD_V1BETA1
 CONFIG = replace(make.CONFIG, kueue_enabled=True, kueue=WORKLOAD)
@@ -150,6 +150,14 @@ def test_its_status_is_left_to_multikueue_while_it_runs_elsewhere(fleet: Fleet) 
     assert len(fleet.here.world.writes) == writes
 
 
+def test_kueue_before_0_18_marks_what_it_sends_by_a_label(fleet: Fleet) -> None:
+    fleet.here.reserve()
+    fleet.carry()
+    fleet.there.admit()
+    fleet.there.create_job({"metadata": {"labels": {LABEL_QUEUE: "gpus", PREBUILT_WORKLOAD: "train"}}})
+    assert fleet.there.world.pods == ["train-worker-0", "train-worker-1"]
+
+
 @pytest.mark.parametrize(("code", "told"), [(0, "True/Succeeded"), (1, "True/Failed")])
 def test_the_end_is_said_there_first_and_then_here_and_nothing_is_left_there(code: int, told: str) -> None:
     fleet = running(Fleet(strategy="ParameterServer", worker=1, ps=1))
@@ -220,7 +228,8 @@ def test_what_was_sent_is_not_made_changed_or_deleted_there(fleet: Fleet) -> Non
 
 
 def test_a_job_whose_workload_did_not_come_with_it_waits_and_says_so(fleet: Fleet) -> None:
-    fleet.there.create_job({"metadata": {"labels": {LABEL_QUEUE: "gpus", LABEL_PREBUILT_WORKLOAD: "train"}}})
+    sent = {"labels": {LABEL_QUEUE: "gpus"}, "annotations": {PREBUILT_WORKLOAD: "train"}}
+    fleet.there.create_job({"metadata": sent})
     there = fleet.there.world
     assert (there.objects, there.tries) == ({}, 0)
     assert "MultiKueue has sent it here, and its Workload is not here" in there.message("Created")
@@ -265,11 +274,26 @@ def test_where_kueue_is_not_enabled_it_is_not_touched() -> None:
     assert (world.writes, world.objects) == ([], {})
 
 
-def test_an_invalid_edit_is_reported_and_what_runs_elsewhere_goes_on(fleet: Fleet) -> None:
+def test_an_invalid_edit_does_not_stop_what_runs_elsewhere_or_write_over_its_status(fleet: Fleet) -> None:
+    running(fleet)
+    here = fleet.here.world
+    writes, events = len(here.writes), len(here.events)
+    here.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=-1))
+    fleet.there.world.exits("train-worker-1", 137)
+    fleet.carry()
+    assert here.status == fleet.there.world.status
+    assert (len(here.writes), len(here.events), fleet.here.told("Admitted")) == (writes, events, "True/Admitted")
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+def test_after_an_invalid_edit_it_gives_its_quota_back_and_says_why(fleet: Fleet, suspend: bool) -> None:
     running(fleet)
     fleet.here.world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=-1))
+    fleet.here.world.suspend() if suspend else fleet.here.evict()
+    fleet.carry()
+    assert (fleet.here.workload(), fleet.there.job(), fleet.there.world.objects) == (None, None, {})
     assert fleet.here.world.condition("Accepted") == "False/InvalidSpec"
-    assert (fleet.here.world.phase, fleet.here.told("Admitted")) == ("Running", "True/Admitted")
+    assert fleet.here.world.condition("Suspended").startswith("True/")
 
 
 def test_it_expires_where_it_was_made() -> None:
@@ -279,3 +303,58 @@ def test_it_expires_where_it_was_made() -> None:
     fleet.carry()
     fleet.here.world.advance(minutes=2)
     assert fleet.here.job() is None
+
+
+def test_where_it_was_sent_it_does_not_expire_before_multikueue_has_seen_its_end() -> None:
+    fleet = running(Fleet(run={"ttlSecondsAfterFinished": 60}))
+    for worker in ("train-worker-0", "train-worker-1"):
+        fleet.there.world.exits(worker, 0)
+    fleet.there.world.advance(days=1)
+    assert fleet.there.job() is not None
+    fleet.carry()
+    assert (fleet.here.told("Finished"), fleet.there.job()) == ("True/Succeeded", None)
+    fleet.here.world.advance(days=2)
+    assert fleet.here.job() is None
+
+
+def test_a_workload_that_is_over_admits_nothing(fleet: Fleet) -> None:
+    running(fleet)
+    held = fleet.there.workload()
+    assert held is not None
+    status = kueue.with_conditions(held, fleet.there.world.now, Finished=(True, "Succeeded", "The job has succeeded."))
+    job = fleet.there.job()
+    assert job is not None
+    fleet.there.delete_job()
+    fleet.there.world.set_status(WORKLOAD, "train", status)
+    fleet.there.create_job({"metadata": {key: job["metadata"][key] for key in ("labels", "annotations")}})
+    assert fleet.there.world.pods == []
+    assert "is finished" in fleet.there.world.message("Created")
+
+
+def test_it_is_over_here_when_multikueue_says_so_though_its_status_did_not_come(fleet: Fleet) -> None:
+    running(fleet)
+    held = fleet.here.workload()
+    assert held is not None
+    finished = {"Finished": (True, "Failed", "The job has failed.")}
+    fleet.here.set_workload_status(kueue.with_conditions(held, fleet.here.world.now, **finished))
+    assert fleet.here.world.condition("Finished") == "True/Failed"
+
+
+def test_a_queue_without_multikueue_is_named(fleet: Fleet) -> None:
+    fleet.here.admit()
+    fleet.here.world.advance(minutes=1)
+    assert "has no admission check of MultiKueue" in fleet.here.world.message("Suspended")
+    assert fleet.here.world.objects.keys() == {(WORKLOAD, "train")}
+
+
+def test_sent_without_its_queue_it_has_no_pods_that_no_eviction_would_stop(fleet: Fleet) -> None:
+    fleet.here.reserve()
+    fleet.carry()
+    fleet.there.admit()
+    here = fleet.here.world
+    here.stop()
+    assert here.job is not None
+    here.job["metadata"]["labels"] = {}
+    fleet.carry()
+    assert fleet.there.job() is not None
+    assert fleet.there.world.pods == []

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.cluster import cluster_verb, job_name, refuse_elsewhere
 from tfgpujob.cli.output import coloured, log_line
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client, LogLine
@@ -37,6 +37,7 @@ def command(
     no_prefix: bool,
 ) -> None:
     """Print the logs of all replicas, each in its colour."""
+    refuse_elsewhere(client, name)
     printed, text = False, _Text(prefix=not no_prefix)
     for lines in client.log_batches(name, follow=follow, tail=tail, role=role, index=index):
         printed = printed or bool(lines)

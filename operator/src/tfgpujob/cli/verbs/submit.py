@@ -20,6 +20,7 @@ from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.convert.code import wheel_lines
 from tfgpujob.convert.python_file import is_script
+from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_jobs
@@ -69,7 +70,11 @@ def command(file: str, *, dry_run: bool, context: str | None, namespace: str | N
             return
         for number, job in enumerate(jobs):
             created = client.submit(job, () if number else others)
-            click.echo(f"{created.namespace}/{created.name} is created; follow it: tfgpu logs {created.name} -f")
+            elsewhere = is_dispatched(created.raw)
+            follow = f"tfgpu describe {created.name}" if elsewhere else f"tfgpu logs {created.name} -f"
+            click.echo(f"{created.namespace}/{created.name} is created; follow it: {follow}")
+            if elsewhere:
+                continue  # its claims are there too
             for claim in client.absent_claims(created):
                 what = f"warning: there is no PersistentVolumeClaim {claim}, and {created.name} waits for it"
                 click.echo(f"{what}; see kubectl get pvc -n {created.namespace}", err=True)

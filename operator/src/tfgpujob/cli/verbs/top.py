@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, job_argument
+from tfgpujob.cli.cluster import cluster_verb, job_argument, refuse_elsewhere
 from tfgpujob.cli.output import Format, printable, size, table
 from tfgpujob.cli.rows import show
 from tfgpujob.cli.verbs import Heading
@@ -38,6 +38,8 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
     """
     if name is not None and all_namespaces:
         raise CliError("one job and --all-namespaces are given together", "keep one of them")
+    if name is not None:
+        refuse_elsewhere(client, name)
     seen = False
     while True:
         try:

@@ -42,7 +42,9 @@ def queue_name(job: Object) -> str:
 
 def prebuilt_name(job: Object) -> str:
     """The Workload with which MultiKueue has sent the job into this cluster; empty: it was not sent."""
-    return str((job["metadata"].get("labels") or {}).get(names.LABEL_PREBUILT_WORKLOAD, ""))
+    metadata = job["metadata"]
+    said = ((metadata.get(field) or {}).get(names.PREBUILT_WORKLOAD) for field in ("annotations", "labels"))
+    return next((str(name) for name in said if name), "")
 
 
 def own_workload(snapshot: Snapshot) -> Workload | None:
@@ -79,7 +81,7 @@ def is_admitted(held: Workload) -> bool:
 
 def is_elsewhere(held: Workload) -> bool:
     """Whether MultiKueue has found a cluster for the job, and writes the status of the job there into that here."""
-    found = has(held, ADMITTED) or bool(held.status.get("clusterName"))
+    found = bool(held.status.get("clusterName"))
     return found and holds_quota(held) and held.active and not held.deleting and not has(held, EVICTED)
 
 
@@ -87,6 +89,8 @@ def why_not_admitted(held: Workload) -> str:
     """Kueue's own words; empty while it has not said any."""
     if held.deleting:
         return f"its Workload {held.name} is being deleted."
+    if has(held, FINISHED):
+        return f"its Workload {held.name} is finished."
     evicted = condition(held, EVICTED) if has(held, EVICTED) else {}
     if not held.active:
         why = f": {evicted['message']}" if evicted.get("message") else ""
@@ -105,7 +109,7 @@ def admission(snapshot: Snapshot, config: Config) -> Admission | str | None:
     """What the job's own Workload is admitted to, or why that is not known. None: to nothing, or there is no Kueue."""
     assert snapshot.job is not None
     held, queue = own_workload(snapshot), queue_name(snapshot.job)
-    if held is None or config.kueue is None or not queue or not is_admitted(held):
+    if held is None or config.kueue is None or not queue or not is_admitted(held) or has(held, FINISHED):
         return None
     flavors = snapshot.cluster_objects.get(related(config.kueue, "ResourceFlavor"), {})
     assigned = {a["name"]: a for a in (held.status.get("admission") or {}).get("podSetAssignments") or ()}

@@ -30,7 +30,8 @@ _SHARED: Final = 80
 """Characters of a string that other objects may well have. A message says something of its own."""
 
 
-_JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY, names.LABEL_PREBUILT_WORKLOAD)
+_JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY, names.PREBUILT_WORKLOAD)
+_JOB_ANNOTATIONS: Final = (names.PREBUILT_WORKLOAD,)
 _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
 _COPIERS: Final = frozenset({names.CODE_VOLUME, names.MODELS_VOLUME})
 _BRINGERS: Final = frozenset({names.FETCH_CONTAINER, *_COPIERS})
@@ -48,9 +49,10 @@ def reduced_job(obj: Object) -> Object:
     metadata = obj["metadata"]
     reduced = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
     reduced["metadata"] = {key: value for key, value in metadata.items() if key in _JOB_METADATA}
-    labels = metadata.get("labels") or _EMPTY
-    if kept := {key: labels[key] for key in _JOB_LABELS if labels.get(key)}:
-        reduced["metadata"]["labels"] = kept
+    for field, wanted in (("labels", _JOB_LABELS), ("annotations", _JOB_ANNOTATIONS)):
+        found = metadata.get(field) or _EMPTY
+        if kept := {key: found[key] for key in wanted if found.get(key)}:
+            reduced["metadata"][field] = kept
     spec = obj.get("spec")
     if problem := obj.get("unreadable") or too_large(spec):
         parts = {key: spec.get(key) for key in ("managedBy", "runPolicy")} if isinstance(spec, Mapping) else {}

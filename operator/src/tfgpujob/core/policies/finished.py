@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import CleanPodPolicy, RunPolicy
+from tfgpujob.core.observed.admission import prebuilt_name
 from tfgpujob.core.observed.observed_pods import has_ended, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, Snapshot
@@ -59,7 +61,7 @@ def _set_finished(builder: StatusBuilder, reason: Reason, phase: Phase, message:
 
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
     """Policy of a finished job: its conditions never change again; pods are cleaned up, and the job expires."""
-    due = expiry(policy, builder.fields)
+    due = _expiry(snapshot, policy, builder.fields)
     if due is not None and builder.now >= due:
         return Outcome(deletes=(_delete_job(snapshot),))
     return Outcome(deletes=clean_up(snapshot, builder, policy), requeue_at=due)
@@ -86,8 +88,14 @@ def finish(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Out
     deletes = clean_up(snapshot, builder, policy)
     uncount(builder, snapshot, deletes)
     status = builder.build()
-    due = expiry(policy, status)
+    due = _expiry(snapshot, policy, status)
     return Outcome(status=status, intent=status, deletes=deletes, events=(final_event(builder),), requeue_at=due)
+
+
+def _expiry(snapshot: Snapshot, policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
+    """Where MultiKueue has sent it a job stays until that deletes it, after its end was seen: else it is sent anew."""
+    assert snapshot.job is not None
+    return None if prebuilt_name(snapshot.job) else expiry(policy, status)
 
 
 def clean_up(snapshot: Snapshot, builder: StatusBuilder, run_policy: RunPolicy) -> tuple[Delete, ...]:

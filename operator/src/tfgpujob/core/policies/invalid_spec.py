@@ -34,21 +34,20 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config:
 
 
 def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, problems: str, config: Config) -> Outcome:
-    known = builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
-    builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
     assert snapshot.job is not None
     elsewhere = is_dispatched(snapshot.job) and not has_own_pods(snapshot)
-    if elsewhere or not builder.fields.get("plan"):
-        outcome = _pending(builder)
-    else:
-        outcome = _keep_running(snapshot, builder, policy, config)
+    if elsewhere and not policy.suspend and kueue.runs_elsewhere(snapshot):
+        return Outcome()  # the status is MultiKueue's as long as it runs there
+    known = builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
+    builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
+    begun = bool(builder.fields.get("plan"))
+    outcome = _keep_running(snapshot, builder, policy, config) if begun else _pending(builder)
     event = Event("Warning", str(Reason.INVALID_SPEC), problems)
     return outcome if known else replace(outcome, events=(event, *outcome.events))
 
 
 def _pending(builder: StatusBuilder) -> Outcome:
-    if not builder.fields.get("plan"):
-        builder.set_phase(Phase.PENDING)
+    builder.set_phase(Phase.PENDING)
     return Outcome(status=builder.build())
 
 

@@ -37,14 +37,19 @@ from tfgpujob.core.observed.snapshot import (
     Workload,
 )
 from tfgpujob.core.pods.workload import build_workload, pod_sets
-from tfgpujob.core.policies import start, success, suspend
+from tfgpujob.core.policies import finished, start, success, suspend
 from tfgpujob.core.policies.context import new_context, own_pods
+from tfgpujob.core.policies.deadlines import expiry
 from tfgpujob.core.status import workload
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import LABEL_QUEUE, Condition, Reason, Role
 
 _NO_QUEUE = f"Waits: MultiKueue takes it from a queue. Name one in metadata.labels[{LABEL_QUEUE}]."
 _MISSING = "MultiKueue has sent it here, and its Workload is not here."
+_NOWHERE = (
+    "Kueue admitted it, and it runs nowhere: the ClusterQueue has no admission check of MultiKueue. Add one, or name "
+    "another queue."
+)
 _UNLIKE = "the Workload that MultiKueue has sent with it asks for other pods. Edit the job where it was made, not here."
 
 
@@ -58,7 +63,7 @@ def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec
             return None
         ended = success.succeeded(new_context(snapshot, builder, spec, config))
         return ended or _stop(snapshot, builder, spec, text)
-    if not admission.queue_name(_job(snapshot)):
+    if not admission.queue_name(_job(snapshot)) and not admission.prebuilt_name(_job(snapshot)):
         return None
     found = admission.admission(snapshot, config)
     if found is None or own_pods(snapshot, builder.attempt) or _current(snapshot, spec) is None:
@@ -71,9 +76,20 @@ def wait_for_dispatch(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec,
     held, queue = admission.own_workload(snapshot), admission.queue_name(_job(snapshot))
     if held is None and not queue:
         return _wait(snapshot, builder, spec, _NO_QUEUE)
-    if held is not None and admission.is_elsewhere(held) and (not queue or _current(snapshot, spec) is not None):
+    if held is not None and admission.has(held, admission.FINISHED):
+        return _over(builder, spec, held)
+    current = _current(snapshot, spec)
+    if runs_elsewhere(snapshot) and (not queue or current is not None):
         return Outcome()
+    if current is not None and admission.is_admitted(current):
+        return _wait(snapshot, builder, spec, _waits(snapshot, _NOWHERE))
     return _queue(snapshot, builder, spec, config)
+
+
+def runs_elsewhere(snapshot: Snapshot) -> bool:
+    """Whether MultiKueue writes the job's status: nobody else does meanwhile."""
+    held = admission.own_workload(snapshot)
+    return held is not None and admission.is_elsewhere(held)
 
 
 def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, config: Config) -> str:
@@ -167,6 +183,18 @@ def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) 
     outcome = suspend.stop(snapshot, builder, spec, Reason.WAITING_FOR_ADMISSION, text)
     event = Event("Normal", str(Reason.WAITING_FOR_ADMISSION), text)
     return replace(outcome, events=(event,) if outcome.intent is not None else ())
+
+
+def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:
+    """It ended in the other cluster, and was gone from there before its last status was copied."""
+    found = admission.condition(held, admission.FINISHED)
+    reason, message = str(found.get("reason") or ""), str(found.get("message") or "")
+    if reason == Reason.SUCCEEDED:
+        finished.succeed(builder, Reason.SUCCEEDED, message)
+    else:
+        finished.fail(builder, Reason.FAILED, message)
+    status, event = builder.build(), finished.final_event(builder)
+    return Outcome(status=status, intent=status, events=(event,), requeue_at=expiry(spec.run_policy, status))
 
 
 def _waits(snapshot: Snapshot, why: str = "") -> str:
