@@ -140,8 +140,8 @@ def test_threads_that_the_users_own_limit_refuses(launch):
     if os.geteuid() == 0:
         user, rights = str(ANOTHER_USER), "+dac_override"  # to read what belongs to root
         who = ("--reuid", user, "--regid", user, "--clear-groups", "--inh-caps", rights, "--ambient-caps", rights)
-        task = start(launch, "threads", prefix=("setpriv", *who))
-        limit(task, resource.RLIMIT_NPROC, 150)
+        # From outside it could be set only as long as the process is still root's.
+        task = start(launch, "threads", prefix=("prlimit", "--nproc=150", "setpriv", *who))
     else:
         task = start(launch, "threads")
         limit(task, resource.RLIMIT_NPROC, usage.threads_of_user(os.getuid()) + 150)
