@@ -346,13 +346,15 @@ def test_a_workload_that_is_over_admits_nothing(fleet: Fleet) -> None:
     assert "is finished" in fleet.there.world.message("Created")
 
 
-def test_it_is_over_here_when_multikueue_says_so_though_its_status_did_not_come(fleet: Fleet) -> None:
-    running(fleet)
+@pytest.mark.parametrize("seen", [False, True])
+def test_it_is_over_here_when_multikueue_says_so_though_its_status_did_not_come(fleet: Fleet, seen: bool) -> None:
+    running(fleet) if seen else fleet.here.reserve()
     held = fleet.here.workload()
     assert held is not None
     finished = {"Finished": (True, "Failed", "The job has failed.")}
     fleet.here.set_workload_status(kueue.with_conditions(held, fleet.here.world.now, **finished))
     assert fleet.here.world.condition("Finished") == "True/Failed"
+    assert fleet.here.world.condition("Suspended") in {"", "False/Stopped"}
 
 
 def test_a_queue_without_multikueue_is_named(fleet: Fleet) -> None:

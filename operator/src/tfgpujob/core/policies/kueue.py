@@ -197,8 +197,10 @@ def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) 
 def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:
     """It ended in the other cluster, and was gone from there before its last status was copied."""
     found = admission.condition(held, admission.FINISHED)
-    reason, message = str(found.get("reason") or ""), str(found.get("message") or "")
-    if reason == Reason.SUCCEEDED:
+    message = str(found.get("message") or "Its Workload is finished.")
+    if builder.is_true(Condition.SUSPENDED):
+        builder.set(Condition.SUSPENDED, False, Reason.STOPPED, message)
+    if found.get("reason") == Reason.SUCCEEDED:
         finished.succeed(builder, Reason.SUCCEEDED, message)
     else:
         finished.fail(builder, Reason.FAILED, message)
