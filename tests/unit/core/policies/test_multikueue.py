@@ -317,6 +317,21 @@ def test_where_it_was_sent_it_does_not_expire_before_multikueue_has_seen_its_end
     assert fleet.here.job() is None
 
 
+@pytest.mark.parametrize("code", [0, None])
+def test_what_began_by_a_workload_that_is_gone_goes_too(fleet: Fleet, code: int | None) -> None:
+    """MultiKueue's garbage collection takes the Workload alone: it knows a job by its Workload's owner."""
+    running(fleet)
+    there = fleet.there.world
+    for worker in ("train-worker-0", "train-worker-1") if code == 0 else ():
+        there.exits(worker, code or 0)
+    there.grace = timedelta(seconds=30)
+    fleet.there.delete_workload()
+    there.settle()
+    assert (fleet.there.job() is None) == (code == 0)
+    there.advance(minutes=1)
+    assert fleet.there.job() is None
+
+
 def test_a_workload_that_is_over_admits_nothing(fleet: Fleet) -> None:
     running(fleet)
     held = fleet.there.workload()
@@ -331,13 +346,15 @@ def test_a_workload_that_is_over_admits_nothing(fleet: Fleet) -> None:
     assert "is finished" in fleet.there.world.message("Created")
 
 
-def test_it_is_over_here_when_multikueue_says_so_though_its_status_did_not_come(fleet: Fleet) -> None:
-    running(fleet)
+@pytest.mark.parametrize("seen", [False, True])
+def test_it_is_over_here_when_multikueue_says_so_though_its_status_did_not_come(fleet: Fleet, seen: bool) -> None:
+    running(fleet) if seen else fleet.here.reserve()
     held = fleet.here.workload()
     assert held is not None
     finished = {"Finished": (True, "Failed", "The job has failed.")}
     fleet.here.set_workload_status(kueue.with_conditions(held, fleet.here.world.now, **finished))
     assert fleet.here.world.condition("Finished") == "True/Failed"
+    assert fleet.here.world.condition("Suspended") in {"", "False/Stopped"}
 
 
 def test_a_queue_without_multikueue_is_named(fleet: Fleet) -> None:

@@ -63,7 +63,7 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> 
     """Policy of a finished job: its conditions never change again; pods are cleaned up, and the job expires."""
     due = _expiry(snapshot, policy, builder.fields)
     if due is not None and builder.now >= due:
-        return Outcome(deletes=(_delete_job(snapshot),))
+        return Outcome(deletes=(delete_job(snapshot),))
     return Outcome(deletes=clean_up(snapshot, builder, policy), requeue_at=due)
 
 
@@ -128,7 +128,7 @@ def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: Run
     return (*left, *(pod for pod in observed.surplus if not pod.deleting and not has_ended(pod)))
 
 
-def _delete_job(snapshot: Snapshot) -> Delete:
+def delete_job(snapshot: Snapshot) -> Delete:
     assert snapshot.job is not None
     metadata = snapshot.job["metadata"]
     return Delete(Kind.JOB, metadata["name"], metadata["uid"], resource_version=metadata["resourceVersion"])

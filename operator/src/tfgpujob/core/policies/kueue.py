@@ -50,7 +50,10 @@ _NOWHERE = (
     "Kueue admitted it, and it runs nowhere: the ClusterQueue has no admission check of MultiKueue. Add one, or name "
     "another queue."
 )
-_UNLIKE = "the Workload that MultiKueue has sent with it asks for other pods. Edit the job where it was made, not here."
+_UNLIKE = (
+    "the Workload that MultiKueue has sent with it asks for other pods. Edit the job where it was made, not here, "
+    "and have one version of TFGPUJob in both clusters."
+)
 
 
 def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome | None:
@@ -114,6 +117,12 @@ def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None,
 
 def with_workload(outcome: Outcome, snapshot: Snapshot, config: Config, now: datetime) -> Outcome:
     """The outcome, with what Kueue is to be told of a job that runs, has finished, or needs no quota any more."""
+    if _is_left_over(outcome, snapshot, config):
+        return Outcome(deletes=(finished.delete_job(snapshot),))
+    return _with_news(outcome, snapshot, config, now)
+
+
+def _with_news(outcome: Outcome, snapshot: Snapshot, config: Config, now: datetime) -> Outcome:
     held = admission.own_workload(snapshot) if config.kueue is not None else None
     if held is None or held.deleting or outcome.lookups:
         return outcome
@@ -188,8 +197,10 @@ def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) 
 def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:
     """It ended in the other cluster, and was gone from there before its last status was copied."""
     found = admission.condition(held, admission.FINISHED)
-    reason, message = str(found.get("reason") or ""), str(found.get("message") or "")
-    if reason == Reason.SUCCEEDED:
+    message = str(found.get("message") or "Its Workload is finished.")
+    if builder.is_true(Condition.SUSPENDED):
+        builder.set(Condition.SUSPENDED, False, Reason.STOPPED, message)
+    if found.get("reason") == Reason.SUCCEEDED:
         finished.succeed(builder, Reason.SUCCEEDED, message)
     else:
         finished.fail(builder, Reason.FAILED, message)
@@ -261,6 +272,17 @@ def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, 
     name = _job(snapshot)["metadata"]["name"]
     wanted = (pod_name(name, *replica) for replica in Plan.from_status(status["plan"]).pods)
     return tuple(pod for pod in wanted if pod not in snapshot.absent)
+
+
+def _is_left_over(outcome: Outcome, snapshot: Snapshot, config: Config) -> bool:
+    """It was sent here, and began by a Workload that MultiKueue has taken away since, whose garbage collection knows a
+    job by its Workload's owner: this one it leaves, and would take it for the next job of its name."""
+    job = _job(snapshot)
+    if config.kueue is None or snapshot.workload is not None or not admission.prebuilt_name(job):
+        return False
+    began = bool(((job.get("status") or {}).get("plan") or {}).get("queue"))
+    stopped = is_true(job, Condition.FINISHED) or not _all_pods(snapshot)
+    return began and stopped and outcome.intent is None and not outcome.lookups
 
 
 def _runs_without_queue(status: Mapping[str, Any]) -> bool:
