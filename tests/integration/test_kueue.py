@@ -163,9 +163,9 @@ class Namespace:
 
 
 def write_status(kube: Kube, kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> None:
-    path = f"{path_of(kind, namespace, name)}/status"
-    gone = dict.fromkeys((kube.get(kind, namespace, name).get("status") or {}).keys() - status.keys())
-    kube.call("PATCH", path, {"status": {**gone, **status}}, "application/merge-patch+json")
+    """All of it: a merge patch would leave in its maps what is not there any more."""
+    change = [{"op": "add", "path": "/status", "value": dict(status)}]
+    kube.call("PATCH", f"{path_of(kind, namespace, name)}/status", change, "application/json-patch+json")
 
 
 @pytest.mark.usefixtures("queueing")
@@ -200,7 +200,7 @@ def test_a_job_that_multikueue_runs_elsewhere(
         run()
         assert len(other.pods(name)) == 2
         assert (workspace.pods(name), kube.find("Service", workspace.namespace, name)) == ({}, None)
-        assert workspace.status(name) == other.status(name)
+        carried(lambda: workspace.status(name) == other.status(name), "the whole status is copied")
 
         give(here, kueue.evicted)
         workspace.wait_for(name, "Suspended", reason="WaitingForAdmission")
