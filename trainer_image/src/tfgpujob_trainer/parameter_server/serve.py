@@ -67,7 +67,7 @@ def _serve(env: Environment, heartbeat: Heartbeat, leave: Callable[[], None] = l
     while not stop.set:
         heartbeat.alive()
         time.sleep(_POLL_SECONDS)
-    heartbeat.beat(phases.WAITING)
+    heartbeat.beat(phases.WAITING)  # `leave` gives no sign of life
     leave()
     raise StoppedError(f"{env.name} was stopped by SIGTERM")
 

@@ -10,7 +10,8 @@ SAVING = "saving"
 PREDICTING = "predicting"
 EXPORTING = "exporting"
 WAITING = "waiting"
-"""An evaluator between two checkpoints, for as long as the training takes."""
+"""An evaluator between two checkpoints, for as long as the training takes; who serves and is told to stop, for the end
+of a step."""
 
 SERVING = "serving"
 """A worker or parameter server under ParameterServer: it does what the chief asks of it, for as long as that takes, and
@@ -20,7 +21,8 @@ SCRIPT = "running the script"
 """What a plain script does between its calls of fit(), evaluate() and predict(), for as long as that takes."""
 
 UNTIMED = (STARTING, WAITING, SERVING, SCRIPT)
-"""Phases in which silence for stepSeconds means nothing: start-up has a deadline of its own, the others have none."""
+"""Phases in which silence for stepSeconds means nothing: start-up and serving have deadlines of their own,
+the others have none."""
 
 
 def grace_seconds(step_seconds: float) -> float:

@@ -40,24 +40,15 @@ class Watchdog:
         own = {STARTING: self._startup, SERVING: _FROZEN * self._step_seconds, WAITING: math.inf, SCRIPT: math.inf}
         if silent <= own.get(self._phase, self._step_seconds + self._grace):
             return None
+        cause = "StartupDeadline" if self._phase == STARTING else "ProgressDeadline"
         if self._phase == STARTING:
-            return Outcome(
-                code=ExitCode.WATCHDOG,
-                cause="StartupDeadline",
-                message=f"the first step was not done after {self._startup:g} s",
-                fix="see above what it waits for; raise trainer.watchdog.startupSeconds if it needs longer",
-            )
-        if self._phase == SERVING:
-            return Outcome(
-                code=ExitCode.WATCHDOG,
-                cause="ProgressDeadline",
-                message=f"no sign of life for {silent:.0f} s while serving: the process is frozen",
-                fix="see what stops it or holds Python's lock; raise trainer.watchdog.stepSeconds if it may be silent",
-            )
-        after = f" after step {self._step}" if self._step else ""
-        return Outcome(
-            code=ExitCode.WATCHDOG,
-            cause="ProgressDeadline",
-            message=f"no progress for {silent:.0f} s while {self._phase}{after}",
-            fix="raise trainer.watchdog.stepSeconds if a step may take this long",
-        )
+            message = f"the first step was not done after {self._startup:g} s"
+            fix = "see above what it waits for; raise trainer.watchdog.startupSeconds if it needs longer"
+        elif self._phase == SERVING:
+            message = f"no sign of life for {silent:.0f} s while serving: the process is frozen"
+            fix = "see what stops it or holds Python's lock; raise trainer.watchdog.stepSeconds if it may be silent"
+        else:
+            after = f" after step {self._step}" if self._step else ""
+            message = f"no progress for {silent:.0f} s while {self._phase}{after}"
+            fix = "raise trainer.watchdog.stepSeconds if a step may take this long"
+        return Outcome(code=ExitCode.WATCHDOG, cause=cause, message=message, fix=fix)

@@ -16,7 +16,8 @@ _MOVE = "write it there instead"
 
 
 def _one(job: Job) -> Iterator[Invalid]:
-    if None not in (found := {job.spec.managed_by, job.spec.run_policy.managed_by}) and len(found) > 1:
+    managed_by, older = job.spec.managed_by, job.spec.run_policy.managed_by
+    if managed_by is not None and older is not None and managed_by != older:
         yield Invalid(f"spec.{_FIELD}", _TWO, _REMOVE)
 
 

@@ -4,9 +4,9 @@ A job that waits is a suspended one, with the reason WaitingForAdmission: an evi
 a checkpoint, and an admission resumes it. Kueue is told, by the Workload's conditions, that the quota is free again
 when the last pod is gone, and that the job is over when the last pod has ended.
 
-A job of MultiKueue's has two operators. Where it was made, one writes its Workload and no pod, and leaves the status to
-MultiKueue, which copies that of the job in the other cluster. There the Workload has come with the job: it is obeyed
-and told like any other, and never made or deleted.
+A job of MultiKueue's has two operators. In the manager cluster, where it was made, one writes its Workload and no pod,
+and leaves the status to MultiKueue, which copies that of the job in the worker cluster. There the Workload has come
+with the job: it is obeyed and told like any other, and never made or deleted.
 """
 
 from __future__ import annotations
