@@ -1,7 +1,8 @@
 """`make bench-operator`: the operator, a direct client and kube's Job controller, side by side in one run.
 
 Ends with one line of JSON on standard output. The exit code is 0 when every bound holds; 1 when one doesn't, or rests
-on too few undisturbed rounds to be judged; 130 after ^C, which prints what there is. Progress goes to standard error.
+on too few undisturbed rounds to be judged; 130 after ^C or SIGTERM, which print what there is. Progress goes to
+standard error.
 `--quick` measures little of everything, to see that it works.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -67,6 +69,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="little of everything")
     options = parser.parse_args()
     check_limits()
+    # As ^C: `timeout` and a CI that cancels a job end it by SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     folder = Path(tempfile.mkdtemp(prefix="bench-operator-"))
     with stage(folder, "operator", "direct", "kube") as on:
         say(f"on {on.description}, Kubernetes {on.version}; logs in {folder}")
