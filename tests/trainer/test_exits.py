@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -11,6 +13,7 @@ from tfgpujob_trainer import main
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.exits import (
     ConfigError,
+    ExitCode,
     FencedError,
     Outcome,
     StoppedError,
@@ -172,3 +175,11 @@ def test_threads_that_wait_for_work_do_not_push_out_the_one_that_hangs():
     assert without_idle_threads(["plain", "lines"]) == ["plain", "lines"]
     reader = ["Thread 0x3 (most recent call first):", '  File "/t/data.py", line 179 in _read_ahead', ""]
     assert without_idle_threads([*reader, *busy]) == busy
+
+
+def test_whoever_has_lost_its_supervisor_ends_at_once():
+    """A worker whose interpreter ended first failed its step with an error that the chief took for the user's."""
+    begin = "import os; from tfgpujob_trainer.reporting.heartbeat import Heartbeat; reads, writes = os.pipe()"
+    lost = "os.close(reads)\ntry: Heartbeat(writes).alive()\nfinally: print('the interpreter ends')"
+    done = subprocess.run([sys.executable, "-c", f"{begin}\n{lost}"], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.FAILED, "", "")

@@ -74,5 +74,11 @@ class Heartbeat:
         return self.ledger.report(time.monotonic_ns(), time.time())
 
     def _send(self, record: dict[str, Any]) -> None:
-        if self._fd is not None:
+        if self._fd is None:
+            return
+        try:
             os.write(self._fd, (json.dumps(record, default=str) + "\n").encode())
+        except BrokenPipeError:
+            # The supervisor is gone, and the kernel is about to end this process too. An exception would first end the
+            # interpreter, and TensorFlow's server fail its steps meanwhile with what looks like an error of the user's.
+            os._exit(ExitCode.FAILED)
