@@ -139,6 +139,8 @@ FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
         (MODULE + "if __name__ == '__main__':\n    model().fit(*data('train'))\n", False),
         ("from mine import model, data\n", False),
         ("from mine import *\n", False),
+        ("from mine import *\ndef data(split): ...\nmodel().fit(*data('train'))\n", False),
+        ("from keras.layers import *\n" + FIT, True),
         ("try:\n    from mine import model\nexcept ImportError:\n    def model(): ...\ndef data(split): ...\n", False),
         (FIT, True),
         ("def main():\n    net.fit(x)\nif __name__ == '__main__':\n    main()\n", True),
