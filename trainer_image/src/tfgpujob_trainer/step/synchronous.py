@@ -23,6 +23,7 @@ from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, mean_loss
 from tfgpujob_trainer.model.metrics import MetricStates, results
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.variables import state_kept
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
@@ -87,7 +88,7 @@ class SynchronousSteps:
         def gradients(packed: Any) -> list[list[Any]]:
             return self._differentiate(self._weigh(unpack(packed)), None, training=False)[1]
 
-        with self._loss.unmeasured():
+        with self._loss.unmeasured(), state_kept(self._model):
             self._lookups.learn(self._strategy, gradients, rows)
 
     def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
