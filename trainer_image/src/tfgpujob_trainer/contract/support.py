@@ -142,6 +142,15 @@ SUPPORT: dict[str, dict[str, Support]] = {
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
     "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),
+    "a metric of one number for a batch": _alone_and_together(
+        EXACT,
+        Support(
+            "per worker",
+            "is one number for a batch, and each replica's for its own rows counts alike",
+            "let it return a number for each row",
+        ),
+        ASYNCHRONOUS,
+    ),
     "a metric that is no sum": _refused(
         "is not a sum that starts at zero", "use a metric whose state is added up, such as keras.metrics.Mean"
     ),

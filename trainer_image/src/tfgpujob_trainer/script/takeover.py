@@ -26,6 +26,7 @@ from tfgpujob_trainer.data.sources import Indexed, Source
 from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.loss import give_back_losses
 from tfgpujob_trainer.model.optimizer_takeover import (
     OptimizerTakeover,
@@ -198,7 +199,10 @@ class Takeover:
                 if own:
                     steps = OwnSteps(self._strategy, model, data.example(), name=name)
                 else:
-                    steps = SynchronousSteps(self._strategy, model, takeover, data.example())
+                    steps = of_trainer = SynchronousSteps(self._strategy, model, takeover, data.example())
+                    if not self.fits:  # else fit() has said it
+                        for note in of_trainer.check_metrics(data.head(ROWS)):
+                            say(note)
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
             evaluator = Evaluator(
                 strategy=self._strategy,
