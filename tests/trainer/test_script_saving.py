@@ -123,3 +123,15 @@ def test_a_cleared_session_keeps_the_scope_of_the_strategy(in_a_script):
     with in_a_script.left():
         assert not tf.distribute.has_strategy()
     assert tf.distribute.get_strategy() is in_a_script.strategy
+
+
+@pytest.mark.usefixtures("in_a_script")
+def test_devices_and_threads_are_as_the_job_says(capsys):
+    """The first lines of many a guide, which TensorFlow refuses once it computes."""
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.threading.set_intra_op_parallelism_threads(tf.config.threading.get_intra_op_parallelism_threads() + 1)
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 9)
+    tf.config.set_visible_devices([], "CPU")
+    said = capsys.readouterr().out
+    for name in ("set_intra_op_parallelism_threads", "set_logical_device_configuration", "set_visible_devices"):
+        assert f"{name}() in the script is left out: the devices are set up as the job says" in said

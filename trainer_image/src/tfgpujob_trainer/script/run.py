@@ -30,6 +30,7 @@ from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.device_settings import device_settings
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
@@ -123,6 +124,7 @@ def replacements(
             yield mock.patch.object(place, original.__name__, own)
     yield shared_folders()
     yield sessions_cleared_outside(scope)
+    yield from device_settings()
     for module in (tf.distribute, tf.distribute.experimental):
         for name in _STRATEGIES:
             if hasattr(module, name):
