@@ -330,6 +330,12 @@ def frozen(model):
     return model
 
 
+def stateful():
+    net = keras.Sequential([keras.Input(batch_shape=(16, 6, 1), name="rows"), keras.layers.GRU(3, stateful=True)])
+    net.compile(adamw(), CE(from_logits=True))
+    return net
+
+
 def without_a_loss():
     net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, kernel_regularizer="l2")])
     net.compile(adamw())
@@ -345,6 +351,7 @@ def without_a_loss():
         (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
         (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
+        (stateful, "batch_shape=(16, 6, 1) of input 'rows' fixes the batch size", "use shape=, without the batch size"),
         (without_a_loss, "compiled no loss", "give model.compile() a loss, or a layer"),
         (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
     ],

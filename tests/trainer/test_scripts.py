@@ -198,6 +198,23 @@ def test_what_parameter_servers_cannot_do_with_a_script_is_refused(first, x, mes
     assert caught.value.fix.endswith("or use MultiWorkerMirrored")
 
 
+def test_a_step_of_several_batches_is_refused(tmp_path):
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        tmp_path,
+        parsed,
+        Environment(),
+        strategy=tf.distribute.get_strategy(),
+        heartbeat=Heartbeat(None),
+        stop=StopFlag(),
+    )
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=4), "mse")
+    with pytest.raises(ConfigError, match="gradient_accumulation_steps=4: Keras makes one step of 4 batches") as caught:
+        takeover.fit(model, FitCall(x=np.ones((9, 2)), y=np.ones(9), batch_size=3))
+    assert caught.value.fix == "leave it out and make batches of 12 rows; trainer.accumulate: 4 computes 3 at a time"
+
+
 def test_an_evaluator_evaluates_the_checkpoints_of_the_first_fit(launch, undisturbed):
     (done, _), _ = undisturbed
     tf_config = {"cluster": {"evaluator": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}}

@@ -106,6 +106,7 @@ class Takeover:
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
         data = fit_data(call, self._strategy.num_replicas_in_sync)
+        _refuse_steps_of_several_batches(model, data.batch_size)
         settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
         self._epochs += call.epochs - call.initial_epoch
         module = as_module(self._path, model, data)
@@ -271,6 +272,18 @@ def _batches(x: Any, size: int) -> Iterator[Any]:
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
         yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]
+
+
+def _refuse_steps_of_several_batches(model: keras.Model, rows: int) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    steps = getattr(getattr(optimizer, "inner_optimizer", optimizer), "gradient_accumulation_steps", None)
+    if steps:
+        raise ConfigError(
+            f"the optimizer says gradient_accumulation_steps={steps}: Keras makes one step of {steps} batches, the "
+            "trainer one of each",
+            f"leave it out and make batches of {steps * rows} rows; trainer.accumulate: {steps} computes {rows} at a "
+            "time",
+        )
 
 
 def _refuse_own_steps(model: keras.Model, name: str) -> None:
