@@ -105,7 +105,7 @@ class Takeover:
         self.fits += 1
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
-        data = fit_data(call, self._strategy.num_replicas_in_sync)
+        data = fit_data(call, self._strategy.num_replicas_in_sync, alike=self._env.is_asynchronous)
         _refuse_steps_of_several_batches(model, data.batch_size)
         settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
         self._epochs += call.epochs - call.initial_epoch
@@ -230,10 +230,13 @@ class Takeover:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
         _refuse_own_steps(model, "predict_step")
-        function = tf.function(lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True)
+        if model.predict_function is None:  # which compile() forgets, as the one that Keras keeps there
+            model.predict_function = tf.function(
+                lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True
+            )
         parts = []
         for batch in islice(_batches(x, batch_size or DEFAULT_BATCH), steps):
-            parts.append(tf.nest.map_structure(np.asarray, function(batch)))
+            parts.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
             self._heartbeat.beat(phases.PREDICTING)
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
 

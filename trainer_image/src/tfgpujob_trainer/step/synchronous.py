@@ -25,7 +25,7 @@ from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, 
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import state_kept
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
-from tfgpujob_trainer.step.compiled import Compiled, StepResult, flags
+from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import Sums, compiling, jitted, jitted_notes
@@ -69,7 +69,7 @@ class SynchronousSteps:
         if jit:
             self.notes += jitted_notes(model, name)
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
-        self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * replicas)
+        self._evaluate = Evaluation(lambda spec: self._compile(self._evaluate_replica, (spec,) * replicas), arrays)
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
         """Loss and metrics from their sums."""
@@ -136,7 +136,7 @@ class SynchronousSteps:
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
-        return self._evaluate(batches, tf.zeros([1, 1], tf.int32))
+        return self._evaluate(batches)
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
