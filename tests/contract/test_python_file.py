@@ -14,6 +14,8 @@ TEXTS = {
     MODULE: False,
     MODULE + "model().fit(*data('train'))": False,
     "from mine import *": False,
+    "from mine import *\ndef data(split): ...\nmodel().fit(*data('train'))": False,
+    "from keras.layers import *\nmodel.fit(1)": True,
     "from mine import model, data": False,
     "model = data = 3\nmodel.fit(1)": True,
     "if x:\n    def model(): ...\ndata = lambda split: 1\n": False,

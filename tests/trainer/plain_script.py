@@ -66,6 +66,7 @@ def main():
         shuffle=False,
         verbose=0,
         sample_weight=np.linspace(0, 1, len(x)),
+        validation_data=(x[:20], y[:20].astype("int32")),
         callbacks=[Misbehave()],
     )
     found = {
@@ -74,6 +75,7 @@ def main():
         "second": second.history,
         "evaluated": model.evaluate(x, y, batch_size=64, return_dict=True),
         "predicted": float(np.abs(model.predict(x, verbose=0)).sum()),
+        "one batch": model.predict_on_batch(x[:5]).tolist(),
         "rate": float(model.optimizer.learning_rate),
     }
     model.save("trained.keras")

@@ -8,6 +8,7 @@ import pytest
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.variables import local_value
 
 
 def data(rows=16):
@@ -42,6 +43,39 @@ class InModel(keras.Model):
         found = self.dense(x)
         self.add_loss(keras.ops.mean(in_batch_negatives(None, found)))
         return found
+
+
+class Calls(keras.layers.Layer):
+    """Counts its calls, also those that don't train, and draws a number in each."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, dtype="int32")
+        self.seed = keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        self.calls.assign_add(1)
+        return x + 0.01 * keras.random.normal((6,), seed=self.seed)
+
+
+class Tracking(keras.Model):
+    """Keeps the mean of its own loss."""
+
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.mean = keras.metrics.Mean()
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = one_number(y, y_pred)
+        self.mean.update_state(loss)
+        return loss
+
+
+def tracking():
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(4)(Calls()(inputs))
+    words = keras.layers.Embedding(3, 4)(keras.ops.cast(inputs[:, 0] > 0, "int32"))
+    return compiled(Tracking(inputs=inputs, outputs=hidden + words))
 
 
 def compiled(net, loss="mse"):
@@ -99,3 +133,18 @@ def test_it_may_be_accumulated_if_that_is_said():
 def test_no_other_loss_is_taken_for_one(name):
     assert notes(train(OTHERS[name])) == []
     assert notes(train(OTHERS[name], devices=1, accumulate=2)) == []
+
+
+def test_looking_at_the_loss_leaves_nothing_behind():
+    steps = 2
+
+    class CountAtTheEnd(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            counts.append(int(local_value(self.model.mean.count)))
+
+    counts: list[int] = []
+    run = train(tracking, callbacks=lambda: [CountAtTheEnd()])
+    calls = run.built.model.layers[1]
+    assert int(local_value(calls.calls)) == steps
+    assert local_value(calls.seed.state)[1] == steps
+    assert counts == [2 * steps]

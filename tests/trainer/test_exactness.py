@@ -284,6 +284,33 @@ def test_the_private_names_of_keras_that_the_step_stands_on_exist():
     assert tf.__version__ == "2.21.0"
 
 
+class Reconstruction(keras.layers.Layer):
+    """Adds the loss of an autoencoder, which is compiled without any."""
+
+    def call(self, x, y):
+        self.add_loss(keras.ops.mean(keras.ops.square(x - y)))
+        return y
+
+
+def autoencoder():
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(3, "tanh", kernel_regularizer="l2", activity_regularizer="l2")(inputs)
+    net = keras.Model(inputs, Reconstruction()(inputs, keras.layers.Dense(6)(hidden)))
+    net.compile(adamw())
+    return net
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("devices", [1, 2])
+def test_layers_may_add_the_whole_loss(devices):
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(autoencoder(), rows(6), epochs=2, batch=16, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(autoencoder, rows(6), devices=devices, epochs=2, batch=16, seed=1)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
 class Largest(keras.metrics.Metric):
     """A metric whose state is not a sum."""
 
@@ -303,6 +330,18 @@ def frozen(model):
     return model
 
 
+def stateful():
+    net = keras.Sequential([keras.Input(batch_shape=(16, 6, 1), name="rows"), keras.layers.GRU(3, stateful=True)])
+    net.compile(adamw(), CE(from_logits=True))
+    return net
+
+
+def without_a_loss():
+    net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, kernel_regularizer="l2")])
+    net.compile(adamw())
+    return net
+
+
 @pytest.mark.parametrize(
     ("make_model", "message", "fix"),
     [
@@ -312,6 +351,8 @@ def frozen(model):
         (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
         (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
+        (stateful, "batch_shape=(16, 6, 1) of input 'rows' fixes the batch size", "use shape=, without the batch size"),
+        (without_a_loss, "compiled no loss", "give model.compile() a loss, or a layer"),
         (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
     ],
 )

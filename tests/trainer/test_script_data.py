@@ -273,6 +273,18 @@ def test_arrays_are_counted_in_steps_too():
     assert read(in_order.train, epochs=1) == [[[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]]
 
 
+def test_rows_to_validate_on_may_be_of_another_kind_where_steps_are_taken_together():
+    x, y = np.arange(12.0).reshape(12, 1), np.arange(12)
+    call = FitCall(x=x, y=y, batch_size=3, validation_data=(x, y.astype("int32"), np.ones(12)))
+    assert fit_data(call, 1).validation is not None
+    with pytest.raises(ConfigError, match="validation_data has rows of ") as caught:
+        fit_data(call, 1, alike=True)
+    assert caught.value.fix == "give both the same types and shapes"
+    with pytest.raises(ConfigError, match="validation_data has rows of ") as caught:
+        fit_data(FitCall(x=x, y=y, validation_data=([x, x], y)), 1)
+    assert caught.value.fix == "give both as many inputs and labels"
+
+
 class Numbers(keras.utils.PyDataset):
     """Batches of the numbers up to `count`, in an order that each epoch's end shuffles if it has a seed."""
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack, nullcontext
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 from keras.src.utils import file_utils
 
-from tfgpujob_trainer.script.run import as_the_chief
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script import saving
+from tfgpujob_trainer.script.run import as_the_chief, replacements
 from tfgpujob_trainer.script.saving import publish, shared_folders
+from tfgpujob_trainer.script.scope import JobScope
 
 
 def made(folder, text):
@@ -73,3 +83,55 @@ def test_a_callback_saves_in_a_folder_that_another_worker_makes_at_that_moment(t
     with shared_folders():
         callback.on_epoch_end(0, {})
     assert (tmp_path / "shared/1.keras").exists()
+
+
+@pytest.fixture
+def in_a_script():
+    """What a script finds in place of Keras' own, in the scope of the job's strategy."""
+    takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
+    with ExitStack() as stack:
+        scope = stack.enter_context(JobScope(tf.distribute.OneDeviceStrategy("/cpu:0")))
+        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment()):
+            stack.enter_context(replaced)
+        yield scope
+
+
+@pytest.mark.parametrize(
+    ("place", "save", "name"),
+    [
+        (keras, "Model.save", "a.keras"),
+        (keras, "models.save_model", "a.keras"),
+        (keras, "saving.save_model", "a.h5"),
+        (tf, "keras.models.save_model", "a.keras"),
+        (keras, "Model.save_weights", "a.weights.h5"),
+        (keras, "saving.save_weights", "a.weights.h5"),
+        (keras, "Model.export", "a"),
+    ],
+)
+@pytest.mark.usefixtures("in_a_script")
+def test_whatever_saves_a_model_does_it_in_one_go(place, save, name, tmp_path, monkeypatch):
+    published = []
+    monkeypatch.setattr(saving, "publish", lambda made, path, **_: published.append((made.exists(), path)))
+    attrgetter(save)(place)(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]), tmp_path / name)
+    assert published == [(True, tmp_path / name)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cleared_session_keeps_the_scope_of_the_strategy(in_a_script):
+    keras.backend.clear_session()
+    assert tf.distribute.get_strategy() is in_a_script.strategy
+    with in_a_script.left():
+        assert not tf.distribute.has_strategy()
+    assert tf.distribute.get_strategy() is in_a_script.strategy
+
+
+@pytest.mark.usefixtures("in_a_script")
+def test_devices_and_threads_are_as_the_job_says(capsys):
+    """The first lines of many a guide, which TensorFlow refuses once it computes."""
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.threading.set_intra_op_parallelism_threads(tf.config.threading.get_intra_op_parallelism_threads() + 1)
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 9)
+    tf.config.set_visible_devices([], "CPU")
+    said = capsys.readouterr().out
+    for name in ("set_intra_op_parallelism_threads", "set_logical_device_configuration", "set_visible_devices"):
+        assert f"{name}() in the script is left out: the devices are set up as the job says" in said

@@ -139,6 +139,8 @@ FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
         (MODULE + "if __name__ == '__main__':\n    model().fit(*data('train'))\n", False),
         ("from mine import model, data\n", False),
         ("from mine import *\n", False),
+        ("from mine import *\ndef data(split): ...\nmodel().fit(*data('train'))\n", False),
+        ("from keras.layers import *\n" + FIT, True),
         ("try:\n    from mine import model\nexcept ImportError:\n    def model(): ...\ndef data(split): ...\n", False),
         (FIT, True),
         ("def main():\n    net.fit(x)\nif __name__ == '__main__':\n    main()\n", True),
@@ -194,6 +196,23 @@ def test_what_parameter_servers_cannot_do_with_a_script_is_refused(first, x, mes
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         takeover.fit(keras.Sequential([keras.layers.Dense(1)]), FitCall(x=x, y=y, steps_per_epoch=1))
     assert caught.value.fix.endswith("or use MultiWorkerMirrored")
+
+
+def test_a_step_of_several_batches_is_refused(tmp_path):
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        tmp_path,
+        parsed,
+        Environment(),
+        strategy=tf.distribute.get_strategy(),
+        heartbeat=Heartbeat(None),
+        stop=StopFlag(),
+    )
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=4), "mse")
+    with pytest.raises(ConfigError, match="gradient_accumulation_steps=4: Keras makes one step of 4 batches") as caught:
+        takeover.fit(model, FitCall(x=np.ones((9, 2)), y=np.ones(9), batch_size=3))
+    assert caught.value.fix == "leave it out and make batches of 12 rows; trainer.accumulate: 4 computes 3 at a time"
 
 
 def test_an_evaluator_evaluates_the_checkpoints_of_the_first_fit(launch, undisturbed):

@@ -21,9 +21,11 @@ def is_script(file: Path) -> bool:
     except SyntaxError as error:
         raise ValueError(f"{file.name} is no Python file: {error.msg}, at {file.name}:{error.lineno}") from error
     functions = set(_bound(tree.body))
-    if functions >= {*_FUNCTIONS} or "*" in functions:
+    fits = any(_is_call(node) for node in ast.walk(tree))
+    # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
+    if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if any(_is_call(node) for node in ast.walk(tree)):
+    if fits:
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(

@@ -36,7 +36,8 @@ _IN_SCRIPT = {
 def is_script(path: Path) -> bool:
     """Whether the file is a plain script. Raises ConfigError if it is neither that nor a module, or no Python at all.
 
-    A file that defines or imports both functions is a module, whatever else it does.
+    A file that defines or imports both functions is a module, whatever else it does. One that hides what it imports
+    behind a `*` is a module unless it calls fit() and has neither by itself.
     """
     try:
         tree = ast.parse(path.read_bytes(), str(path))
@@ -47,9 +48,11 @@ def is_script(path: Path) -> bool:
             f"trainer.entrypoint: {path.name} is no Python file: {problem}{place}", "correct it"
         ) from error
     functions = set(_functions(tree.body))
-    if functions >= {*_FUNCTIONS} or "*" in functions:
+    fits = any(_is_call(node) for node in ast.walk(tree))
+    # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
+    if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if any(_is_call(node) for node in ast.walk(tree)):
+    if fits:
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ConfigError(

@@ -141,7 +141,21 @@ SUPPORT: dict[str, dict[str, Support]] = {
     ),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
+    "a fixed batch size": _refused(
+        "fixes the batch size, and each replica computes a part of a batch",
+        "use shape=, without the batch size; an RNN with stateful=True needs it: remove spec.trainer, it is your own "
+        "program",
+    ),
     "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),
+    "a metric of one number for a batch": _alone_and_together(
+        EXACT,
+        Support(
+            "per worker",
+            "is one number for a batch, and each replica's for its own rows counts alike",
+            "let it return a number for each row",
+        ),
+        ASYNCHRONOUS,
+    ),
     "a metric that is no sum": _refused(
         "is not a sum that starts at zero", "use a metric whose state is added up, such as keras.metrics.Mean"
     ),

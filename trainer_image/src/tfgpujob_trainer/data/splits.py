@@ -45,6 +45,8 @@ def other_split(
         return None
     if value is None:
         return None
+    if isinstance(value, Source):  # of a script, whose fit() has looked at it
+        return value
     found = read(settings, module, split, value, heartbeat)
     if found.signature() != train_data.signature():
         raise ConfigError(

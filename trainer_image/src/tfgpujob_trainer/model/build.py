@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.metrics import check_metrics
 from tfgpujob_trainer.model.own_steps import has_own_steps
 
@@ -15,8 +16,11 @@ from tfgpujob_trainer.model.own_steps import has_own_steps
 def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True) -> None:
     """Create every variable of the model, its metrics, losses and optimizer, outside any step.
 
-    Raises ConfigError if it is to train, and has nothing that could.
+    Raises ConfigError if its batches have to be of one size, or if it is to train, and has nothing that could.
     """
+    for given in keras.tree.flatten(getattr(model, "inputs", None)):
+        if given is not None and given.shape[0] is not None:
+            require("a fixed batch size", strategy, f"batch_shape={given.shape} of input {given.name!r}")
     try:
         model._symbolic_build(data_batch=tf.nest.map_structure(_as_keras_knows_it, arrays))  # noqa: SLF001
     except Exception as error:

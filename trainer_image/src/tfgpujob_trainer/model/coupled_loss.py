@@ -19,6 +19,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import unpack
 from tfgpujob_trainer.model.loss import LossParts, grouped
+from tfgpujob_trainer.model.variables import state_kept
 
 ROWS = 8
 """How many rows are looked at: two halves of four."""
@@ -38,7 +39,7 @@ def check_coupled_loss(
     count = len(tf.nest.flatten(rows)[0])
     if count < 2:
         return []
-    with loss.unmeasured():
+    with loss.unmeasured(), state_kept(model):
         whole, halves = _means(model, loss, rows, count)
     tolerance = _TOLERANCE.get(model.compute_dtype, _EXACT)
     if not math.isfinite(whole + halves) or math.isclose(whole, halves, rel_tol=tolerance, abs_tol=1e-6):

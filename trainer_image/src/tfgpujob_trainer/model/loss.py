@@ -90,9 +90,7 @@ class LossParts:
         self._recorders: list[_Recorder] = []
         self._custom = type(model).compute_loss is not keras.Model.compute_loss
         compiled = model._compile_loss  # noqa: SLF001 (Keras offers no public way to the compiled losses)
-        if compiled is None and not self._custom:
-            raise ConfigError("model() compiled no loss", "give model.compile() a loss")
-        if not self._custom:
+        if compiled is not None and not self._custom:
             losses = compiled._flat_losses  # noqa: SLF001
             metrics = compiled.metrics or [None] * len(losses)
             self._recorders = [
@@ -123,18 +121,24 @@ class LossParts:
         return []
 
     def __call__(self, batch: Batch, y_pred: Any, *, training: bool) -> list[Part]:
-        """The parts of the loss of one replica's rows, without the weight regularisers."""
+        """The parts of the loss of one replica's rows, without the weight regularisers.
+
+        Raises ConfigError if there are none: neither compiled, nor added by a layer.
+        """
         x, y, sample_weight = batch
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
         if self._custom:
             value = self._model._compute_loss(x, y, y_pred, sample_weight, training=training)  # noqa: SLF001
             return [_mean_over_rows(value, rows)]
         self._parts.clear()
-        self._model._compile_loss(y, y_pred, sample_weight)  # noqa: SLF001
-        parts = list(self._parts)
+        if self._recorders:
+            self._model._compile_loss(y, y_pred, sample_weight)  # noqa: SLF001
         added = self._model.losses
         added = added[: len(added) - len(self.regularised)]
-        return [*parts, *(_mean_over_rows(tf.reduce_sum(value), rows) for value in added)]
+        parts = [*self._parts, *(_mean_over_rows(tf.reduce_sum(value), rows) for value in added)]
+        if not parts:
+            raise ConfigError("model() compiled no loss", "give model.compile() a loss, or a layer an add_loss()")
+        return parts
 
     def regularisation(self) -> Any:
         """The weight regularisers: a function of the weights alone, so the same on every replica."""

@@ -1,4 +1,7 @@
-"""The model's metrics over all replicas: state that is summed in the step's all-reduce, and results made of it."""
+"""The model's metrics over all replicas: state that is summed in the step's all-reduce, and results made of it.
+
+That the sum is what one replica would have counted is tried on some rows before the first step.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.batch import Batch
 from tfgpujob_trainer.model.variables import local_value
+
+_TOLERANCE = 1e-3
+"""By what fraction numbers may differ because they were rounded; what is wrong differs by more."""
 
 
 def metric_variables(model: keras.Model) -> list[Any]:
@@ -23,6 +30,43 @@ def check_metrics(model: keras.Model, strategy: str) -> None:
     for variable in metric_variables(model):
         if variable.aggregation != "sum" or local_value(variable).any():
             require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
+
+
+def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy: str) -> list[str]:
+    """What to say of metrics that make of a batch one number: each replica's counts alike.
+
+    Raises ConfigError for one whose state can't be summed, such as a maximum.
+    """
+    rows = len(tf.nest.flatten(y_pred)[0])
+    if rows == 1:
+        return []
+    first_rows = max(1, 3 * rows // 8)
+    # Parts of different length: where they are alike, the mean of their means is that of all rows.
+    parts = [(*batch[:2], y_pred, batch[2])] + [
+        tf.nest.map_structure(lambda a, part=part: None if a is None else a[part], (*batch[:2], y_pred, batch[2]))
+        for part in (slice(0, first_rows), slice(first_rows, rows))
+    ]
+    whole, first, second, both = (_counted(model, counted) for counted in (parts[:1], parts[1:2], parts[2:], parts[1:]))
+    summed = [a + b for a, b in zip(first, second, strict=True)]
+    for variable, one, other in zip(metric_variables(model), both, summed, strict=True):
+        if not np.allclose(one, other, rtol=_TOLERANCE, equal_nan=True):
+            require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
+    notes: list[str] = []
+    of_parts = results(model, summed)
+    for name, value in results(model, whole).items():
+        if not np.isclose(value, of_parts[name], rtol=_TOLERANCE, equal_nan=True):
+            found = f"metric {name!r} ({value:.4g} of {rows} rows, {of_parts[name]:.4g} of their parts)"
+            notes += require("a metric of one number for a batch", strategy, found)
+    return notes
+
+
+def _counted(model: keras.Model, batches: Sequence[Any]) -> list[Any]:
+    """The state of all metrics after (x, y, y_pred, sample weight) of these batches; their own stays as it is."""
+    variables = metric_variables(model)
+    with keras.StatelessScope(state_mapping=[(v, tf.zeros(v.shape, v.dtype)) for v in variables]) as scope:
+        for batch in batches:
+            model.compute_metrics(*batch)
+        return [np.asarray(scope.get_current_value(v)) for v in variables]
 
 
 def fit(model: keras.Model, states: Sequence[Any]) -> bool:

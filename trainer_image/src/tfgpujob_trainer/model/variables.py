@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -51,6 +52,25 @@ def _numpy(tensor: Any) -> np.ndarray:
         return np.asarray(memoryview(tensor))
     except (TypeError, ValueError, BufferError):
         return np.asarray(tensor.numpy())
+
+
+@contextmanager
+def state_kept(model: keras.Model) -> Iterator[None]:
+    """While the model is called to look at what it does: what its layers change by that is put back afterwards.
+
+    Such as a counter, the state of an RNN, a seed, or a metric of a compute_loss() of its own.
+    """
+    state = list(model.metrics_variables)
+    for layer in model._flatten_layers():  # noqa: SLF001 (private: Keras is pinned)
+        state += layer._non_trainable_variables  # noqa: SLF001
+        state += [generator.state for generator in layer._seed_generators]  # noqa: SLF001
+    before = [local_value(variable) for variable in state]
+    try:
+        yield
+    finally:
+        for variable, value in zip(state, before, strict=True):
+            if not np.array_equal(local_value(variable), value):
+                variable.assign(value)
 
 
 def weights_digest(model: keras.Model) -> str:

@@ -56,8 +56,11 @@ class FitData:
     batch_size: int
 
 
-def fit_data(call: FitCall, replicas: int) -> FitData:
-    """Read the data of a call. Raises ConfigError for what is not taken over."""
+def fit_data(call: FitCall, replicas: int, *, alike: bool = False) -> FitData:
+    """Read the data of a call; `alike`: those to validate on must have the types and shapes of those to train on.
+
+    Raises ConfigError for what is not taken over.
+    """
     if not isinstance(call.validation_freq, int):
         raise ConfigError(f"validation_freq is {call.validation_freq!r}", "use a whole number")
     x, y, weight, held_out = call.x, call.y, call.sample_weight, call.validation_data
@@ -77,18 +80,23 @@ def fit_data(call: FitCall, replicas: int) -> FitData:
     if not isinstance(held_out, tuple | list):
         held_out = (held_out,)
     val_x, val_y, val_weight = (*held_out, None, None)[:3]
-    if weight is not None and val_weight is None:
+    if alike and weight is not None and val_weight is None:
         val_weight = np.ones(len(np.asarray(tf.nest.flatten(val_x)[0])), keras.config.floatx())
     val_size = call.validation_batch_size or size
     validation = source_of(
         val_x, val_y, val_weight, "validation", val_size, steps=call.validation_steps, replicas=replicas
     )
-    if validation.signature() != train.signature():
+    if validation.signature() != train.signature() if alike else _parts(validation) != _parts(train):
         raise ConfigError(
             f"validation_data has rows of {', '.join(validation.signature())}, fit() of {', '.join(train.signature())}",
-            "give both the same types and shapes",
+            "give both the same types and shapes" if alike else "give both as many inputs and labels",
         )
     return FitData(train, validation, size)
+
+
+def _parts(source: Source) -> list[int]:
+    """How many arrays x and y have."""
+    return [len(tf.nest.flatten(part)) for part in source.example()[:2]]
 
 
 def same_rows(call: FitCall, other: FitCall) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.script.call import FitCall
@@ -26,6 +27,9 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
     def predict(model: keras.Model, **given: Any) -> Any:
         return takeover.predict(model, given["x"], given["batch_size"], given["steps"])
 
+    def predict_on_batch(model: keras.Model, **given: Any) -> Any:
+        return takeover.predict(model, given["x"], len(tf.nest.flatten(given["x"])[0]), None)
+
     def refused(_: keras.Model, **__: Any) -> Any:
         raise ConfigError(
             "train_on_batch() and test_on_batch() are not taken over",
@@ -33,7 +37,8 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
         )
 
     own: dict[str, Callable[..., Any]]
-    own = {"fit": fit, "evaluate": evaluate, "predict": predict, "train_on_batch": refused, "test_on_batch": refused}
+    own = {"fit": fit, "evaluate": evaluate, "predict": predict, "predict_on_batch": predict_on_batch}
+    own |= {"train_on_batch": refused, "test_on_batch": refused}
     return {name: _bound(function, getattr(keras.Model, name)) for name, function in own.items()}
 
 

@@ -15,6 +15,7 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
+from keras.src.saving import saving_api
 from tensorflow.python.distribute.values import DistributedVariable
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
@@ -29,14 +30,14 @@ from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
-from tfgpujob_trainer.script.saving import saving, shared_folders
-from tfgpujob_trainer.script.scope import JobScope
+from tfgpujob_trainer.script.device_settings import device_settings
+from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
+from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _HERE = "localhost:2222"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
-_SAVES = ("save", "save_weights", "export")
 _WORDS = {
     "data('train')": "fit()'s data",
     "data('validation')": "validation_data",
@@ -78,7 +79,7 @@ def run_with(
     try:
         with ExitStack() as stack:
             stack.enter_context(scope)
-            for replaced in _replacements(path, takeover, scope, heartbeat, env):
+            for replaced in replacements(path, takeover, scope, heartbeat, env):
                 stack.enter_context(replaced)
             stack.enter_context(mock.patch.object(sys, "argv", [str(path)]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
@@ -110,18 +111,20 @@ def _run(path: Path) -> None:
             raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
 
 
-def _replacements(
+def replacements(
     path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, env: Environment
 ) -> Iterator[Any]:
     """What the script finds in place of Keras' and TensorFlow's own."""
     for name, function in calls(takeover).items():
         own = _with_place(path, function, getattr(keras.Model, name), scope, heartbeat)
         yield mock.patch.object(keras.Model, name, own)
-    for name in _SAVES:
-        yield mock.patch.object(
-            keras.Model, name, saving(getattr(keras.Model, name), takeover, scope, is_chief=env.is_chief)
-        )
+    for original in (saving_api.save_model, saving_api.save_weights, keras.Model.export):
+        own = saving(original, takeover, scope, is_chief=env.is_chief)
+        for place in places_of(original):
+            yield mock.patch.object(place, original.__name__, own)
     yield shared_folders()
+    yield sessions_cleared_outside(scope)
+    yield from device_settings()
     for module in (tf.distribute, tf.distribute.experimental):
         for name in _STRATEGIES:
             if hasattr(module, name):

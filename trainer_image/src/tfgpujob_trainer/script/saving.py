@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,18 +23,24 @@ def saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *,
     """Each worker saves where the script says, in one go: they may share the place, and all have the same weights."""
 
     @wraps(original)
-    def save(self: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    def save(model: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         path = Path(filepath)
-        with takeover.as_compiled(self), scope.left():
+        with takeover.as_compiled(model), scope.left():
             if is_chief and path.is_dir():
-                return original(self, filepath, *args, **kwargs)
+                return original(model, filepath, *args, **kwargs)
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving-") as folder:
-                result = original(self, f"{folder}/{path.name}", *args, **kwargs)
+                result = original(model, f"{folder}/{path.name}", *args, **kwargs)
                 publish(Path(folder, path.name), path, is_chief=is_chief)
                 return result
 
     return save
+
+
+def places_of(function: Callable[..., Any]) -> list[Any]:
+    """Keras' class and modules that have the function: model.save() looks it up in one, keras.models is another."""
+    loaded = [module for name, module in list(sys.modules.items()) if "keras" in name]
+    return [one for one in (keras.Model, *loaded) if vars(one).get(function.__name__) is function]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 
@@ -37,3 +38,16 @@ class JobScope:
             yield
         finally:
             self.__enter__()
+
+
+@contextmanager
+def sessions_cleared_outside(scope: JobScope) -> Iterator[None]:
+    """keras.backend.clear_session() puts a new default graph in the place of the one that knows of the scope."""
+    original = tf.compat.v1.reset_default_graph
+
+    def reset() -> None:
+        with scope.left():
+            original()
+
+    with mock.patch.object(tf.compat.v1, "reset_default_graph", reset):
+        yield

@@ -26,6 +26,7 @@ from tfgpujob_trainer.data.sources import Indexed, Source
 from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.loss import give_back_losses
 from tfgpujob_trainer.model.optimizer_takeover import (
     OptimizerTakeover,
@@ -104,7 +105,8 @@ class Takeover:
         self.fits += 1
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
-        data = fit_data(call, self._strategy.num_replicas_in_sync)
+        data = fit_data(call, self._strategy.num_replicas_in_sync, alike=self._env.is_asynchronous)
+        _refuse_steps_of_several_batches(model, data.batch_size)
         settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
         self._epochs += call.epochs - call.initial_epoch
         module = as_module(self._path, model, data)
@@ -198,7 +200,10 @@ class Takeover:
                 if own:
                     steps = OwnSteps(self._strategy, model, data.example(), name=name)
                 else:
-                    steps = SynchronousSteps(self._strategy, model, takeover, data.example())
+                    steps = of_trainer = SynchronousSteps(self._strategy, model, takeover, data.example())
+                    if not self.fits:  # else fit() has said it
+                        for note in of_trainer.check_metrics(data.head(ROWS)):
+                            say(note)
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
             evaluator = Evaluator(
                 strategy=self._strategy,
@@ -225,10 +230,13 @@ class Takeover:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
         _refuse_own_steps(model, "predict_step")
-        function = tf.function(lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True)
+        if model.predict_function is None:  # which compile() forgets, as the one that Keras keeps there
+            model.predict_function = tf.function(
+                lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True
+            )
         parts = []
         for batch in islice(_batches(x, batch_size or DEFAULT_BATCH), steps):
-            parts.append(tf.nest.map_structure(np.asarray, function(batch)))
+            parts.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
             self._heartbeat.beat(phases.PREDICTING)
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
 
@@ -267,6 +275,18 @@ def _batches(x: Any, size: int) -> Iterator[Any]:
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
         yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]
+
+
+def _refuse_steps_of_several_batches(model: keras.Model, rows: int) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    steps = getattr(getattr(optimizer, "inner_optimizer", optimizer), "gradient_accumulation_steps", None)
+    if steps:
+        raise ConfigError(
+            f"the optimizer says gradient_accumulation_steps={steps}: Keras makes one step of {steps} batches, the "
+            "trainer one of each",
+            f"leave it out and make batches of {steps * rows} rows; trainer.accumulate: {steps} computes {rows} at a "
+            "time",
+        )
 
 
 def _refuse_own_steps(model: keras.Model, name: str) -> None:

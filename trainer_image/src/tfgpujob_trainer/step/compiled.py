@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.model.batch import number
+from tfgpujob_trainer.model.batch import batch_spec, number
 from tfgpujob_trainer.model.loss import LossSums, loss_of, numbers_of
 
 
@@ -80,6 +80,35 @@ class Compiled:
         numbers = [reduced - ready, applied, flags, *numbers_of(groups)]
         # One vector: the host waits for each number that it reads.
         return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
+
+
+class Evaluation:
+    """A function of each replica for batches to evaluate on, which need not be like those of the training.
+
+    Those of validation_data may have weights, or be padded to another length. For each kind there is a graph.
+    """
+
+    def __init__(self, compile_for: Callable[[Any], Compiled], arrays: Any) -> None:
+        """`compile_for` gives the function for batches of a specification, `arrays` are rows of the first kind."""
+        specs = batch_spec(arrays)
+        self._compile_for, self._compiled = compile_for, [(specs, compile_for(specs))]
+
+    def __call__(self, batches: Any) -> StepResult:
+        """One batch, as every local replica's part of it."""
+        specs = batch_spec(batches[0])
+        found = next((compiled for known, compiled in self._compiled if _covers(known, specs)), None)
+        if found is None:
+            found = self._compile_for(specs)
+            self._compiled.append((specs, found))
+        return found(batches, tf.zeros([1, 1], tf.int32))
+
+
+def _covers(known: Any, specs: Any) -> bool:
+    try:
+        fits = tf.nest.map_structure(lambda a, b: a.is_compatible_with(b), known, specs)
+    except (TypeError, ValueError):  # another structure
+        return False
+    return all(tf.nest.flatten(fits))
 
 
 def flags(strategy: tf.distribute.Strategy, finite: Any, votes: Any, own_seconds: Any, dtype: Any) -> Any:

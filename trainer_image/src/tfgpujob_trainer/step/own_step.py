@@ -25,7 +25,7 @@ from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.own_steps import optimizers
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
-from tfgpujob_trainer.step.compiled import Compiled, StepResult, flags
+from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
 from tfgpujob_trainer.step.lookups import Lookups, apart, slices, together
 
@@ -69,7 +69,8 @@ class OwnSteps:
             optimizer.apply = partial(self._apply, optimizer, type(optimizer).apply)
         specs = (batch_spec(arrays, rows),) * len(strategy.extended.worker_devices)
         self._train = Compiled(strategy, partial(self._replica, "train_step"), specs)
-        self._evaluate = Compiled(strategy, partial(self._replica, "test_step"), (batch_spec(arrays),) * len(specs))
+        test = partial(self._replica, "test_step")
+        self._evaluate = Evaluation(lambda spec: Compiled(strategy, test, (spec,) * len(specs)), arrays)
 
     def train(
         self,
@@ -86,7 +87,7 @@ class OwnSteps:
 
     def evaluate(self, batches: Any) -> StepResult:
         """One test_step() of each replica."""
-        return self._evaluate(batches, tf.zeros([1, 1], tf.int32))
+        return self._evaluate(batches)
 
     def waits_for_peers(self) -> bool:
         """See `SynchronousSteps`."""

@@ -20,11 +20,12 @@ from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, mean_loss
-from tfgpujob_trainer.model.metrics import MetricStates, results
+from tfgpujob_trainer.model.metrics import MetricStates, check_shared_metrics, results
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.variables import state_kept
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
-from tfgpujob_trainer.step.compiled import Compiled, StepResult, flags
+from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import Sums, compiling, jitted, jitted_notes
@@ -68,7 +69,7 @@ class SynchronousSteps:
         if jit:
             self.notes += jitted_notes(model, name)
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
-        self._evaluate = self._compile(self._evaluate_replica, (batch_spec(arrays),) * replicas)
+        self._evaluate = Evaluation(lambda spec: self._compile(self._evaluate_replica, (spec,) * replicas), arrays)
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
         """Loss and metrics from their sums."""
@@ -87,8 +88,17 @@ class SynchronousSteps:
         def gradients(packed: Any) -> list[list[Any]]:
             return self._differentiate(self._weigh(unpack(packed)), None, training=False)[1]
 
-        with self._loss.unmeasured():
+        with self._loss.unmeasured(), state_kept(self._model):
             self._lookups.learn(self._strategy, gradients, rows)
+
+    def check_metrics(self, rows: Any) -> list[str]:
+        """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
+        if self._strategy.num_replicas_in_sync == 1:
+            return []
+        batch = unpack(tf.nest.map_structure(tf.convert_to_tensor, rows))
+        with state_kept(self._model):
+            y_pred = self._model(batch[0], training=False)
+        return check_shared_metrics(self._model, batch, y_pred, name_in_support(self._strategy))
 
     def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
         """What to say of a loss that couples rows; raises ConfigError if it is to be accumulated and not allowed."""
@@ -126,7 +136,7 @@ class SynchronousSteps:
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
-        return self._evaluate(batches, tf.zeros([1, 1], tf.int32))
+        return self._evaluate(batches)
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
