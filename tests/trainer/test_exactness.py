@@ -330,12 +330,6 @@ def frozen(model):
     return model
 
 
-def stateful():
-    net = keras.Sequential([keras.Input(batch_shape=(16, 6, 1), name="rows"), keras.layers.GRU(3, stateful=True)])
-    net.compile(adamw(), CE(from_logits=True))
-    return net
-
-
 def without_a_loss():
     net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, kernel_regularizer="l2")])
     net.compile(adamw())
@@ -351,7 +345,6 @@ def without_a_loss():
         (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
         (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
-        (stateful, "batch_shape=(16, 6, 1) of input 'rows' fixes the batch size", "use shape=, without the batch size"),
         (without_a_loss, "compiled no loss", "give model.compile() a loss, or a layer"),
         (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
     ],
@@ -361,3 +354,22 @@ def test_what_is_not_done_right_is_refused(make_model, message, fix):
         train_here(make_model, (rows(6), labels()), devices=1, epochs=1, batch=16, seed=1)
     assert message in str(caught.value)
     assert caught.value.fix.startswith(fix)
+
+
+def stateful():
+    net = keras.Sequential([keras.Input(batch_shape=(16, 6, 1), name="rows"), keras.layers.GRU(3, stateful=True)])
+    net.compile(adamw(), CE(from_logits=True))
+    return net
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_batch_size_may_be_fixed_where_one_replica_has_the_whole_batch():
+    x, y = rng(6).normal(size=(4 * 16, 6, 1)), rng(7).integers(0, 3, 4 * 16)
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(stateful(), x, y, epochs=2, batch=16, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(stateful, (x, y), devices=1, epochs=2, batch=16, seed=1)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+    with pytest.raises(ConfigError, match=r"batch_shape=\(16, 6, 1\) of input 'rows' fixes the batch size"):
+        train_here(stateful, (x, y), devices=2, epochs=1, batch=16, seed=1)
