@@ -77,6 +77,7 @@ class World:
         self._wake: datetime | None = None
         self._deferred_since: datetime | None = None
         self._going: dict[str, datetime] = {}
+        self._held: dict[str, Pod] = {}
 
     # What a test looks at.
 
@@ -203,7 +204,7 @@ class World:
     def start(self, config: Config | None = None) -> None:
         """A new process: it remembers nothing."""
         self.config = config or self.config
-        self.up, self._deferred_since = True, None
+        self.up, self._deferred_since, self._held = True, None, {}
         self.settle()
 
     def settle(self) -> None:
@@ -267,7 +268,9 @@ class World:
         """What the store would hold: pods by their label, the others by their name."""
         assert self.job is not None
         name = self.job["metadata"]["name"]
-        pods = [trim_pod(body) for (kind, _), body in self.objects.items() if kind is Kind.POD]
+        bodies = [body for (kind, _), body in self.objects.items() if kind is Kind.POD]
+        pods = [trim_pod(body, self._held.get(body["metadata"].get("uid", ""))) for body in bodies]
+        self._held = {pod.uid: pod for pod in pods}
         service, policy = (self.objects.get((kind, name)) for kind in (Kind.SERVICE, Kind.NETWORK_POLICY))
         return Snapshot(
             job=trim_job(self.job),

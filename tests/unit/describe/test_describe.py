@@ -143,6 +143,28 @@ def test_a_job_with_fewer_workers_than_it_asks_for_says_why() -> None:
     assert text in shown
 
 
+@pytest.mark.parametrize("still", ["0/4 nodes are available: 4 Insufficient nvidia.com/gpu.", ""])
+def test_of_a_gang_that_does_not_fit_what_lacks_is_told(still: str) -> None:
+    """By a pod, or else by the operator, which has seen what the scheduler said before."""
+    waits = "0/1 nodes are available: 1 rejection in Unreserve."
+    owner = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "name": "digits", "uid": "u", "controller": True}
+    pods = []
+    for index, message in enumerate((waits, still or waits)):
+        labels = {"tfgpu.dev/job-name": "digits", "tfgpu.dev/replica-type": "worker", "tfgpu.dev/attempt": "1"}
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        metadata = {"name": f"digits-worker-{index}", "labels": labels, "ownerReferences": [owner]}
+        pods.append({"metadata": metadata, "status": {"phase": "Pending", "conditions": [unscheduled]}})
+    text = (
+        "0 of 2 required replicas are ready; digits-worker-1: Unschedulable: 0/4 nodes are available: 4 Insufficient x."
+    )
+    status = {"phase": "Starting", "conditions": [condition("Running", "False", "ReplicaNotReady", text)]}
+    metadata = {"name": "digits", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    shown = describe({**job("digits", worker=2), "metadata": metadata, "status": status}, pods, [], None, NOW)
+    head = " ".join(shown.partition("Next")[0].split())
+    assert (still or "4 Insufficient x.") in head
+    assert waits not in head
+
+
 def test_a_stall_is_told_before_that_it_runs() -> None:
     conditions = [
         condition("Running", "True", "AllReady", "All replicas are ready."),

@@ -57,6 +57,21 @@ def test_a_pod_of_ours() -> None:
     assert found.termination is None, "a sidecar's end is none of the replica's"
 
 
+def test_what_a_pod_lacks_is_known_until_it_has_a_node() -> None:
+    def waits(message: str, **parts: Any) -> dict[str, Any]:
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        return pod(status={"conditions": [unscheduled]}, **parts)
+
+    lacks = trim_pod(waits("0/4 nodes are available: 4 Insufficient cpu."))
+    waiting = trim_pod(waits("0/1 nodes are available: 1 rejection in Unreserve."), lacks)
+    assert (waiting.waiting_message, waiting.no_room) == (
+        "0/1 nodes are available: 1 rejection in Unreserve.",
+        "0/4 nodes are available: 4 Insufficient cpu.",
+    )
+    assert trim_pod(waits("0/4 nodes are available: 4 Insufficient memory."), waiting).no_room.endswith("memory.")
+    assert trim_pod(pod(spec={"nodeName": "n1"}), waiting).no_room == ""
+
+
 @pytest.mark.parametrize(
     ("container", "read"),
     [

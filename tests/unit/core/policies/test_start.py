@@ -102,13 +102,48 @@ def test_a_start_that_takes_too_long_releases_all_and_is_tried_again() -> None:
     assert world.attempts() == {"2"}, "the clock stops when all are ready"
 
 
-def test_of_a_gang_that_does_not_fit_the_pod_without_room_is_told() -> None:
+GANG_WAITS = (
+    ("Unschedulable", "waiting for the other pods of the group"),
+    ("Unschedulable", "0/4 nodes are available: pre-filter pod train-worker-0 cannot find enough sibling pods"),
+    ("Unschedulable", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
+    ("Unschedulable", "0/1 nodes are available: 1 rejection in Unreserve."),
+    ("Unschedulable", "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin Coscheduling."),
+    ("Unschedulable", "0/4 nodes are available: podGroup default/train failed recently."),
+    ("Schedulable", "Pod default/train-worker-0 can possibly be assigned to n1, once minAvailable is satisfied"),
+    ("Unschedulable", "all nodes are unavailable"),
+)
+"""What kube-scheduler, scheduler-plugins and Volcano say of a pod that would fit."""
+NO_ROOM = (
+    "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
+    "0/4 nodes are unavailable: 4 Insufficient nvidia.com/gpu.",
+)
+
+
+@pytest.mark.parametrize("said", NO_ROOM)
+@pytest.mark.parametrize("others", GANG_WAITS, ids=lambda waits: waits[1][:40])
+def test_of_a_gang_that_does_not_fit_the_pod_without_room_is_told(others: tuple[str, str], said: str) -> None:
     world = World(job())
     world.settle()
-    world.waits("train-worker-0", "Unschedulable", "waiting for the other pods of the group")
-    world.waits("train-worker-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
+    world.waits("train-worker-0", *others)
+    world.waits("train-worker-1", "Unschedulable", said)
     world.advance(seconds=10)
-    assert "train-worker-1: Unschedulable: 0/4 nodes" in world.message("Running")
+    assert f"train-worker-1: Unschedulable: {said} Ask for less" in world.message("Running")
+
+
+def test_what_a_gang_lacks_is_told_when_its_scheduler_says_of_each_pod_that_it_waits_for_the_others() -> None:
+    """It looks at the pod that has no room again when the others have let go of theirs."""
+    world = World(job(schedulingPolicy={"scheduleTimeoutSeconds": 60}))
+    world.settle()
+    world.waits("train-worker-0", "Unschedulable", NO_ROOM[0])
+    for name in ("train-worker-0", "train-worker-1"):
+        world.waits(name, "Unschedulable", "0/1 nodes are available: 1 rejection in Unreserve.")
+    world.advance(seconds=20)
+    assert f"train-worker-0: Unschedulable: {NO_ROOM[0]} Ask for less" in world.message("Running")
+    world.waits("train-worker-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient memory.")
+    world.advance(seconds=20)
+    assert "train-worker-1: Unschedulable: 0/4 nodes are available: 4 Insufficient memory." in world.message("Running")
+    world.advance(seconds=21)
+    assert f"train-worker-0: {NO_ROOM[0][:-1]}; train-worker-1: 0/4 nodes" in world.message("Created")
 
 
 def test_the_start_deadline_is_reset_after_waiting_for_stale_pods() -> None:

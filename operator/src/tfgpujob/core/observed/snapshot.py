@@ -131,6 +131,9 @@ class Pod:
     """Digest of the image that its code comes from, as its kubelet tells it; empty: it has none, or none is told."""
     models_digest: str = ""
     """The same of the image that its models come from."""
+    no_room: str = ""
+    """What its scheduler said last of it that names what lacks; empty once it has a node. A gang scheduler looks at a
+    pod again and again, and says next of the same one only that it waits for the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,11 @@ NO_FOLDER: Final = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
 """What a copying init container says whose image has no such folder, in coreutils' or busybox' words."""
 _COPY_FAILED, _NOT_FETCHED = 1, 163
 """cp's exit code, whatever the matter was, and the trainer's for what could not be fetched."""
+_NO_ROOM: Final = re.compile(r"\d nodes are (?:un)?available: ")
+"""In the message about a pod that fits nowhere: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.` Volcano's
+nodes are unavailable."""
+_WAITS_FOR_GANG: Final = re.compile("sibling pods|gated pods|failed recently|rejection in |rejected due to timeout")
+"""In a message of the same form that scheduler-plugins has for a pod which only waits for the others of its gang."""
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -82,7 +87,8 @@ def _has_spec_of(held: Object, obj: Object) -> bool:
 
 
 def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
-    """`held`: an earlier version of it, from which comes what is read of its environment, since that never changes."""
+    """`held`: an earlier version of it, from which comes what is read of its environment, since that never changes, and
+    what its scheduler has said since then less of."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or _EMPTY
     spec = obj.get("spec") or _EMPTY
@@ -93,6 +99,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
     gate = inits.get(names.GATE_CONTAINER, _EMPTY).get("state") or _EMPTY
     gate_end = gate.get("terminated") or _EMPTY
     waiting_reason, waiting_message = _waiting(status, conditions)
+    no_room = waiting_message if names_what_lacks(waiting_message) else held.no_room if held is not None else ""
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -127,6 +134,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         program_began=_began(container.get("state") or _EMPTY),
         code_digest=_digest(inits, container, names.CODE_VOLUME),
         models_digest=_digest(inits, container, names.MODELS_VOLUME),
+        no_room="" if spec.get("nodeName") else _text(no_room),
     )
 
 
@@ -285,6 +293,11 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
             if waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
                 return waiting["reason"], waiting.get("message") or ""
     return "", ""
+
+
+def names_what_lacks(message: str) -> bool:
+    """Whether a scheduler says with this what a pod lacks: of most pods of a gang, it says that they wait."""
+    return _NO_ROOM.search(message) is not None and _WAITS_FOR_GANG.search(message) is None
 
 
 def _time(value: object) -> str:

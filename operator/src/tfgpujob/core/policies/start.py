@@ -23,9 +23,6 @@ from tfgpujob.core.status.diagnosis import advice, without_replica
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob.units import counted
 
-_NO_ROOM = "nodes are available"
-"""In the message about a pod that fits nowhere: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.`"""
-
 
 def next_attempt(
     builder: StatusBuilder, plan: Plan, *, not_before: datetime | None = None, refusals: int = 0, first: str = ""
@@ -201,10 +198,13 @@ def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
     blocked = [(r, observed.pods[r]) for r in waiting if r in observed.pods and observed.pods[r].waiting_reason]
     if not blocked:
         return ""
-    # Under a gang scheduler the others only wait for the pod that has no room.
-    replica, pod = min(blocked, key=lambda found: _NO_ROOM not in found[1].waiting_message)
-    detail = f": {pod.waiting_message}" if pod.waiting_message else ""
-    what_to_do = f" {advice(pod.waiting_reason, pod.waiting_message)}".rstrip()
+    # Under a gang scheduler the others only wait for the pod that has no room, and so may that one by now.
+    replica, pod = min(
+        blocked, key=lambda found: (not found[1].no_room, found[1].no_room not in found[1].waiting_message)
+    )
+    said = pod.no_room or pod.waiting_message
+    detail = f": {said}" if said else ""
+    what_to_do = f" {advice(pod.waiting_reason, said)}".rstrip()
     return f"{observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
 
 

@@ -69,7 +69,7 @@ def _unscheduled(observed: ObservedPods) -> Iterable[str]:
     """Which pods are not scheduled and why, those with the same message of the scheduler together."""
     by_message: dict[str, list[str]] = {}
     for replica, pod in waiting_for_a_node(observed):
-        said = pod.waiting_message.rstrip(". ") or pod.waiting_reason
+        said = (pod.no_room or pod.waiting_message).rstrip(". ") or pod.waiting_reason
         by_message.setdefault(said or "no scheduler has looked at it: is schedulerName right?", []).append(
             observed.name(replica)
         )
