@@ -73,6 +73,7 @@ def main():
         "first": first.history,
         "epochs": [first.epoch, second.epoch],
         "second": second.history,
+        "params": [first.params["verbose"] == "auto", second.params["verbose"]],
         "evaluated": model.evaluate(x, y, batch_size=64, return_dict=True),
         "predicted": float(np.abs(model.predict(x, verbose=0)).sum()),
         "one batch": model.predict_on_batch(x[:5]).tolist(),

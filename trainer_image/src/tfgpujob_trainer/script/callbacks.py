@@ -68,10 +68,11 @@ class ScriptCallbacks:
         *,
         epochs: int,
         steps: int,
+        verbose: Any = 0,
     ) -> None:
         self._peers, self._model = peers, model
         self._list = keras.callbacks.CallbackList(
-            list(callbacks), add_history=True, model=model, verbose=0, epochs=epochs, steps=steps
+            list(callbacks), add_history=True, model=model, verbose=verbose, epochs=epochs, steps=steps
         )
         self.per_batch = any(_has_batch_hook(callback) for callback in callbacks)
         self.stops = model.stop_training = False

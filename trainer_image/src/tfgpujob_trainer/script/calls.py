@@ -22,7 +22,7 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
 
     def evaluate(model: keras.Model, **given: Any) -> Any:
         values = takeover.evaluate(model, given)
-        return values if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
+        return dict(sorted(values.items())) if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
 
     def predict(model: keras.Model, **given: Any) -> Any:
         return takeover.predict(model, given["x"], given["batch_size"], given["steps"])

@@ -39,12 +39,19 @@ _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStra
 _HERE = "localhost:2222"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
 _WORDS = {
+    "data('train') returned": "fit() was given",
+    "data('validation') returned": "validation_data has",
+    "data('evaluate') returned": "evaluate() was given",
+    "data('predict') returned": "predict() was given",
+    "return NumPy arrays": "pass NumPy arrays",
     "data('train')": "fit()'s data",
     "data('validation')": "validation_data",
     "data('evaluate')": "evaluate()'s data",
     "data('predict')": "predict()'s data",
     "trainer.globalBatchSize": "batch_size",
     "trainer.classWeights": "class_weight",
+    "model() returned a model that": "the model",
+    "model() returned a model with": "it is a model with",
     "model()": "the script",
 }
 """How the trainer speaks of a module, and what that is in a script."""
@@ -163,6 +170,10 @@ def _with_place(
         except ConfigError as error:
             text, fix = _in_words_of_scripts(str(error)), _in_words_of_scripts(error.fix)
             raise ConfigError(f"{text}{_place(path)}", fix) from error
+        except Exception as error:
+            notes = getattr(error, "__notes__", ())
+            error.__notes__ = [_in_words_of_scripts(note) for note in notes]
+            raise
         finally:
             if not isinstance(sys.exception(), TrainerError):
                 heartbeat.beat(phases.SCRIPT)

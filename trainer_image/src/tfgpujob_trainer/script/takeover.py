@@ -130,6 +130,7 @@ class Takeover:
                     self._peers,
                     epochs=call.epochs,
                     steps=built.schedule.steps_per_epoch,
+                    verbose=call.verbose,
                 )
                 run = assemble(
                     settings,

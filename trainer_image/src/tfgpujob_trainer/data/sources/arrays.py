@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from numbers import Number
 from typing import Any
 
 import keras
@@ -69,6 +70,12 @@ def _array(value: Any, split: str, name: str) -> np.ndarray:
     is_text = array.dtype.kind in "SU" or (
         array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
     )
+    if array.ndim and array.dtype == object and all(isinstance(v, (bool, np.bool_, Number)) for v in array.flat):
+        kinds = sorted({type(v).__name__ for v in array.flat})
+        raise ConfigError(
+            f"data({split!r}) returned a {type(value).__name__} of several types for {name}: {', '.join(kinds)}",
+            "make it one type, such as by astype('float32')",
+        )
     if array.ndim == 0 or (array.dtype == object and not is_text):
         raise ConfigError(
             f"data({split!r}) returned a {type(value).__name__} for {name} that is no array of rows",
