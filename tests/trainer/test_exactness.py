@@ -36,6 +36,7 @@ from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import SUPPORT
 from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
 
@@ -330,8 +331,16 @@ def frozen(model):
     return model
 
 
+def test_a_model_whose_input_is_that_of_its_first_rows_takes_other_batches_later():
+    net = keras.Sequential([keras.layers.Dense(3)])
+    net.compile(adamw(), CE(from_logits=True))
+    for count in (2, 5):
+        build(net, (rows(6)[:count], labels()[:count]), "MultiWorkerMirrored")
+    assert net.inputs[0].shape[0] == 2
+
+
 def stateful():
-    net = keras.Sequential([keras.Input(batch_shape=(16, 6, 1), name="rows"), keras.layers.GRU(3, stateful=True)])
+    net = keras.Sequential([keras.Input(batch_shape=(16, 6, 1)), keras.layers.GRU(3, stateful=True, name="gru")])
     net.compile(adamw(), CE(from_logits=True))
     return net
 
@@ -351,7 +360,7 @@ def without_a_loss():
         (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
         (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
-        (stateful, "batch_shape=(16, 6, 1) of input 'rows' fixes the batch size", "use shape=, without the batch size"),
+        (stateful, "gru has stateful=True", "remove it, or remove spec.trainer"),
         (without_a_loss, "compiled no loss", "give model.compile() a loss, or a layer"),
         (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
     ],

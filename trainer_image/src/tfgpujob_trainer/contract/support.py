@@ -141,10 +141,10 @@ SUPPORT: dict[str, dict[str, Support]] = {
     ),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
-    "a fixed batch size": _refused(
-        "fixes the batch size, and each replica computes a part of a batch",
-        "use shape=, without the batch size; an RNN with stateful=True needs it: remove spec.trainer, it is your own "
-        "program",
+    "a stateful RNN": _refused(
+        "has stateful=True: a row goes on where that of the batch before ended, and each replica computes a part of a "
+        "batch",
+        "remove it, or remove spec.trainer: it is your own program",
     ),
     "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),
     "a metric of one number for a batch": _alone_and_together(
