@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import ExitStack, nullcontext
 from operator import attrgetter
 from pathlib import Path
@@ -15,9 +16,10 @@ import tensorflow as tf
 from keras.src.utils import file_utils
 
 from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script import saving
-from tfgpujob_trainer.script.run import as_the_chief, replacements
+from tfgpujob_trainer.script.run import _run, as_the_chief, replacements
 from tfgpujob_trainer.script.saving import publish, shared_folders
 from tfgpujob_trainer.script.scope import JobScope
 
@@ -123,6 +125,19 @@ def test_a_cleared_session_keeps_the_scope_of_the_strategy(in_a_script):
     with in_a_script.left():
         assert not tf.distribute.has_strategy()
     assert tf.distribute.get_strategy() is in_a_script.strategy
+
+
+def test_arguments_that_a_script_wants_and_cannot_have_are_named(tmp_path, monkeypatch):
+    script = tmp_path / "a.py"
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    wants = "import argparse, sys\nparser = argparse.ArgumentParser()\nparser.add_argument('--rate', required={})\n"
+    script.write_text(wants.format(True) + "parser.parse_args()")
+    with pytest.raises(ConfigError, match=r"the arguments of a\.py are not all there") as caught:
+        _run(script)
+    assert caught.value.fix.startswith("give each a default")
+    script.write_text(wants.format(False) + "parser.parse_args()\nsys.exit(3)")
+    with pytest.raises(RuntimeError, match=r"a\.py ended with sys\.exit\(3\)"):
+        _run(script)
 
 
 @pytest.mark.usefixtures("in_a_script")

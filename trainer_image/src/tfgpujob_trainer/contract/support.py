@@ -41,10 +41,10 @@ _HALF = Support(
     "gradients, losses and metrics are exact",
 )
 _NO_ALL_REDUCE = Support("refused", _IN_STEP, "remove it: there is no all-reduce")
-_FIXED = Support(
+_STATEFUL = Support(
     "refused",
-    "fixes the batch size, and each replica computes a part of a batch",
-    "use shape=, without the batch size; an RNN with stateful=True needs it: use OneDevice",
+    "has stateful=True: a row goes on where that of the batch before ended, and each replica has a part of a batch",
+    "remove it, or use OneDevice",
 )
 _WHOLE = Support("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
 
@@ -146,7 +146,7 @@ SUPPORT: dict[str, dict[str, Support]] = {
     ),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
     "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
-    "a fixed batch size": _alone_and_together(EXACT, _FIXED, _FIXED),
+    "a stateful RNN": _alone_and_together(EXACT, _STATEFUL, _STATEFUL),
     "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),
     "a metric of one number for a batch": _alone_and_together(
         EXACT,

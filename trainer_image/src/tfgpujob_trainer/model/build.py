@@ -17,13 +17,16 @@ from tfgpujob_trainer.model.own_steps import has_own_steps
 def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True) -> None:
     """Create every variable of the model, its metrics, losses and optimizer, outside any step.
 
-    Raises ConfigError if its batches have to be of one size and replicas share them, or if it is to train, and has
+    Raises ConfigError if its batches depend on each other and replicas share them, or if it is to train, and has
     nothing that could.
     """
-    for given in keras.tree.flatten(getattr(model, "inputs", None)):
-        if given is not None and (size := given.shape[0]) is not None:
-            require("a fixed batch size", strategy, f"batch_shape={given.shape} of input {given.name!r}")
-            arrays = tf.nest.map_structure(lambda a, size=size: np.resize(a, (size, *a.shape[1:])), arrays)
+    for layer in model._flatten_layers():  # noqa: SLF001
+        if getattr(layer, "stateful", False):
+            require("a stateful RNN", strategy, layer.name)
+            # Its state has as many rows as each of its batches.
+            for given in keras.tree.flatten(getattr(layer, "input", []))[:1]:
+                size = given.shape[0]
+                arrays = tf.nest.map_structure(lambda a, size=size: np.resize(a, (size, *a.shape[1:])), arrays)
     try:
         model._symbolic_build(data_batch=tf.nest.map_structure(_as_keras_knows_it, arrays))  # noqa: SLF001
     except Exception as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 from unittest import mock
 
@@ -52,6 +53,8 @@ _WORDS = {
     "trainer.classWeights": "class_weight",
     "model() returned a model that": "the model",
     "model() returned a model with": "it is a model with",
+    "return sample weights from data()": "pass fit() sample_weight",
+    "in data()": "in the script",
     "model()": "the script",
 }
 """How the trainer speaks of a module, and what that is in a script."""
@@ -114,8 +117,14 @@ def _run(path: Path) -> None:
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as error:
-        if error.code not in (None, 0):
-            raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
+        if error.code in (None, 0):
+            return
+        if any(Path(frame.filename).name == "argparse.py" for frame in extract_tb(error.__traceback__)):
+            raise ConfigError(
+                f"the arguments of {path.name} are not all there: a script is run without any",
+                "give each a default, or read environment variables",
+            ) from error
+        raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
 
 
 def replacements(

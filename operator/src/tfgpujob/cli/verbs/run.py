@@ -72,6 +72,10 @@ def command(
         raise CliError("--resume and --fresh are given together", "keep one of them")
     own = {"--workers": workers, "--gpus": gpus, "--requirements": requirements}
     if file.endswith(".py"):
+        if command_line:
+            raise CliError(
+                f"{file} is run as it is, without arguments", "give them defaults in it, or read environment variables"
+            )
         job_file = _job_of_script(Path(file), workers or 1, gpus, requirements)
     else:
         job_file = _job_of_yaml(file, own)
