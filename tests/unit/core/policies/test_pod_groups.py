@@ -75,6 +75,26 @@ def test_a_suspended_job_has_none_and_a_resumed_one_has_one_again() -> None:
     assert group(world) == ("2", 2)
 
 
+def test_an_evaluator_joins_when_the_others_are_placed() -> None:
+    """A gang scheduler counts pods of the group, whichever they are: it would be one of two, instead of a worker."""
+    world = World(make.job(worker=2, evaluator=1), CONFIG)
+    world.settle()
+    assert (group(world), len(world.pods)) == (("1", 2), 2)
+    world.ready()
+    assert world.pods == ["train-evaluator-0", "train-worker-0", "train-worker-1"]
+    evaluator = world.pod("train-evaluator-0")
+    assert evaluator["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "train"
+    world.exits("train-worker-1", 137)
+    world.advance(minutes=1)
+    assert (group(world), world.pods) == (("2", 2), ["train-worker-0", "train-worker-1"])
+
+
+def test_an_evaluator_that_is_one_of_those_to_be_placed_is_there_from_the_beginning() -> None:
+    world = World(make.job(worker=2, evaluator=1, run={"schedulingPolicy": {"minAvailable": 3}}), CONFIG)
+    world.settle()
+    assert (group(world), len(world.pods)) == (("1", 3), 3)
+
+
 def test_a_start_that_is_released_lets_go_of_its_place() -> None:
     world = World(make.job(worker=2, run={"startDeadlineSeconds": 60}), CONFIG)
     world.settle()

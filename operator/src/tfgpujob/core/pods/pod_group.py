@@ -26,10 +26,14 @@ def build_pod_group(job: Object, spec: JobSpec, plan: Plan, kind: Kind, attempt:
     }
 
 
+def least_members(spec: JobSpec, plan: Plan) -> int:
+    """How many pods are placed together. A group of more than there are would never be placed."""
+    return min(scheduling_policy(spec).min_available or len(plan.required), len(plan.pods))
+
+
 def _spec(kind: Kind, spec: JobSpec, plan: Plan) -> dict[str, Any]:
-    """In the words of each API. A group of more pods than there are would never be placed."""
-    policy = scheduling_policy(spec)
-    least = min(policy.min_available or len(plan.required), len(plan.pods))
+    """In the words of each API."""
+    policy, least = scheduling_policy(spec), least_members(spec, plan)
     if kind is Kind.VOLCANO_POD_GROUP:
         return {
             "minMember": least,

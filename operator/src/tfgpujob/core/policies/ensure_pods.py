@@ -18,7 +18,7 @@ from tfgpujob.core.pods.device_claim import build_device_template, claims_device
 from tfgpujob.core.pods.in_place import resizes_in_place, supervises
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica, build_pod
-from tfgpujob.core.pods.pod_group import build_pod_group
+from tfgpujob.core.pods.pod_group import build_pod_group, least_members
 from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.core.policies import backoff, start
@@ -263,11 +263,20 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
     if not resizes_in_place(ctx.spec, ctx.plan) and not ctx.spec.workers_come_and_go:
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
         waiting |= {*ctx.plan.joining}
+    if _counts_instead(ctx):
+        waiting |= {*ctx.plan.pods} - {*ctx.plan.required}
     if ctx.plan.spares and not ctx.builder.is_true(Condition.RUNNING):
         # It would take the room of one that all wait for.
         waiting |= {*ctx.plan.joining}
     pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
+
+
+def _counts_instead(ctx: ReconcileContext) -> bool:
+    """Whether a gang scheduler would take the evaluator's pod for one of those that it has to place together: it counts
+    pods of the group, whichever they are, and the rest would hold their nodes for the one that has none."""
+    placed = pod_group_kind(ctx.plan, ctx.config) is None or ctx.builder.is_true(Condition.RUNNING)
+    return not placed and least_members(ctx.spec, ctx.plan) <= len(ctx.plan.required)
 
 
 def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Create:
