@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgpujob.core.observed.ownership import is_dispatched, other_manager
-from tfgpujob.core.observed.trim import names_what_lacks
+from tfgpujob.core.observed.waiting import names_what_lacks, telling
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import Facts
 from tfgpujob.names import MULTIKUEUE, Condition, Reason
@@ -189,8 +189,7 @@ def _not_ready(facts: Facts) -> Verdict | None:
     waiting = [pod for pod in facts.pods if pod.waiting_reason]
     if not waiting or facts.is_true(Condition.RUNNING):
         return None
-    # Under a gang scheduler the others only wait for the pod that has no room.
-    pod = next((pod for pod in waiting if pod.no_room), waiting[0])
+    pod = telling(waiting)
     others = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
     text = f"{pod.name}{others}: {pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
     known = str(facts.condition(Condition.RUNNING).get("message") or "")

@@ -130,6 +130,16 @@ def test_of_a_gang_that_does_not_fit_the_pod_without_room_is_told(others: tuple[
     assert f"train-worker-1: Unschedulable: {said} Ask for less" in world.message("Running")
 
 
+def test_of_a_gang_of_which_volcano_names_nothing_the_pod_that_does_not_fit_is_told() -> None:
+    said = "pod group is not ready, 2 Pending, 2 minAvailable; Pending: 1 Unschedulable, 1 Schedulable"
+    world = World(job())
+    world.settle()
+    world.waits("train-worker-0", *GANG_WAITS[-2])
+    world.waits("train-worker-1", "Unschedulable", said)
+    world.advance(seconds=10)
+    assert f"train-worker-1: Unschedulable: {said} Ask for less" in world.message("Running")
+
+
 def test_what_a_gang_lacks_is_told_when_its_scheduler_says_of_each_pod_that_it_waits_for_the_others() -> None:
     """It looks at the pod that has no room again when the others have let go of theirs."""
     world = World(job(schedulingPolicy={"scheduleTimeoutSeconds": 60}))

@@ -15,6 +15,7 @@ from typing import Any, Final
 from tfgpujob import names
 from tfgpujob.api.limits import too_large
 from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination, Workload
+from tfgpujob.core.observed.waiting import names_what_lacks
 
 _EMPTY: Mapping[str, Any] = {}
 
@@ -39,11 +40,6 @@ NO_FOLDER: Final = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
 """What a copying init container says whose image has no such folder, in coreutils' or busybox' words."""
 _COPY_FAILED, _NOT_FETCHED = 1, 163
 """cp's exit code, whatever the matter was, and the trainer's for what could not be fetched."""
-_NO_ROOM: Final = re.compile(r"\d nodes are (?:un)?available: ")
-"""In the message about a pod that fits nowhere: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.` Volcano's
-nodes are unavailable."""
-_WAITS_FOR_GANG: Final = re.compile("sibling pods|gated pods|failed recently|rejection in |rejected due to timeout")
-"""In a message of the same form that scheduler-plugins has for a pod which only waits for the others of its gang."""
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -293,11 +289,6 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
             if waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
                 return waiting["reason"], waiting.get("message") or ""
     return "", ""
-
-
-def names_what_lacks(message: str) -> bool:
-    """Whether a scheduler says with this what a pod lacks: of most pods of a gang, it says that they wait."""
-    return _NO_ROOM.search(message) is not None and _WAITS_FOR_GANG.search(message) is None
 
 
 def _time(value: object) -> str:

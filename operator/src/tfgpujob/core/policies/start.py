@@ -15,6 +15,7 @@ from typing import Any
 from tfgpujob.api import RunPolicy, StartPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId
+from tfgpujob.core.observed.waiting import telling
 from tfgpujob.core.policies import backoff
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.status import progress
@@ -195,17 +196,14 @@ def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
 
 def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
     """Which of these can't start, why, and what to do; empty where all are on their way."""
-    blocked = [(r, observed.pods[r]) for r in waiting if r in observed.pods and observed.pods[r].waiting_reason]
+    blocked = {observed.pods[r]: r for r in waiting if r in observed.pods and observed.pods[r].waiting_reason}
     if not blocked:
         return ""
-    # Under a gang scheduler the others only wait for the pod that has no room, and so may that one by now.
-    replica, pod = min(
-        blocked, key=lambda found: (not found[1].no_room, found[1].no_room not in found[1].waiting_message)
-    )
+    pod = telling(blocked)
     said = pod.no_room or pod.waiting_message
     detail = f": {said}" if said else ""
     what_to_do = f" {advice(pod.waiting_reason, said)}".rstrip()
-    return f"{observed.name(replica)}: {pod.waiting_reason}{detail}{what_to_do}"
+    return f"{observed.name(blocked[pod])}: {pod.waiting_reason}{detail}{what_to_do}"
 
 
 def _shrunk(observed: ObservedPods, limit: Limit) -> str:
