@@ -18,7 +18,7 @@ from tests.harness.scenario import (
     shows,
     suspend,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SUCCEEDED, job, once_it_runs, submit
 
 from tfgpujob.kube.errors import ApiError
 
@@ -34,6 +34,14 @@ GANGS = (
     Scenario(
         name="gang",
         script=(submit(MWM), *once_it_runs(evict("train-worker-1"))),
+        ends=SECOND_TIME,
+        in_gangs=True,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        # The evaluator's pod, which a scheduler would count for one of the workers', comes when these run.
+        name="gang-with-evaluator",
+        script=(submit(job("train", worker=2, evaluator=1)), *once_it_runs(evict("train-worker-1"))),
         ends=SECOND_TIME,
         in_gangs=True,
         phases=SUCCEEDED,
