@@ -19,6 +19,18 @@ class Misbehave(keras.callbacks.Callback):
             os.kill(os.getppid(), {"kill": signal.SIGKILL, "term": signal.SIGTERM}[os.environ["TEST_DO"]])
 
 
+class Measure(keras.callbacks.Callback):
+    """Evaluates and predicts while the model trains."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.rows, self.measured = (x, y), []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.measured.append(self.model.evaluate(*self.rows, verbose=0))
+        self.measured.append([float(self.model.predict(self.rows[0], verbose=0).max())])
+
+
 def callbacks_of_the_first():
     """What people make in their first worker only."""
     index = json.loads(os.environ.get("TF_CONFIG") or "{}").get("task", {}).get("index", 0)
@@ -57,6 +69,7 @@ def main():
             Misbehave(),
         ],
     )
+    measure = Measure(x[:30], y[:30])
     second = model.fit(
         x,
         y,
@@ -67,12 +80,13 @@ def main():
         verbose=0,
         sample_weight=np.linspace(0, 1, len(x)),
         validation_data=(x[:20], y[:20].astype("int32")),
-        callbacks=[Misbehave()],
+        callbacks=[measure, Misbehave()],
     )
     found = {
         "first": first.history,
         "epochs": [first.epoch, second.epoch],
         "second": second.history,
+        "measured": measure.measured,
         "params": [first.params["verbose"] == "auto", second.params["verbose"]],
         "evaluated": model.evaluate(x, y, batch_size=64, return_dict=True),
         "predicted": float(np.abs(model.predict(x, verbose=0)).sum()),

@@ -285,6 +285,10 @@ def test_rows_to_validate_on_may_be_of_another_kind_where_steps_are_taken_togeth
     assert caught.value.fix == "give both as many inputs and labels"
 
 
+def distributed():
+    return tf.distribute.OneDeviceStrategy("/cpu:0").experimental_distribute_dataset(rows().batch(4))
+
+
 class Numbers(keras.utils.PyDataset):
     """Batches of the numbers up to `count`, in an order that each epoch's end shuffles if it has a seed."""
 
@@ -429,6 +433,7 @@ def test_the_same_data_are_the_very_same_objects_cut_alike():
         (lambda: py(Numbers(0)), "returned no rows", ""),
         (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10)), 1), "is a Numbers, and y or", "remove them"),
         (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2), 1), "validation_split needs", "pass val"),
+        (lambda: fit_data(FitCall(x=distributed()), 1), "is distributed by the script", "pass the tf.data.Dataset"),
     ],
 )
 def test_what_python_makes_wrongly_is_refused(make, message, fix):

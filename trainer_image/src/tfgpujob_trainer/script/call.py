@@ -134,6 +134,10 @@ def source_of(
     what, trains = f"data({split!r})", split == "train"
     if isinstance(x, BATCHED) and (y is not None or weight is not None):
         raise ConfigError(f"{what} is a {type(x).__name__}, and y or sample_weight is given too", "remove them")
+    if isinstance(x, tf.distribute.DistributedDataset):
+        raise ConfigError(
+            f"{what} is distributed by the script", "pass the tf.data.Dataset itself: its batches are shared here"
+        )
     if isinstance(x, tf.data.Dataset):
         return _checked(dataset_batches(x, split, steps=steps, trains=trains), replicas)
     if isinstance(x, keras.utils.PyDataset):

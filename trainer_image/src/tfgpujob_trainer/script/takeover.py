@@ -28,6 +28,7 @@ from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.loss import give_back_losses
+from tfgpujob_trainer.model.metrics import metric_variables
 from tfgpujob_trainer.model.optimizer_takeover import (
     OptimizerTakeover,
     as_compiled,
@@ -36,6 +37,7 @@ from tfgpujob_trainer.model.optimizer_takeover import (
 )
 from tfgpujob_trainer.model.own_steps import give_back_optimizers, has_own_steps, leave_optimizers
 from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
+from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.parameter_server.evaluate import evaluate_on_chief
 from tfgpujob_trainer.parameter_server.serve import serve_rows
 from tfgpujob_trainer.parameter_server.step import ServerSteps
@@ -51,7 +53,7 @@ from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
-from tfgpujob_trainer.train.built_model import SynchronizedSteps
+from tfgpujob_trainer.train.built_model import Steps, SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.evaluator_replica import follow
 from tfgpujob_trainer.train.finish import finish
@@ -87,7 +89,8 @@ class Takeover:
         self._path, self._settings, self._env = path, settings, env
         self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
         self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
-        self._held: tuple[keras.Model, OptimizerTakeover] | None = None
+        self._held: tuple[keras.Model, OptimizerTakeover, Steps | None] | None = None
+        """What fit() or evaluate() works on; with the steps of a fit(), whose callbacks may call evaluate()."""
         self._tf_config = os.environ.get("TF_CONFIG")
         """This task's own: a script on a worker of parameter servers finds the chief's in its place."""
         self._epochs = 0
@@ -122,7 +125,7 @@ class Takeover:
         say(f"fit() number {self.fits} of {self._path.name}")
         with self._strategy.scope():
             built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
-        with self._holding(model, built.takeover):
+        with self._holding(model, built.takeover, built.steps):
             with self._strategy.scope():
                 hooks = ScriptCallbacks(
                     chosen(call.callbacks, is_chief=self._env.is_chief),
@@ -189,6 +192,8 @@ class Takeover:
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
         data = source_of(*rows, "evaluate", size, steps=given["steps"], replicas=replicas)
+        if self._held is not None and self._held[0] is model:
+            return self._evaluate_within_fit(model, self._held[2], data, size)
         own = has_own_steps(model)
         takeover = leave_optimizers(model, name, 1) if own else take_over_optimizer(model, name, None)
         with self._holding(model, takeover):
@@ -206,18 +211,30 @@ class Takeover:
                         for note in of_trainer.check_metrics(data.head(ROWS)):
                             say(note)
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-            evaluator = Evaluator(
-                strategy=self._strategy,
-                steps=steps,
-                schedule=Schedule(
-                    rows=data.rows,
-                    global_batch_size=max(replicas, size),
-                    replicas=replicas,
-                ),
-                first_replica=first_replica(self._strategy, self._env),
-                heartbeat=self._heartbeat,
+            return self._evaluator(steps, data, size)(data)
+
+    def _evaluator(self, steps: SynchronizedSteps, data: Source, size: int) -> Evaluator:
+        replicas = self._strategy.num_replicas_in_sync
+        return Evaluator(
+            strategy=self._strategy,
+            steps=steps,
+            schedule=Schedule(rows=data.rows, global_batch_size=max(replicas, size), replicas=replicas),
+            first_replica=first_replica(self._strategy, self._env),
+            heartbeat=self._heartbeat,
+        )
+
+    def _evaluate_within_fit(self, model: keras.Model, steps: Any, data: Source, size: int) -> dict[str, float]:
+        """For a callback, by the steps of its fit(), which has taken over the model's optimizer and losses."""
+        if self._env.is_asynchronous:
+            raise ConfigError(
+                "a callback of fit() calls evaluate(), and under ParameterServer the workers are at its steps",
+                "pass fit() validation_data, or evaluate after it",
             )
-            return evaluator(data)
+        counted = [local_value(variable) for variable in metric_variables(model)]
+        try:
+            return self._evaluator(steps, data, size)(data)
+        finally:
+            steps.metric_states.restore(counted)
 
     def _evaluate_on_chief(
         self, model: keras.Model, takeover: OptimizerTakeover, data: Source, size: int
@@ -251,13 +268,13 @@ class Takeover:
             yield
 
     @contextmanager
-    def _holding(self, model: keras.Model, takeover: OptimizerTakeover) -> Iterator[None]:
+    def _holding(self, model: keras.Model, takeover: OptimizerTakeover, steps: Steps | None = None) -> Iterator[None]:
         """Give the model back as it was, once the trainer is done with it."""
-        self._held = (model, takeover)
+        before, self._held = self._held, (model, takeover, steps)
         try:
             yield
         finally:
-            self._held = None
+            self._held = before
             if has_own_steps(model):
                 give_back_optimizers(model)
             else:
