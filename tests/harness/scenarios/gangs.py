@@ -11,6 +11,7 @@ from tests.harness.scenario import (
     after,
     at_once,
     evict,
+    job,
     no_pods,
     nothing,
     refuse,
@@ -18,7 +19,7 @@ from tests.harness.scenario import (
     shows,
     suspend,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SUCCEEDED, job, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SUCCEEDED, once_it_runs, submit
 
 from tfgpujob.kube.errors import ApiError
 
