@@ -121,7 +121,8 @@ def may_be_admitted(held: Object) -> bool:
         kind: condition(held, kind).partition("/")[0] for kind in ("QuotaReserved", "Evicted", "Requeued", "Finished")
     }
     waits = "True" not in {said["QuotaReserved"], said["Finished"]} and "deletionTimestamp" not in held["metadata"]
-    requeued = said["Evicted"] != "True" or said["Requeued"] == "True"
+    at_once = condition(held, "Requeued").endswith("/AdmissionCheck")  # by Kueue itself: the check names no delay
+    requeued = said["Evicted"] != "True" or said["Requeued"] == "True" or at_once
     return waits and requeued and held["spec"].get("active") is not False
 
 

@@ -21,6 +21,7 @@ from tfgpujob import names
 
 Object = Mapping[str, Any]
 BY = "multikueue"
+ON_MANAGER = "DeactivatedDueToEvictedOnManagerCluster"
 ORIGIN = {"kueue.x-k8s.io/multikueue-origin": "multikueue"}
 
 
@@ -33,6 +34,7 @@ class Side(Protocol):
     def create_workload(self, body: Object) -> None: ...
     def set_job_status(self, status: Object) -> None: ...
     def set_workload_status(self, status: Object) -> None: ...
+    def deactivate_workload(self) -> None: ...
     def delete_job(self) -> None: ...
     def delete_workload(self) -> None: ...
 
@@ -46,13 +48,18 @@ def reconcile(here: Side, there: Side, now: datetime, cluster: str = "worker1") 
         _copy_status(here, there)
         found = next(c for c in sent["status"]["conditions"] if c["type"] == "Finished")
         here.set_workload_status(kueue.with_conditions(held, now, Finished=(True, found["reason"], found["message"])))
+    elif any(_is(workload, "Evicted") for workload in (held, sent) if workload is not None):
+        _stop(here, there, now)
     elif sent is not None and sent["spec"] != held["spec"]:
         _remove(there)
+    elif sent is None and _is(held, "Admitted"):
+        _redo_admission(here, held, now)
     elif sent is None:
         meta = held["metadata"]
-        kept = {"name": meta["name"], "annotations": meta["annotations"], "labels": {**meta["labels"], **ORIGIN}}
+        labels = {key: value for key, value in meta["labels"].items() if key != names.LABEL_QUEUE_JOB_UID}
+        kept = {"name": meta["name"], "annotations": meta["annotations"], "labels": {**labels, **ORIGIN}}
         there.create_workload({"metadata": kept, "spec": held["spec"]})
-    elif _is(sent, "QuotaReserved"):
+    elif _is(sent, "Admitted"):
         if there.job() is None:
             there.create_job(_without_manager(here.job(), held["metadata"]["name"]))
         else:
@@ -60,6 +67,28 @@ def reconcile(here: Side, there: Side, now: datetime, cluster: str = "worker1") 
         if not _is(held, "Admitted"):
             admitted = kueue.with_conditions(held, now, Admitted=(True, "Admitted", "The workload is admitted"))
             here.set_workload_status({**admitted, "clusterName": cluster})
+
+
+def _stop(here: Side, there: Side, now: datetime) -> None:
+    """After an eviction on one side it is evicted on the other, and its status is copied until its quota is free."""
+    held, sent = here.workload(), there.workload()
+    assert held is not None
+    if not _is(held, "Evicted") and _is(held, "Admitted"):
+        _redo_admission(here, held, now)
+    elif not _is(held, "Evicted"):
+        # It has been given quota again before what it had there was removed.
+        if sent is not None and sent["spec"] != held["spec"]:
+            _remove(there)
+    elif sent is not None and _is(sent, "Evicted"):
+        _copy_status(here, there)
+    elif sent is not None and _is(sent, "Admitted"):
+        there.deactivate_workload()
+        there.set_workload_status(kueue.evicted(there.workload() or {}, now, ON_MANAGER))
+
+
+def _redo_admission(here: Side, held: Object, now: datetime) -> None:
+    """The check is to be tried again, which Kueue does by an eviction."""
+    here.set_workload_status(kueue.evicted(held, now, "AdmissionCheck"))
 
 
 def _without_manager(job: Object | None, workload: str) -> Object:
@@ -108,6 +137,10 @@ class Namespace:
 
     def set_workload_status(self, status: Object) -> None:
         self._set_status("Workload", status)
+
+    def deactivate_workload(self) -> None:
+        held = self.server.get("Workload", self.namespace, self.name)
+        self.server.replace("Workload", self.namespace, {**held, "spec": {**held["spec"], "active": False}}, by=BY)
 
     def delete_job(self) -> None:
         if self.job() is not None:

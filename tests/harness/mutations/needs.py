@@ -103,6 +103,12 @@ MUTATIONS = (
         ("queued-elsewhere-evicted",),
     ),
     Mutation(
+        "give the quota back while pods stop in another cluster",
+        (kueue, "_stopped_elsewhere"),
+        lambda _: lambda held, builder: None,
+        ("queued-elsewhere-evicted",),
+    ),
+    Mutation(
         "make a Workload beside the one that MultiKueue has sent",
         (admission, "prebuilt_name"),
         lambda _: lambda job: "",

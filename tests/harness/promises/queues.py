@@ -26,10 +26,13 @@ def admission_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
 
 
 def quota_goes_after_pods(change: Change, truth: Truth) -> Iterator[str]:
-    """A Workload gives its quota back, or is finished or deleted, when no pod is left that could use it."""
+    """A Workload gives its quota back, or is finished or deleted, when no pod is left that could use it: after an
+    eviction, in another cluster neither. A deleted one has the job deleted there."""
     if change.kind != "Workload" or not _gives_back(change):
         return
     jobs = truth.jobs_of_workload(change.object)
+    if change.verb not in DELETES:
+        jobs |= {uid for uid in map(truth.sent, jobs) if uid}
     left = [pod for pod in truth.server.select("Pod") if replica(pod)[0] in jobs]
     using = [p["metadata"]["name"] for p in left if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
     if using:

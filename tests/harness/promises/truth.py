@@ -117,6 +117,14 @@ class Truth:
         prebuilt = (job["metadata"].get("annotations") or {}).get(names.PREBUILT_WORKLOAD) if job else None
         return {job["metadata"]["uid"]} if job is not None and prebuilt == meta["name"] else set()
 
+    def sent(self, job_uid: str) -> str:
+        """uid of the job in another cluster that this one, which MultiKueue dispatches, was sent as; empty: of none."""
+        jobs = self.server.select(names.KIND)
+        made = next((j for j in jobs if j["metadata"]["uid"] == job_uid and j["spec"].get("managedBy")), None)
+        name = made["metadata"]["name"] if made is not None else ""
+        there = (j["metadata"] for j in jobs if j is not made and j["metadata"]["name"] == name)
+        return next((str(meta["uid"]) for meta in there), "")
+
     def _note_waiting(self, job: Object) -> None:
         held = self.workload_of(job)
         if held is None or not _is_admitted(held):

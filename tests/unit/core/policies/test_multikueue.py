@@ -56,6 +56,11 @@ class Cluster:
         self.world.set_status(WORKLOAD, "train", status)
         self.world.settle()
 
+    def deactivate_workload(self) -> None:
+        held = self.workload()
+        assert held is not None
+        held["spec"]["active"] = False
+
     def delete_job(self) -> None:
         """The garbage collector takes its pods and its service; its Workload is not owned by it."""
         self.world.job = None
@@ -97,6 +102,10 @@ class Fleet:
         """Until MultiKueue has nothing left to do."""
         for _ in range(9):
             multikueue.reconcile(self.here, self.there, self.here.world.now)
+
+    def advance(self, **time: float) -> None:
+        for cluster in (self.here, self.there):
+            cluster.world.advance(**time)
 
     def dispatch(self) -> None:
         """Both clusters have room."""
@@ -177,22 +186,53 @@ def test_the_end_is_said_there_first_and_then_here_and_nothing_is_left_there(cod
 def test_an_eviction_where_it_was_made_stops_it_there_and_it_is_sent_anew(fleet: Fleet) -> None:
     running(fleet)
     fleet.here.evict()
+    fleet.carry()
     assert fleet.here.world.condition("Suspended") == "True/WaitingForAdmission"
     assert fleet.here.told("QuotaReserved") == "False/Pending"
-    fleet.carry()
     assert (fleet.there.job(), fleet.there.world.objects) == (None, {})
     running(fleet)
     assert (fleet.here.world.phase, fleet.there.world.phase) == ("Running", "Running")
 
 
-def test_an_eviction_there_stops_its_pods_there_and_gives_the_quota_back(fleet: Fleet) -> None:
+@pytest.mark.parametrize("evicts", ["here", "there"])
+def test_its_quota_is_kept_until_its_pods_there_have_stopped(evicts: str) -> None:
+    """MultiKueue deletes it there as soon as the quota here is free: servers would go before the chief has saved."""
+    fleet = running(Fleet(strategy="ParameterServer", worker=1, ps=1))
+    here, there = fleet.here.world, fleet.there.world
+    there.grace = timedelta(seconds=30)
+    getattr(fleet, evicts).evict()
+    for left in (["train-chief-0", "train-ps-0", "train-worker-0"], ["train-ps-0", "train-worker-0"]):
+        fleet.carry()
+        assert (there.pods, fleet.here.told("QuotaReserved")) == (left, "True/QuotaReserved")
+        assert here.status == there.status
+        fleet.advance(seconds=30)
+    fleet.carry()
+    assert (fleet.here.told("QuotaReserved"), fleet.there.job(), there.objects) == ("False/Pending", None, {})
+
+
+@pytest.mark.parametrize("deactivated", [False, True])
+def test_where_nobody_counts_its_pods_any_more_its_quota_waits_as_long_as_they_may_take(deactivated: bool) -> None:
+    """That cluster is lost, or Kueue tells it nothing, as before 0.16. What is deactivated is evicted later."""
+    fleet = running(Fleet(worker={"replicas": 2, "template": {"spec": {"terminationGracePeriodSeconds": 300}}}))
+    if deactivated:
+        fleet.here.deactivate_workload()
+        fleet.here.world.settle()
+    fleet.here.evict()
+    fleet.here.world.advance(seconds=359)
+    assert (fleet.here.told("QuotaReserved"), fleet.here.world.phase) == ("True/QuotaReserved", "Running")
+    fleet.here.world.advance(seconds=1)
+    assert (fleet.here.told("QuotaReserved"), fleet.here.world.phase) == ("False/Pending", "Pending")
+
+
+def test_an_eviction_there_stops_its_pods_there_and_it_is_sent_anew(fleet: Fleet) -> None:
     running(fleet)
     fleet.there.evict()
     assert (fleet.there.world.pods, fleet.there.told("QuotaReserved")) == ([], "False/Pending")
     fleet.carry()
-    assert fleet.there.told("QuotaReserved") == "False/Pending", "its Workload is not made anew there"
-    fleet.there.admit()
-    assert fleet.there.world.attempts() == {"2"}
+    assert (fleet.here.told("Evicted"), fleet.here.told("QuotaReserved")) == ("True/AdmissionCheck", "False/Pending")
+    assert (fleet.there.job(), fleet.there.world.objects) == (None, {})
+    running(fleet)
+    assert (fleet.here.world.phase, fleet.there.world.phase) == ("Running", "Running")
 
 
 def test_suspended_where_it_was_made_it_is_nowhere(fleet: Fleet) -> None:

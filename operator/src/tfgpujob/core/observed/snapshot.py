@@ -181,6 +181,8 @@ class Workload(Dependent):
     """False: an administrator, or Kueue itself, has deactivated it."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Pods that it asks for, by pod set, which is a role."""
+    stop_seconds: int = 0
+    """The longest grace period of its pods."""
     status: Object = field(default_factory=dict)
     """All of it: who changes a condition writes the others as they are."""
 

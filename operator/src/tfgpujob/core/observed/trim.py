@@ -38,6 +38,8 @@ _COPIERS: Final = frozenset({names.CODE_VOLUME, names.MODELS_VOLUME})
 _BRINGERS: Final = frozenset({names.FETCH_CONTAINER, *_COPIERS})
 NO_FOLDER: Final = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
 """What a copying init container says whose image has no such folder, in coreutils' or busybox' words."""
+_GRACE_SECONDS: Final = 30
+"""What a pod has that does not say how long it may take to stop."""
 _COPY_FAILED, _NOT_FETCHED = 1, 163
 """cp's exit code, whatever the matter was, and the trainer's for what could not be fetched."""
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
@@ -151,6 +153,7 @@ def trim_dependent(obj: Object) -> Dependent:
 def trim_workload(obj: Object) -> Workload:
     metadata, spec = obj["metadata"], obj.get("spec") or _EMPTY
     held = trim_dependent(obj)
+    pods = [(s.get("template") or _EMPTY).get("spec") or _EMPTY for s in spec.get("podSets") or ()]
     return Workload(
         name=held.name,
         uid=held.uid,
@@ -162,6 +165,7 @@ def trim_workload(obj: Object) -> Workload:
         pod_sets=_text((metadata.get("annotations") or _EMPTY).get(names.ANNOTATION_POD_SETS)),
         active=spec.get("active") is not False,
         counts={_text(s.get("name")): int(s.get("count") or 0) for s in spec.get("podSets") or ()},
+        stop_seconds=max((int(p.get("terminationGracePeriodSeconds") or _GRACE_SECONDS) for p in pods), default=0),
         status=obj.get("status") or _EMPTY,
     )
 

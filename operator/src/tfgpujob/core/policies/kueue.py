@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed import admission
@@ -41,7 +41,7 @@ from tfgpujob.core.policies import finished, start, success, suspend
 from tfgpujob.core.policies.context import new_context, own_pods
 from tfgpujob.core.policies.deadlines import expiry
 from tfgpujob.core.status import workload
-from tfgpujob.core.status.builder import StatusBuilder
+from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import LABEL_QUEUE, Condition, Reason, Role
 
 _NO_QUEUE = f"Waits: MultiKueue takes it from a queue. Name one in metadata.labels[{LABEL_QUEUE}]."
@@ -50,6 +50,8 @@ _NOWHERE = (
     "Kueue admitted it, and it runs nowhere: the ClusterQueue has no admission check of MultiKueue. Add one, or name "
     "another queue."
 )
+_COPY_SECONDS: Final = 60
+"""How long the last status of a job may take from the other cluster."""
 _UNLIKE = (
     "the Workload that MultiKueue has sent with it asks for other pods. Edit the job where it was made, not here, "
     "and have one version of TFGPUJob in both clusters."
@@ -84,6 +86,9 @@ def wait_for_dispatch(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec,
     current = _current(snapshot, spec)
     if runs_elsewhere(snapshot) and (not queue or current is not None):
         return Outcome()
+    stopped = _stopped_elsewhere(held, builder) if held is not None else None
+    if stopped is not None and builder.now < stopped:
+        return Outcome(requeue_at=stopped)
     if current is not None and admission.is_admitted(current):
         return _wait(snapshot, builder, spec, _waits(snapshot, _NOWHERE))
     return _queue(snapshot, builder, spec, config)
@@ -93,6 +98,20 @@ def runs_elsewhere(snapshot: Snapshot) -> bool:
     """Whether MultiKueue writes the job's status: nobody else does meanwhile."""
     held = admission.own_workload(snapshot)
     return held is not None and admission.is_elsewhere(held)
+
+
+def _stopped_elsewhere(held: Workload, builder: StatusBuilder) -> datetime | None:
+    """Until when a job that is losing its quota keeps it for its pods in the other cluster, which the copied status
+    counts: MultiKueue has them stopped there, and deletes the job as soon as the quota is free. None: it has no pods,
+    or its Workload goes anyway. The count stays as it is where that cluster is lost, or Kueue is older than 0.16.
+    """
+    evicted = admission.condition(held, admission.EVICTED) if admission.has(held, admission.EVICTED) else {}
+    if held.deleting or not admission.holds_quota(held) or (held.active and not evicted):
+        return None
+    if not any(counts.get("active") for counts in (builder.fields.get("replicaStatuses") or {}).values()):
+        return None
+    began = moment(evicted["lastTransitionTime"]) if evicted else builder.now
+    return began + timedelta(seconds=held.stop_seconds + _COPY_SECONDS)
 
 
 def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, config: Config) -> str:
@@ -239,6 +258,9 @@ def _releasing(outcome: Outcome, snapshot: Snapshot, builder: StatusBuilder, con
     """After an eviction the owner gives the quota back."""
     if held.deleting:
         return outcome
+    if admission.prebuilt_name(_job(snapshot)):
+        # At once: the quota in the manager cluster waits for a status that counts no pods.
+        outcome = replace(outcome, intent=outcome.status)
     lookups = _not_looked_up(snapshot, builder.fields)
     released = workload.released(held, builder.now)
     return Outcome(lookups=lookups) if lookups else _telling(outcome, snapshot, config, held, released)
