@@ -43,7 +43,7 @@ GANGS = (
         # The evaluator's pod, which a scheduler would count for one of the workers', comes when these run.
         name="gang-with-evaluator",
         script=(submit(job("train", worker=2, evaluator=1)), *once_it_runs(evict("train-worker-1"))),
-        ends=SECOND_TIME,
+        ends={"worker": (None, 0), "evaluator": (None,)},
         in_gangs=True,
         phases=SUCCEEDED,
     ),
