@@ -43,6 +43,7 @@ def train_plainly(model: Any, *data: Any, epochs: int, batch: int, seed: int, **
         for index in range(schedule.steps_per_epoch):
             rows = order[schedule.bounds(index)]
             model.train_on_batch(*keras.tree.map_structure(lambda a: a[rows], data), **more)  # noqa: B023
+    model.optimizer.finalize_variable_values(model.trainable_variables)  # as at the end of fit()
     return [np.asarray(w) for w in model.get_weights()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import pytest
 from tests.trainer.cases import CE, labels, rows
-from tests.trainer.inprocess import train_here, weights_of
+from tests.trainer.inprocess import train_here
 
 from tfgpujob_trainer.checkpoints.store import newest
 from tfgpujob_trainer.contract.environment import Environment
@@ -57,20 +57,20 @@ def test_judgement(found, value, minimise, min_delta, expected):
 
 def test_training_stops_early_and_ends_with_the_best_weights(tmp_path, capsys):
     run = trained(tmp_path, best={"monitor": "loss", "patience": 3})
-    seen = evaluations(capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert "back to the weights of step" in said
+    seen = evaluations(said)
     best = min(seen, key=lambda step: seen[step])
     assert list(seen) == list(range(3, best + 10, 3))
     assert best + 9 < 63
-    last = weights_of(run)
     summary = finish(run, run.built.takeover, Position(step=best + 9))
     assert (summary["best"]["step"], summary["stoppedEarly"]) == (best, True)
     assert run.evaluate(run.built.validation)["loss"] == pytest.approx(summary["best"]["value"], abs=1e-6)
-    assert any((a != b).any() for a, b in zip(weights_of(run), last, strict=True))
     kept = newest(tmp_path / "best", say)
     assert kept is not None
     assert kept.path.name == f"step-{best:010d}"
     assert len(list((tmp_path / "best" / "checkpoints").glob("step-*"))) == 1
-    assert "back to the weights of step" in capsys.readouterr().out
+    capsys.readouterr()
 
     trained(tmp_path, best={"monitor": "loss", "patience": 3})
     assert evaluations(capsys.readouterr().out) == {}, "a run that had stopped early stays stopped"

@@ -323,3 +323,52 @@ def test_the_page_as_it_is_typed(tmp_path):
         assert "global batch 128 = 64 × 2 workers" in printed
         assert "all 2 replicas have equal weights" in printed
         assert is_within(first_epoch, FIRST_EPOCH_SECONDS), f"{first_epoch:.1f} s to the end of the first epoch"
+
+
+class Seen(keras.callbacks.Callback):
+    """The weights at some moments."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = []
+
+    def on_test_begin(self, logs=None):
+        self.weights.append(self.model.get_weights()[0])
+
+    def on_train_end(self, logs=None):
+        self.weights.append(self.model.get_weights()[0])
+
+
+def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
+    """SwapEMAWeights swaps before an evaluation; the averages are the weights before EarlyStopping restores its own."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(96, 5)).astype("float32")
+    y = (x[:, 0] > 0).astype("int32")
+
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+    def trained(fit):
+        keras.utils.set_random_seed(5)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(2)])
+            model.compile(keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.8), loss)
+        seen = Seen()
+        restores = keras.callbacks.EarlyStopping("val_loss", mode="max", patience=9, restore_best_weights=True)
+        callbacks = [keras.callbacks.SwapEMAWeights(), restores, seen]
+        history = fit(model, x=x[:64], y=y[:64], batch_size=16, epochs=3, shuffle=False, callbacks=callbacks)
+        return history.history["val_loss"], [*seen.weights, model.get_weights()[0]]
+
+    def by_trainer(model, **given):
+        parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+        takeover = Takeover(
+            Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+        )
+        return takeover.fit(model, FitCall(**given, validation_data=(x[64:], y[64:])))
+
+    def by_keras(model, **given):
+        return model.fit(**given, validation_data=(x[64:], y[64:]), verbose=0)
+
+    (expected, wanted), (losses, found) = trained(by_keras), trained(by_trainer)
+    assert np.abs(np.subtract(losses, expected)).max() < 1e-6
+    assert [np.abs(a - b).max() < 1e-6 for a, b in zip(found, wanted, strict=True)] == [True] * 5

@@ -37,6 +37,7 @@ from tfgpujob_trainer.train.run import (
     Run,
     after_step,
     begin_training,
+    end_training,
     next_epoch,
     report,
     restore,
@@ -83,7 +84,7 @@ class Chief:
             while not self._run.done(position):
                 position = self._after_segment(*self._train_segment(position))
             wait_for_save(self._run, position)
-            self._run.callbacks("on_train_end")
+            end_training(self._run)
         except BaseException as error:
             # A checkpoint of a step before the trouble is a good one. But TensorFlow may wait for a silent worker in
             # any operation that it has not run before, writing a file here included.

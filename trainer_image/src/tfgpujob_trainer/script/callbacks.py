@@ -90,8 +90,6 @@ class ScriptCallbacks:
         """Run a hook of all callbacks. Their exceptions pass through."""
         if hook == "on_train_batch_end":  # at a progress line, for callbacks that only observe
             return
-        if hook == "on_test_end":
-            self._list.on_test_begin()
         if hook == "on_epoch_end":
             self._logs = dict(arguments[1])
         if hook == "on_train_end":

@@ -13,7 +13,15 @@ import keras
 
 from tfgpujob_trainer.contract.exits import ConfigError
 
-HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_train_batch_end", "on_test_end")
+HOOKS = (
+    "on_train_begin",
+    "on_train_end",
+    "on_epoch_begin",
+    "on_epoch_end",
+    "on_train_batch_end",
+    "on_test_begin",
+    "on_test_end",
+)
 """What is called; `on_train_batch_end` with the number of the step at each progress line."""
 _ALIASES = ("on_batch_end",)
 """Keras' own on_train_batch_end calls it; trackers such as Weights & Biases and MLflow define only this one."""

@@ -24,10 +24,6 @@ def finish(
     run: Run[Steps], takeover: OptimizerTakeover, position: Position, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
-    run.best.restore()
-    # With use_ema the averages become the weights, as at the end of Keras' fit().
-    with run.built.strategy.scope():
-        takeover.optimizer.finalize_variable_values(run.built.model.trainable_variables)
     splits = {"train": run.last_epoch}
     if run.built.test is not None:
         splits["test"] = run.evaluate(run.built.test)

@@ -36,6 +36,7 @@ from tfgpujob_trainer.train.run import (
     Run,
     after_step,
     begin_training,
+    end_training,
     next_epoch,
     restore,
     values_so_far,
@@ -132,7 +133,7 @@ def train(run: Run[SynchronizedSteps]) -> Position:
         while not run.done(position):
             position = _one_step(run, feed, position)
         wait_for_save(run, position)
-        run.callbacks("on_train_end")
+        end_training(run)
     except BaseException:
         # A checkpoint of a step before the trouble is a good one, and may take as long as any save.
         run.heartbeat.beat(phases.SAVING)

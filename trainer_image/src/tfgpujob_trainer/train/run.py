@@ -99,6 +99,15 @@ def begin_training(run: Run[Steps], position: Position) -> None:
         run.callbacks("on_epoch_begin", position.epoch)
 
 
+def end_training(run: Run[Steps]) -> None:
+    """Put the weights in place that training ends with, and tell the callbacks: they may have others to restore."""
+    run.best.restore()
+    # With use_ema the averages become the weights, as at the end of Keras' fit().
+    with run.built.strategy.scope():
+        run.built.takeover.optimizer.finalize_variable_values(run.built.model.trainable_variables)
+    run.callbacks("on_train_end")
+
+
 def next_epoch(run: Run[Steps], position: Position) -> Position:
     """The position from which the next epoch counts."""
     if not run.done(position):
@@ -149,6 +158,7 @@ def evaluation_due(run: Run[Steps], position: Position) -> bool:
 def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
     """Evaluate the `validation` split, and compare it with the best."""
     assert run.built.validation is not None
+    run.callbacks("on_test_begin")
     found = run.evaluate(run.built.validation)
     run.log.evaluated(position.step, found)
     comment = run.best.update(found, position.step, _state(run, position))
