@@ -34,6 +34,7 @@ TYPED_BY = {
     "tfgpu explain train.yaml": HERE,
     "tfgpu run train.yaml --local": HERE,
     "tfgpu run train.py --local --workers 2": SCRIPTS,
+    "tfgpu run train.py --local --workers 2 --fresh -- --epochs 5": SCRIPTS,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
     "python -m tfgpujob_trainer.advise --config trainer.json --workers 8 --bandwidth 25": ADVISE,
     "python -m tfgpujob_trainer.advise --config trainer.json --learning-rates 1e-5 10": LEARNING_RATES,

@@ -35,6 +35,7 @@ MINIMAL: dict[str, Any] = {"entrypoint": "digits", "globalBatchSize": 128, "epoc
 FULL: dict[str, Any] = {
     "entrypoint": "train.py",
     "params": {"units": 64, "lr": 0.001, "layers": [1, 2], "name": "größer", "nested": {"a": None}},
+    "args": ["--epochs", "5", ""],
     "mode": "train",
     "predict": {"partRows": 1000},
     "globalBatchSize": 96,
@@ -205,6 +206,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "keep none": ("checkpoint.keep", 0),
     "no patience": ("watchdog.stepSeconds", 0),
     "params as a list": ("params", [1]),
+    "an argument that is no text": ("args", [1]),
     "a class that is no number": ("classWeights", {"cat": 2}),
     "a negative class weight": ("classWeights", {"0": -1}),
     "a best without a direction": ("best", {"monitor": "accuracy"}),

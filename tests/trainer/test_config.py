@@ -45,6 +45,8 @@ def test_saving_by_steps_alone_does_not_save_by_epochs():
         ({"globalBatchSize": None}, "trainer.globalBatchSize is missing", "add it: the examples of one step"),
         ({"steps": 5}, "trainer.epochs is 20 and steps is 5", "set one of them"),
         ({"epochs": None}, "trainer.epochs is missing", "set epochs, or steps"),
+        ({"args": ["--epochs", 5]}, "trainer.args[1] is 5", "it must be a string"),
+        ({"args": ["--epochs", "5"]}, "trainer.args is set, and digits is no script", "use params: those go"),
         ({"remainder": "carri"}, 'trainer.remainder is "carri"', "did you mean 'carry'?"),
         ({"seed": -1}, "trainer.seed is -1", "use 0 to 2147483647"),
         ({"output": {"store": "bucket"}}, "trainer.output.store is 'bucket'", "give a URL, such as s3://bucket/folder"),

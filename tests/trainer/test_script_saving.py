@@ -127,15 +127,39 @@ def test_a_cleared_session_keeps_the_scope_of_the_strategy(in_a_script):
     assert tf.distribute.get_strategy() is in_a_script.strategy
 
 
-def test_arguments_that_a_script_wants_and_cannot_have_are_named(tmp_path, monkeypatch):
+PARSER = "import argparse, sys\nparser = argparse.ArgumentParser()\n"
+OWN_PARSER = """
+import argparse, sys
+class Parser(argparse.ArgumentParser):
+    def error(self, problem):
+        self.print_help()
+        sys.exit(1)
+parser = Parser()
+"""
+
+
+@pytest.mark.parametrize("parser", [PARSER, OWN_PARSER])
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "the following arguments are required: --rate"),
+        (["--rate", "high"], "argument --rate: invalid float value: 'high'"),
+        (["--rate", "1", "--speed"], "unrecognized arguments: --speed"),
+    ],
+)
+def test_what_is_wrong_with_the_arguments_of_a_script_is_said(parser, arguments, problem, tmp_path, monkeypatch):
     script = tmp_path / "a.py"
-    monkeypatch.setattr(sys, "argv", [str(script)])
-    wants = "import argparse, sys\nparser = argparse.ArgumentParser()\nparser.add_argument('--rate', required={})\n"
-    script.write_text(wants.format(True) + "parser.parse_args()")
-    with pytest.raises(ConfigError, match=r"the arguments of a\.py are not all there") as caught:
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    script.write_text(parser + "parser.add_argument('--rate', type=float, required=True)\nparser.parse_args()")
+    with pytest.raises(ConfigError) as caught:
         _run(script)
-    assert caught.value.fix.startswith("give each a default")
-    script.write_text(wants.format(False) + "parser.parse_args()\nsys.exit(3)")
+    assert str(caught.value) == f"the arguments of a.py: {problem}"
+    assert caught.value.fix == "give them in trainer.args, or as -- ARG… on the command line"
+
+
+def test_another_exit_of_a_script_is_its_failure(tmp_path):
+    script = tmp_path / "a.py"
+    script.write_text(PARSER + "parser.parse_args([])\nsys.exit(3)")
     with pytest.raises(RuntimeError, match=r"a\.py ended with sys\.exit\(3\)"):
         _run(script)
 

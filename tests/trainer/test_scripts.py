@@ -162,6 +162,7 @@ def test_a_script_is_told_from_a_module_by_its_text(text, is_script, tmp_path):
         ("def f(:", {}, "a.py is no Python file: invalid syntax, at a.py:1", "correct it"),
         (FIT, {"epochs": 2}, "trainer.epochs is set, and a.py is a plain script", "remove it: fit(epochs=...) says it"),
         (FIT, {"params": {"a": 1}}, "trainer.params is set, and a.py", "remove it: there is no model()"),
+        (MODULE, {"args": ["--a"]}, "trainer.args is set, and a.py is no script", "use params: those go to model()"),
         (MODULE, {"epochs": 2}, "trainer.globalBatchSize is missing, and a.py has model() and data()", "set it"),
         (MODULE, {"globalBatchSize": 2}, "trainer.epochs is missing, and a.py has model() and data()", "set it"),
     ],
@@ -305,6 +306,46 @@ def test_what_is_not_taken_over_is_refused_with_the_line(call, message, fix, lau
     assert "cleaned up" in task.log
 
 
+WITH_ARGUMENTS = """
+import argparse
+import keras
+import numpy as np
+parser = argparse.ArgumentParser(description="Fits a line.")
+parser.add_argument("--epochs", type=int, required=True)
+parser.add_argument("--name", default="nobody")
+options = parser.parse_args()
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(np.ones((8, 2)), np.ones(8), epochs=options.epochs)
+print(len(history.epoch), "epochs for", repr(options.name))
+"""
+
+
+def test_a_script_finds_its_arguments(launch):
+    (launch.directory / "line.py").write_text(WITH_ARGUMENTS)
+    env = {"TFGPU_CODE_DIR": str(launch.directory)}
+    given = {"entrypoint": "line.py", "output": {"directory": str(launch.directory / "line")}}
+
+    missing = launch.start(given, env=env)
+    assert missing.wait() == 2
+    assert "the arguments of line.py: the following arguments are required: --epochs" in missing.ended["message"]
+    assert missing.ended["fix"].startswith("give them in trainer.args")
+
+    asked = launch.start({**given, "args": ["--help"]}, env=env)
+    assert asked.wait() == 2
+    assert "usage: line.py [-h] --epochs EPOCHS" in asked.log
+    assert "line.py has run, and called no fit()" in asked.ended["message"]
+
+    both = launch.start_workers({**given, "args": ["--epochs", "2", "--name", ""]}, env={0: env, 1: env})
+    assert [task.wait() for task in both] == [0, 0], both[0].log + both[1].log
+    assert all("2 epochs for ''" in task.log for task in both)
+
+    others = launch.start_workers({**given, "args": ["--epochs", "3"]}, env={0: env, 1: env})
+    assert [task.wait() for task in others] == [0, 0], others[0].log + others[1].log
+    assert "args was ['--epochs', '2', '--name', ''], is ['--epochs', '3']" in others[0].log
+    assert "3 epochs for 'nobody'" in others[0].log
+
+
 def test_the_page_as_it_is_typed(tmp_path):
     for name, text in files(ROOT / "docs/scripts.md").items():
         (tmp_path / name).write_text(text)
@@ -317,9 +358,10 @@ def test_the_page_as_it_is_typed(tmp_path):
             assert run.stdout is not None
             for line in run.stdout:
                 printed += line
-                if "epoch 1/3" in line:
+                if "epoch 1/" in line:
                     first_epoch = time.monotonic() - began
         assert run.returncode == 0, printed
+        assert f"epoch 1/{words[-1] if '--epochs' in words else 3}:" in printed
         assert "global batch 128 = 64 × 2 workers" in printed
         assert "all 2 replicas have equal weights" in printed
         assert is_within(first_epoch, FIRST_EPOCH_SECONDS), f"{first_epoch:.1f} s to the end of the first epoch"

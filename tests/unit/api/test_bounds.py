@@ -77,8 +77,9 @@ FULL: dict[str, Any] = {
         "claim": {"firstAvailable": [{"deviceClassName": "a", "selectors": ["true"]}], "count": 1},
     },
     "trainer": {
-        "entrypoint": "digits",
+        "entrypoint": "train.py",
         "params": {"units": 1},
+        "args": ["--epochs"],
         "mode": "train",
         "predict": {"partRows": 1},
         "globalBatchSize": 8,

@@ -268,6 +268,12 @@ def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:
     assert made["spec"]["trainer"].keys() == {"entrypoint", "code"}
 
 
+def test_what_is_after_the_dashes_are_the_arguments_of_a_script(capsys: Output) -> None:
+    assert cli.main(["submit", SCRIPT, "--dry-run", "--", "--epochs", "2", "--name", "a b"]) == Exit.OK
+    _, made = yaml.safe_load_all(capsys.readouterr().out)
+    assert made["spec"]["trainer"]["args"] == ["--epochs", "2", "--name", "a b"]
+
+
 MODULE = str(ROOT / "trainer_image/src/tfgpujob_trainer/builtin/digits.py")
 SCRIPT = str(ROOT / "tests/trainer/plain_script.py")
 
@@ -283,6 +289,8 @@ SCRIPT = str(ROOT / "tests/trainer/plain_script.py")
         (["submit", SCRIPT, "--batch", "1"], Exit.USAGE, "--batch is given, and"),
         (["submit", SCRIPT, "--epochs", "1"], Exit.USAGE, "remove it: the script says it in fit()"),
         (["submit", SCRIPT, "--param", "a=1"], Exit.USAGE, "--param is given, and"),
+        (["submit", MODULE, "--", "--a"], Exit.USAGE, "takes no arguments; use --param, which goes to those"),
+        (["submit", "job.yaml", "--", "--a"], Exit.USAGE, "--a after the file is for a Python file; write a script's"),
         (["submit", "job.yaml", "--batch", "1"], Exit.USAGE, "--batch is for a Python file"),
         (["submit", "job.yaml", "--workers", "1"], Exit.USAGE, "--workers is for a Python file"),
         (["submit", MODULE, "--batch", "1", "--name", "A", "--dry-run"], Exit.USAGE, "'A' is not a valid name"),

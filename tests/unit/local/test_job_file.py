@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tfgpujob.cli import main as cli
+from tfgpujob.cli.verbs.run import _job_of_script
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_job, read_jobs
 
@@ -170,6 +171,13 @@ def test_what_run_takes_is_a_job_or_a_plain_script(
     Path("nothing.py").write_text("raise RuntimeError('run')")
     assert cli.main(["run", *arguments, "--local"]) == code
     assert line in capsys.readouterr().err
+
+
+def test_what_run_is_given_after_the_dashes_are_the_arguments_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("model.fit(1)")
+    trainer = _job_of_script(tmp_path / "train.py", 2, None, None, ("--epochs", "2", "a b")).spec.trainer
+    assert trainer is not None
+    assert trainer.args == ["--epochs", "2", "a b"]
 
 
 def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster(

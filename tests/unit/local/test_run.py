@@ -236,15 +236,6 @@ def test_one_folder_has_one_run_at_a_time(tool: Tool) -> None:
     assert "another tfgpu runs a job there" in err
 
 
-def test_a_script_is_given_no_arguments(tool: Tool) -> None:
-    (tool.folder / "train.py").write_text("model.fit(1)")
-    command = [sys.executable, "-m", "tfgpujob.cli", "run", "train.py", "--local", "--", "--epochs", "2"]
-    done = subprocess.run(command, cwd=tool.folder, capture_output=True, text=True, check=False)
-    assert done.returncode == Exit.USAGE
-    assert "train.py is run as it is, without arguments" in done.stderr
-    assert "defaults in it, or read environment variables" in done.stderr
-
-
 def test_without_the_trainer_it_is_one_line_and_exit_2(tool: Tool) -> None:
     write_job(tool.folder, "MultiWorkerMirrored", trainer={"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1})
     command = [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local"]

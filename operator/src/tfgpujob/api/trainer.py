@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tfgpujob.api.base import PRESERVE, Model, NotNegative, ObjectName, Positive, Positive64, Text
 
+Argument = Annotated[str, Field(max_length=16384)]
 RequirementLine = Annotated[str, Field(min_length=1, max_length=16384, pattern=r"^[^\n\r]*$")]
 
 
@@ -256,6 +257,8 @@ class TrainerSpec(Model):
     (train.py). Or a file that is a plain script and calls fit() itself."""
     params: Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})] = Field(default_factory=dict)
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
+    args: Annotated[list[Argument], Field(min_length=1, max_length=1000)] | None = None
+    """What a plain script finds in sys.argv after its own name, such as [--epochs, "5"]."""
     mode: Annotated[Mode, Field(strict=False)] = Mode.TRAIN
     """train, or predict: a model on each GPU computes the rows of data("predict"), which all workers share among
     them. Workers don't talk to each other: one that fails starts again alone and skips what is already written."""

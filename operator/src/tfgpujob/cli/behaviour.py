@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from tfgpujob.api import (
@@ -178,6 +179,8 @@ def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple
     elif trainer.global_batch_size is None:
         says = f"fit() in {trainer.entrypoint} says how long it trains and how many examples a step takes"
         yield "work", f"{says}; {_saves(trainer)}."
+        if trainer.args is not None:
+            yield "work", f"It is run with the arguments {shlex.join(trainer.args)}."
         return
     elif spec.traits.work is Work.SYNCHRONOUS:
         yield "work", f"Each step takes {batch(trainer.global_batch_size, trainer, replicas_in_sync(spec))}."

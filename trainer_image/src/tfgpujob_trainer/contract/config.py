@@ -148,6 +148,11 @@ def _check_trainer(config: TrainerConfig) -> None:
         "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
     )
     _require(
+        not config.args or may_be_script,
+        f"args is set, and {config.entrypoint} is no script",
+        "use params: those go to model() and data()",
+    )
+    _require(
         not config.new_layers or config.initial_weights is not None,
         "newLayers is set, and initialWeights is not",
         "set initialWeights, or remove newLayers",

@@ -17,7 +17,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 _FUNCTIONS = ("model", "data")
 _CALLS = ("fit", "evaluate", "predict")
 _IN_SCRIPT = {
-    "params": "there is no model() and no data() to give them to: write the values into the script",
+    "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
     "globalBatchSize": "fit(batch_size=...) says it",
     "epochs": "fit(epochs=...) says it",
     "steps": "fit(epochs=...) says how long to train",
@@ -87,6 +87,9 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     if path is not None and is_script(path):
         _check(settings)
         return path
+    if settings.args:
+        fix = "use params: those go to model() and data()"
+        raise ConfigError(f"trainer.args is set, and {settings.entrypoint} is no script", fix)
     if settings.mode == "train":
         for name, missing in (
             ("globalBatchSize", settings.global_batch_size is None),

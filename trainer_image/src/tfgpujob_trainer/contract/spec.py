@@ -231,6 +231,9 @@ class TrainerConfig:
     params: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for model() and data(), each given to the function that has a parameter of that name."""
 
+    args: tuple[str, ...] = ()
+    """What a plain script finds in sys.argv after its own name, such as [--epochs, "5"]."""
+
     mode: Literal["train", "predict"] = "train"
     """train, or predict: a model on each GPU computes the rows of data("predict"), which all workers share among them.
     Workers don't talk to each other: one that fails starts again alone and skips what is already written."""
@@ -347,6 +350,7 @@ class TrainerConfig:
 
 
 OF_TRAINING = (
+    "args",
     "epochs",
     "steps",
     "accumulate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import runpy
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
-from traceback import extract_tb
+from traceback import walk_tb
 from typing import Any
 from unittest import mock
 
@@ -91,7 +92,7 @@ def run_with(
             stack.enter_context(scope)
             for replaced in replacements(path, takeover, scope, heartbeat, env):
                 stack.enter_context(replaced)
-            stack.enter_context(mock.patch.object(sys, "argv", [str(path)]))
+            stack.enter_context(mock.patch.object(sys, "argv", [str(path), *settings.args]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             _run(path)
     except (StoppedError, FollowedError) as error:
@@ -119,12 +120,19 @@ def _run(path: Path) -> None:
     except SystemExit as error:
         if error.code in (None, 0):
             return
-        if any(Path(frame.filename).name == "argparse.py" for frame in extract_tb(error.__traceback__)):
-            raise ConfigError(
-                f"the arguments of {path.name} are not all there: a script is run without any",
-                "give each a default, or read environment variables",
-            ) from error
+        if (problem := _said_by_argparse(error)) is not None:
+            fix = "give them in trainer.args, or as -- ARG… on the command line"
+            raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
         raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
+
+
+def _said_by_argparse(error: SystemExit) -> str | None:
+    """What argparse finds wrong with the arguments: it prints that, and then ends the program without it."""
+    for frame, _ in walk_tb(error.__traceback__):
+        # error(self, message), of argparse or of a parser of the script's own.
+        if frame.f_code.co_name == "error" and isinstance(frame.f_locals.get("self"), argparse.ArgumentParser):
+            return str(frame.f_locals[frame.f_code.co_varnames[1]])
+    return None
 
 
 def replacements(

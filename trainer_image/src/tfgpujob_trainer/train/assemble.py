@@ -75,7 +75,13 @@ def assemble(
             "rows of training data": built.data.rows,
             "arrays of training data": built.data.signature(),
         },
-        config={"params": dict(settings.params), "code": code_hash(built.module), "epochs": settings.epochs},
+        config={
+            "params": dict(settings.params),
+            # None for none, as in checkpoints from before there were any.
+            "args": list(settings.args) or None,
+            "code": code_hash(built.module),
+            "epochs": settings.epochs,
+        },
         run_json=run_json(settings, env, built),
         say=say,
     )

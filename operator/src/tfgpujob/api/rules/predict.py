@@ -13,6 +13,7 @@ from tfgpujob.names import Role
 _STRATEGIES = having(lambda traits: traits.trainer_predicts)
 _NOT_WORKERS = tuple(role for role in Role if role is not Role.WORKER)
 OF_TRAINING = (
+    "args",
     "epochs",
     "steps",
     "accumulate",

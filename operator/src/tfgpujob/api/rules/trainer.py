@@ -25,6 +25,12 @@ def _length(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer", "epochs and steps are both set", "keep one of them")
 
 
+def _args(job: Job) -> Iterator[Invalid]:
+    trainer = job.spec.trainer
+    if trainer is not None and not job.spec.predicts and trainer.args is not None and not trainer.may_be_script:
+        yield Invalid("spec.trainer.args", f"is set, and {trainer.entrypoint} is no script", _ARGS_FIX)
+
+
 def _data_end(job: Job) -> Iterator[Invalid]:
     data = job.spec.trainer.data if job.spec.trainer else None
     if data is not None and data.steps_per_epoch is not None and data.cache is not Cache.NONE:
@@ -191,6 +197,7 @@ def _no_command(job: Job) -> Iterator[Invalid]:
                 )
 
 
+_ARGS_FIX = "use params: those go to model() and data()"
 _SOURCES = "configMap, volume, image and git"
 _WHICH_COMMIT = "write the 40 digits that git rev-parse prints, or use tfgpu submit, which looks a branch or tag up"
 _TAKEN = (CODE_DIR, CONFIG_DIR, SHM_DIR)
@@ -212,6 +219,18 @@ RULES = (
                 at="spec.trainer",
                 rule=f"{PREDICTS} || !(has(self.epochs) && has(self.steps))",
                 message="epochs and steps are both set; keep one of them",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.args",
+        _args,
+        cel=(
+            Cel(
+                at="spec.trainer",
+                rule=f"{PREDICTS} || !has(self.args) || self.entrypoint.endsWith('.py')",
+                field="args",
+                message=f"is set, and entrypoint is no script; {_ARGS_FIX}",
             ),
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,7 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 
 @click.command()
 @click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
-@click.argument("command_line", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command_line", metavar="[-- ARG…|COMMAND…]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--local", is_flag=True, help="On this machine, without a cluster.")
 @click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
 @click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
@@ -64,19 +64,16 @@ def command(
 
     Planner, TF_CONFIG, restart rules and trainer are the same. ^C saves a checkpoint and stops; --resume goes on, with
     the same result as if nothing had happened. A job without spec.trainer runs the command of its template, or the one
-    after --. A Python file that builds, compiles and calls fit() needs no job file.
+    after --. A Python file that builds, compiles and calls fit() needs no job file; what is after -- are its arguments.
     """
     if not local:
         raise CliError("run is for this machine", "add --local")
     if resume and fresh:
         raise CliError("--resume and --fresh are given together", "keep one of them")
     own = {"--workers": workers, "--gpus": gpus, "--requirements": requirements}
-    if file.endswith(".py"):
-        if command_line:
-            raise CliError(
-                f"{file} is run as it is, without arguments", "give them defaults in it, or read environment variables"
-            )
-        job_file = _job_of_script(Path(file), workers or 1, gpus, requirements)
+    is_python = file.endswith(".py")
+    if is_python:
+        job_file = _job_of_script(Path(file), workers or 1, gpus, requirements, command_line)
     else:
         job_file = _job_of_yaml(file, own)
     given = job_file
@@ -86,7 +83,8 @@ def command(
     folder = Folder((directory or RUNS / name).resolve(), claim_of(job_file.job), predicts=spec.predicts)
     beside = Path.cwd() if file == "-" else Path(file).resolve().parent
     code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
-    plan = preflight.check(job_file, code_directory, command_line)
+    own_command = () if is_python else command_line
+    plan = preflight.check(job_file, code_directory, own_command)
     before = _open(folder, name, resume=resume, fresh=fresh)
     if fresh:  # the code of a ConfigMap was unpacked into what is set aside now
         code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
@@ -96,11 +94,11 @@ def command(
         ports=Ports(),
         devices=share_out(job_file.spec, plan, visible_gpus(), cpu_build=is_cpu_build()),
         replicas=len(plan.pods),
-        command=command_line,
+        command=own_command,
     )
     replicas = [f"{role}-{index}" for role, index in plan.pods]
     lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
-    screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None, script=file.endswith(".py"))
+    screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None, script=is_python)
     stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
     _introduce(screen, job_file, plan, here, preflight.ignored(given, stands_for_code))
     session_job = new_job(job_file.job, before)
@@ -166,7 +164,9 @@ def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
     return read_job(file)
 
 
-def _job_of_script(file: Path, workers: int, gpus: int | None, requirements: Path | None) -> JobFile:
+def _job_of_script(
+    file: Path, workers: int, gpus: int | None, requirements: Path | None, args: Sequence[str]
+) -> JobFile:
     """A job that runs the plain script, in whose folder its other files are. Raises CliError if it is none."""
     try:
         if not is_script(file):
@@ -177,6 +177,8 @@ def _job_of_script(file: Path, workers: int, gpus: int | None, requirements: Pat
         raise CliError(str(error)) from error
     name = file.stem.replace("_", "-").lower()
     trainer = {} if requirements is None else {"requirements": options.required(requirements)}
+    if args:
+        trainer["args"] = list(args)
     job, _ = job_of_file(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
     del job["spec"]["trainer"]["code"]
     return job_file_of(job, str(file))

@@ -28,11 +28,12 @@ from tfgpujob.names import Strategy
 
 PLACE: Final = Heading.IN_A_CLUSTER, 10
 
-_FOR_BOTH = {"file", "dry_run", "context", "namespace"}
+_FOR_BOTH = {"file", "args", "dry_run", "context", "namespace"}
 
 
 @click.command()
 @click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
+@click.argument("args", metavar="[-- ARG…]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--name", help="Of a Python file's job. By default the file's.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
 @click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="Of each worker.")
@@ -57,7 +58,7 @@ def command(file: str, *, dry_run: bool, context: str | None, namespace: str | N
     """Create the jobs of a YAML file, or one of a Python file: with model() and data(split), or a script with fit().
 
     The Python file goes into a ConfigMap that belongs to the job. So does what --with names: a folder comes with all
-    that is in it, as /code/FOLDER, and a wheel is installed.
+    that is in it, as /code/FOLDER, and a wheel is installed. What is after -- are the arguments of a script.
     """
     made = _of_python(Path(file), **flags) if file.endswith(".py") else None
     if made and dry_run:
@@ -87,6 +88,9 @@ def _print(jobs: Sequence[Object], others: Sequence[Object]) -> None:
 
 def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Object]]:
     context = click.get_current_context()
+    if context.params["args"]:
+        fix = f"write a script's arguments into {file}, as spec.trainer.args"
+        raise CliError(f"{context.params['args'][0]} after the file is for a Python file", fix)
     for parameter in context.command.params:
         given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if given and parameter.name not in _FOR_BOTH:
@@ -109,6 +113,7 @@ def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Obje
 def _of_python(
     file: Path,
     *,
+    args: Sequence[str],
     name: str | None,
     workers: int,
     gpus: int,
@@ -121,7 +126,7 @@ def _of_python(
     requirements: Path | None,
 ) -> tuple[Sequence[Object], Sequence[Object]]:
     given = dict(_param(text) for text in params)
-    trainer = _length(file, batch, epochs, params)
+    trainer = _fields(file, batch, epochs, params, args)
     if given:
         trainer["params"] = given
     lines = [*wheel_lines(extra), *([] if requirements is None else options.required(requirements))]
@@ -150,8 +155,11 @@ def _of_python(
     return (job,), (code,)
 
 
-def _length(file: Path, batch: int | None, epochs: int, params: Sequence[str]) -> dict[str, Any]:
-    """How long and with what batches it trains. Raises CliError for what the file says itself, or has no use for."""
+def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], args: Sequence[str]) -> dict[str, Any]:
+    """How long and with what batches a module trains, or what a script is given.
+
+    Raises CliError for what the file says itself, or has no use for.
+    """
     try:
         script = is_script(file)
     except OSError as error:
@@ -159,6 +167,8 @@ def _length(file: Path, batch: int | None, epochs: int, params: Sequence[str]) -
     except ValueError as error:
         raise CliError(str(error)) from error
     if not script:
+        if args:
+            raise CliError(f"{file} has model() and data(), and takes no arguments", "use --param, which goes to those")
         if batch is None:
             raise CliError("the global batch size is not given", "add --batch, such as --batch 128")
         return {"globalBatchSize": batch, "epochs": epochs}
@@ -166,8 +176,11 @@ def _length(file: Path, batch: int | None, epochs: int, params: Sequence[str]) -
     said = {"--batch": batch is not None, "--epochs": source is ParameterSource.COMMANDLINE, "--param": bool(params)}
     for flag, given in said.items():
         if given:
-            raise CliError(f"{flag} is given, and {file} is a plain script", "remove it: the script says it in fit()")
-    return {}
+            raise CliError(
+                f"{flag} is given, and {file} is a plain script",
+                "remove it: the script says it in fit(); arguments of its own stand after --",
+            )
+    return {"args": list(args)} if args else {}
 
 
 def _param(text: str) -> tuple[str, Any]:
