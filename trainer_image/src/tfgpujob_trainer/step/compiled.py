@@ -85,7 +85,8 @@ class Compiled:
 class Evaluation:
     """A function of each replica for batches to evaluate on, which need not be like those of the training.
 
-    Those of validation_data may have weights, or be padded to another length. For each kind there is a graph.
+    Those of validation_data may have weights, or be padded to other lengths. For each kind there is a graph, and one
+    for all lengths as soon as a second one comes.
     """
 
     def __init__(self, compile_for: Callable[[Any], Compiled], arrays: Any) -> None:
@@ -98,9 +99,20 @@ class Evaluation:
         specs = batch_spec(batches[0])
         found = next((compiled for known, compiled in self._compiled if _covers(known, specs)), None)
         if found is None:
+            for known, _ in self._compiled:
+                specs = _common(known, specs)
             found = self._compile_for(specs)
             self._compiled.append((specs, found))
         return found(batches, tf.zeros([1, 1], tf.int32))
+
+
+def _common(known: Any, specs: Any) -> Any:
+    """`specs` without the lengths in which they differ from those of the same kind."""
+    try:
+        common = tf.nest.map_structure(lambda a, b: a.most_specific_compatible_type(b), known, specs)
+    except (TypeError, ValueError):  # another structure or type
+        return specs
+    return specs if any(spec.shape.rank is None for spec in tf.nest.flatten(common)) else common
 
 
 def _covers(known: Any, specs: Any) -> bool:
