@@ -52,6 +52,8 @@ def test_the_account_is_whole_after_three_kills_a_suspend_and_an_operator_that_d
     assert resumed >= done - LOST_STEPS
     workspace.eventually(lambda: steps_done(workspace, first) > resumed, "it trains again")
     kill_process(workspace, first, first, RESUMED, PROGRESS)
+    # Its last words say so too, but nobody hears them if it does not stop within the 5 s that it is given.
+    workspace.eventually(lambda: workspace.status(name).get("inPlaceRestarts", 0) > 0, "the restart is counted")
 
     workspace.edit(name, runPolicy={"suspend": True})
     workspace.wait_for(name, "Suspended")
