@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.admission import admission
+from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
-from tfgpujob.core.observed.snapshot import Config, Dependent, Outcome, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Dependent, Event, Outcome, Pod, Snapshot
 from tfgpujob.core.policies import ensure_pods, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import new_context
+from tfgpujob.core.policies.restart import in_place
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 
 def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
     """The Outcome whose intent records the new attempt and which creates its pods."""
+    told: tuple[Event, ...] = ()
     if builder.is_true(Condition.SUSPENDED):
+        if plan := builder.fields.get("plan"):
+            # Its pods' last words may come together with its resumption.
+            observed = observe_pods(snapshot, Plan.from_status(plan), builder.fields)
+            told = in_place.count(spec, builder, observed, snapshot)
         builder.set(Condition.SUSPENDED, False, *_why_resumed(builder))
         builder.put("startTime", None)
     _skip_used_attempt_numbers(snapshot, builder)
@@ -36,7 +45,8 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     builder.set_phase(Phase.STARTING)
     ctx = new_context(snapshot, builder, spec, config)
     builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
-    return ensure_pods.ensure_pods(ctx, persisted=False)
+    outcome = ensure_pods.ensure_pods(ctx, persisted=False)
+    return replace(outcome, events=(*told, *outcome.events))
 
 
 def _selector(job_name: str, spec: JobSpec) -> str:

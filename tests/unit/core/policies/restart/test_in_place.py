@@ -170,6 +170,23 @@ def test_of_a_pod_that_has_gone_already_the_last_words_count(suspends: bool) -> 
     assert world.status["inPlaceRestarts"] == 1
 
 
+def test_last_words_count_that_come_together_with_the_resumption() -> None:
+    world = running()
+    world.grace = timedelta(seconds=5)
+    world.suspend()
+    words = {"exitCode": 143, "message": json.dumps({"code": 143, "inPlaceRestarts": 2})}
+    world.pod("train-worker-0")["status"]["containerStatuses"] = [
+        {"name": "tensorflow", "ready": False, "state": {"terminated": words}}
+    ]
+    world.departed = trim_pod(world.pod("train-worker-0"))
+    for pod in world.pods:
+        del world.objects[Kind.POD, pod]
+    world.suspend(False)
+    assert (world.status["attempt"], world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2, 2)
+    assert [event.reason for event in world.events].count("RestartedInPlace") == 1
+    assert environment(world, "train-worker-0")["_BUDGET"] == "4"
+
+
 PREDICT = {
     "trainer": {
         "entrypoint": "digits",
