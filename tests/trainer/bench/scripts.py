@@ -1,15 +1,17 @@
 """A script's fit(), taken over, beside the trainer's own entrypoint and Keras' own fit(), on one device.
 
-Each of them trains in a thread of its own, and goes on by an epoch when it is asked to.
+Each of them trains in a process of its own, and goes on by an epoch when it is asked to.
 """
 
 from __future__ import annotations
 
-import queue
+import contextlib
+import multiprocessing
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +30,51 @@ from tfgpujob_trainer.script.takeover import Takeover
 STEPS, BATCH = 32, 64
 """Of an epoch; rows of a step."""
 _EVER = 10**6
+_QUIET: dict[str, Any] = {"logEverySeconds": _EVER}
 _WORDS = 12
 
 
 class Turns(keras.callbacks.Callback):
     """Lets the training that it is given to go on by one epoch at a time."""
 
-    def __init__(self, train: Callable[[Turns], Any]) -> None:
+    def __init__(self, told: Connection) -> None:
         super().__init__()
-        self._go: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._train = train
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._train(self)
-        except BaseException as error:
-            self._ended.put(error)
+        self._told = told
 
     def on_epoch_begin(self, epoch, logs=None):
         """Wait for the next turn."""
-        self._go.get()
+        self._told.recv()
 
     def on_epoch_end(self, epoch, logs=None):
-        """Hand back."""
-        self._ended.put(None)
+        """Hand back, with the CPU time of all threads so far."""
+        self._told.send(time.process_time())
+
+
+class Training:
+    """In a process of its own: two that read datasets in one process keep each other waiting, for seconds an epoch."""
+
+    def __init__(self, kind: str, way: str, strategies: Callable[[], tf.distribute.Strategy]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._turns, told = context.Pipe()
+        self._process = context.Process(target=_train, args=(kind, way, strategies, told), daemon=True)
+        self._process.start()
+        told.close()
+        self.cpu = 0.0
+        """Seconds of all its threads, when it last handed back."""
 
     def __call__(self, epochs: int) -> float:
         """The seconds of so many epochs."""
         began = time.perf_counter()
         for _ in range(epochs):
-            self._go.put(None)
-            error = self._ended.get()
-            if error is not None:
-                raise error
+            self._turns.send(None)
+            self.cpu = self._turns.recv()
         return time.perf_counter() - began
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
 
 
 class Slices(keras.utils.PyDataset):
@@ -124,33 +135,42 @@ def script(kind: str, strategies: Callable[[], tf.distribute.Strategy]) -> Calla
     """The case of that kind of data."""
 
     def case(rounds: int, epochs: int) -> Any:
-        strategy = strategies()
-        make = text_model if kind == "strings" else trials.conv_model
-        x, y = trials.arrays(trials.SMALL, BATCH * STEPS)
-        given, returned = KINDS[kind](texts(len(y)) if kind == "strings" else x, y)
-        quiet: dict[str, Any] = {"logEverySeconds": _EVER}
-
-        def by_keras(turns: Turns) -> None:
-            make().fit(**given, epochs=_EVER, verbose=0, callbacks=[turns])
-
-        def by_script(turns: Turns) -> None:
-            output = {"directory": tempfile.mkdtemp(prefix="bench-trainer-")}
-            every = {"everyEpochs": _EVER}
-            parsed = config.parse({"entrypoint": "a.py", "output": output, "checkpoint": every, **quiet})
-            env = environment.Environment(strategy="OneDevice")
-            takeover = Takeover(
-                Path(__file__), parsed, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
-            )
-            with strategy.scope():
-                model = make()
-            takeover.fit(model, FitCall(**given, epochs=_EVER, callbacks=[turns]))
-
-        def by_entrypoint(turns: Turns) -> None:
-            module = entrypoint(make, returned, callbacks=lambda: [turns])
-            train_module(module, devices=1, epochs=_EVER, batch=BATCH, seed=1, **quiet)
-
-        found: dict[str, trials.Trial]
-        found = {"keras": Turns(by_keras), "script": Turns(by_script), "entrypoint": Turns(by_entrypoint)}
-        return trials.in_turns(found, rounds, epochs, epoch=1)
+        with contextlib.ExitStack() as stack:
+            found = {way: stack.enter_context(Training(kind, way, strategies)) for way in WAYS}
+            return trials.in_turns(found, rounds, epochs, epoch=1, cpu=lambda way: found[way].cpu)
 
     return case
+
+
+def _train(kind: str, way: str, strategies: Callable[[], tf.distribute.Strategy], told: Connection) -> None:
+    """The program of a Training."""
+    sys.stdout = sys.stderr
+    # Plain Keras has TensorFlow as it comes. Before data is made: threads and devices can't be set after that.
+    strategy = strategies() if way != "keras" else None
+    make = text_model if kind == "strings" else trials.conv_model
+    x, y = trials.arrays(trials.SMALL, BATCH * STEPS)
+    given, returned = KINDS[kind](texts(len(y)) if kind == "strings" else x, y)
+    WAYS[way](make, given, returned, strategy, Turns(told))
+
+
+def _by_keras(make: Any, given: Any, returned: Any, strategy: Any, turns: Turns) -> None:
+    make().fit(**given, epochs=_EVER, verbose=0, callbacks=[turns])
+
+
+def _by_script(make: Any, given: Any, returned: Any, strategy: Any, turns: Turns) -> None:
+    output = {"directory": tempfile.mkdtemp(prefix="bench-trainer-")}
+    parsed = config.parse({"entrypoint": "a.py", "output": output, "checkpoint": {"everyEpochs": _EVER}, **_QUIET})
+    env = environment.Environment(strategy="OneDevice")
+    takeover = Takeover(Path(__file__), parsed, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
+    with strategy.scope():
+        model = make()
+    takeover.fit(model, FitCall(**given, epochs=_EVER, callbacks=[turns]))
+
+
+def _by_entrypoint(make: Any, given: Any, returned: Any, strategy: Any, turns: Turns) -> None:
+    module = entrypoint(make, returned, callbacks=lambda: [turns])
+    train_module(module, devices=1, epochs=_EVER, batch=BATCH, seed=1, **_QUIET)
+
+
+WAYS: dict[str, Callable[..., None]] = {"keras": _by_keras, "script": _by_script, "entrypoint": _by_entrypoint}
+"""Who trains the model: each of them for ever, epoch by epoch in its turns."""

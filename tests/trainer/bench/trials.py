@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -164,10 +164,18 @@ def hand_written(make: Callable[[], keras.Model], data: Any, batch: int, strateg
     return steps
 
 
-def in_turns(trials: dict[str, Trial], rounds: int, steps: int, *, epoch: int) -> dict[str, list[float]]:
-    """Seconds of each trial in each round, by the clock and, as `NAME_cpu`, of all threads of this process.
+def in_turns(
+    trials: Mapping[str, Trial],
+    rounds: int,
+    steps: int,
+    *,
+    epoch: int,
+    cpu: Callable[[str], float] = lambda _: time.process_time(),
+) -> dict[str, list[float]]:
+    """Seconds of each trial in each round, by the clock and, as `NAME_cpu`, of all threads of its process.
 
-    Who begins changes from round to round. The first `epoch` of so many steps doesn't count, nor its end.
+    `cpu`: what those of a trial have taken so far; by default its process is this one. Who begins changes from round
+    to round. The first `epoch` of so many steps doesn't count, nor its end.
     """
     for trial in trials.values():
         trial(epoch + 1)
@@ -175,7 +183,7 @@ def in_turns(trials: dict[str, Trial], rounds: int, steps: int, *, epoch: int) -
     for number in range(rounds):
         for name in list(trials)[:: -1 if number % 2 else 1]:
             trials[name](1)  # workers wait for each other here, and not in what is timed
-            began = time.process_time()
+            began = cpu(name)
             found[name].append(trials[name](steps))
-            found[f"{name}_cpu"].append(time.process_time() - began)
+            found[f"{name}_cpu"].append(cpu(name) - began)
     return found
