@@ -209,8 +209,10 @@ def _wait(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) 
 
 def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) -> Outcome:
     outcome = suspend.stop(snapshot, builder, spec, Reason.WAITING_FOR_ADMISSION, text)
+    if outcome.intent is None:
+        return outcome
     event = Event("Normal", str(Reason.WAITING_FOR_ADMISSION), text)
-    return replace(outcome, events=(event,) if outcome.intent is not None else ())
+    return replace(outcome, events=(*outcome.events, event))
 
 
 def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:
