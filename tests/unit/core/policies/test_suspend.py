@@ -114,6 +114,29 @@ def test_a_finished_job_is_not_suspended_any_more(code: int) -> None:
     assert world.pods == ["train-worker-0"]
 
 
+def test_a_job_that_had_succeeded_when_it_was_suspended_is_not_trained_again() -> None:
+    world = running()
+    world.up = False
+    world.exits("train-worker-0", 0)
+    world.up = True
+    world.suspend()
+    assert world.condition("Suspended") == ""
+    world.exits("train-worker-1", 0)
+    assert world.phase == "Succeeded"
+    assert world.pods == ["train-worker-0", "train-worker-1"]
+
+
+def test_who_ends_well_because_it_is_told_to_stop_has_not_succeeded() -> None:
+    world = running("OneDevice")
+    world.grace = timedelta(seconds=30)
+    world.suspend()
+    world.exits("train-worker-0", 0)
+    world.advance(minutes=1)
+    assert world.phase == "Suspended"
+    world.suspend(False)
+    assert world.attempts() == {"2"}
+
+
 def test_a_suspended_job_is_accepted_again_once_its_spec_is_mended() -> None:
     world = World(make.job(worker=1, runPolicy={"suspend": True}))
     world.settle()
