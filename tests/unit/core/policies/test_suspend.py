@@ -79,6 +79,18 @@ def test_the_chief_of_a_parameter_server_job_goes_first() -> None:
     assert world.pods == []
 
 
+def test_a_chief_that_still_stops_when_its_job_is_resumed_keeps_its_servers() -> None:
+    world = running("ParameterServer", worker=1, ps=1)
+    world.grace = timedelta(seconds=30)
+    world.suspend()
+    world.suspend(False)
+    assert [delete.name for delete in world.deletes] == ["train-chief-0"]
+    world.advance(seconds=31)
+    assert {delete.name for delete in world.deletes[1:]} == {"train-ps-0", "train-worker-0"}
+    world.advance(seconds=31)
+    assert world.attempts() == {"2"}
+
+
 def test_resuming_at_once_waits_for_the_pods_that_still_stop() -> None:
     world = running()
     world.grace = timedelta(seconds=60)
