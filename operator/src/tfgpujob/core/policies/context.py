@@ -8,7 +8,7 @@ from datetime import datetime
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.admission import Admission
-from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
+from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.restart_records import to_status
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Kind, Object, Outcome, Pod, Snapshot
@@ -88,7 +88,7 @@ def delete_old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
     stay while their chief stops: it saves what it reads from them."""
     old = own_pods(snapshot, attempt - 1)
     has_servers = any(pod.role == Role.PS for pod in old)
-    saves = any(pod.role == Role.CHIEF and pod.deleting and not has_ended(pod) for pod in old)
+    saves = any(pod.role == Role.CHIEF and pod.deleting for pod in old)
     return (*delete_pods(() if has_servers and saves else old), *delete_pod_groups(snapshot, attempt - 1))
 
 
