@@ -224,6 +224,22 @@ def test_what_nobody_told_is_other() -> None:
     assert goodput_account.share(own.status["goodput"]) is None
 
 
+def test_what_no_trainer_has_told_is_told_anew_by_what_the_cluster_records() -> None:
+    own = Story("Custom", image="mine:1")
+    own.schedule()
+    own.gate()
+    own.advance(seconds=5)
+    own.edit(lambda spec: spec.update(image="mine:2"))
+    assert own.told == {"waiting": 5}
+    own.advance(seconds=5)
+    own.gate()
+    own.begin()
+    own.advance(seconds=3)
+    own.killed()
+    own.settle()
+    assert own.told == {"waiting": 10, "other": 3}
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_was_told_is_kept_of_a_pod_that_leaves_no_last_words(gone: bool) -> None:
     """Its report is kept with it only, and in the memory of one process of the operator."""
