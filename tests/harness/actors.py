@@ -213,6 +213,8 @@ class Kubelet:
         self.missing_images: set[str] = set()
         """Images that nobody has pushed yet."""
         self.on_ready: Callable[[Object], None] = lambda _: None
+        self.last_words: Callable[[Object], str] = lambda _: ""
+        """What a pod leaves in its termination message."""
 
     def watch(self) -> None:
         self.server.observers.append(self._notice)
@@ -275,9 +277,12 @@ class Kubelet:
         self.on_ready(pod)
 
     def finish(self, pod: Object, exit_code: int, message: str = "") -> None:
-        """The containers end with this code."""
+        """The containers end with this code. `message`: instead of the pod's last words."""
         ended: dict[str, Any] = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
-        ended |= {"finishedAt": self.server.clock().strftime("%Y-%m-%dT%H:%M:%SZ"), "message": message}
+        ended |= {
+            "finishedAt": self.server.clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "message": message or self.last_words(pod),
+        }
         if exit_code > 128:
             ended["signal"] = exit_code - 128
         self._set(pod, "Failed" if exit_code else "Succeeded", {"terminated": ended}, ready=False)

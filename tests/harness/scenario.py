@@ -166,6 +166,16 @@ def restarted(pod_name: str) -> When:
     return when
 
 
+def stopping(pod_name: str) -> When:
+    """The pod is on its way out."""
+
+    def when(world: World) -> bool:
+        pod = world.server.objects.get(("Pod", NAMESPACE, pod_name))
+        return pod is not None and "deletionTimestamp" in pod["metadata"]
+
+    return when
+
+
 def ended(job_name: str, count: int) -> When:
     return lambda world: len([pod for pod in world.pods(job_name) if finished(pod)]) >= count
 

@@ -68,6 +68,7 @@ class World:
         for actor in (self.scheduler, self.kubelet, self.collector):
             actor.watch()
         self.kubelet.on_ready = self._one_more_is_ready
+        self.kubelet.last_words = self._last_words
         self.injector = injector
         self.blindfold = blindfold
         self.config: Config = CONFIG
@@ -199,6 +200,10 @@ class World:
         assert owner is not None
         self._restarted[uid] = times
         self.promises.truth.restarted_in_place(owner["uid"], uid, times)
+
+    def _last_words(self, pod: Object) -> str:
+        times = self._restarted.get(pod["metadata"]["uid"], 0)
+        return json.dumps({"inPlaceRestarts": times}) if times else ""
 
     async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
         """PUT /workers of a leader; its address is its name."""

@@ -56,5 +56,11 @@ MUTATIONS = (
         _forgets_what_was_counted,
         ("servers-in-place",),
     ),
+    Mutation(
+        "count what a pod has told again at its end",
+        (progress, "clear"),
+        lambda _: lambda builder: builder.put("progress", None),
+        ("servers-in-place",),
+    ),
     Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: -1, ("progress-told",)),
 )

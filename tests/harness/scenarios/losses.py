@@ -120,7 +120,9 @@ REPLICAS = (
             Step(told_in_place("train", 1), restart_in_place("train-chief-0", 3)),
             Step(told_in_place("train", 3), finish("train-worker-1", 137)),
             Step(restarted("train-worker-1"), restart_in_place("train-chief-0", 4)),
-            Step(told_in_place("train", 4), finish("train-chief-0", 0)),
+            # With a server the chief starts again, whose last words come after that.
+            Step(told_in_place("train", 4), evict("train-ps-0")),
+            Step(restarted("train-chief-0"), finish("train-chief-0", 0)),
         ),
         ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},

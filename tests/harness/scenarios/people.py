@@ -15,11 +15,22 @@ from tests.harness.scenario import (
     nothing,
     running,
     shows,
+    stopping,
     suspend,
     then,
     training,
 )
-from tests.harness.scenarios.common import FAILED, FOREVER, MWM, RUNNING, SECOND_TIME, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import (
+    FAILED,
+    FOREVER,
+    MWM,
+    RUNNING,
+    SECOND_CHIEF,
+    SECOND_TIME,
+    SUCCEEDED,
+    once_it_runs,
+    submit,
+)
 
 _BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
 ELASTIC = job(
@@ -109,6 +120,16 @@ PEOPLE = (
         ),
         ends=FOREVER,
         phases={"train": "Suspended"},
+    ),
+    Scenario(
+        name="resumed-while-the-chief-stops",
+        script=(
+            submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
+            Step(training("train"), suspend("train", True)),
+            Step(stopping("train-chief-0"), suspend("train", False)),
+        ),
+        ends=SECOND_CHIEF,
+        phases=SUCCEEDED,
     ),
     Scenario(
         name="edited-while-running",

@@ -208,6 +208,8 @@ class ProgressStatus(StatusModel):
     """Estimated time of the steps to come, without evaluations and saves."""
     in_place_restarts: NotNegative | None = None
     """How often its processes were started again in their pods, as far as it has been counted."""
+    in_place_pod_uid: Annotated[str | None, Field(alias="inPlacePodUID")] = None
+    """uid of the pod that told so: the chief's, or else worker 0's. Its last words may come in the next attempt."""
     time: Time | None = None
     """When this was told first: while nothing changes, nothing is written."""
 

@@ -4,7 +4,7 @@ deleted, terminating, or managed by another controller   nothing, unless it has 
 run by MultiKueue in another cluster                     its Workload                        policies/kueue.py
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
-suspended                                                delete the pods                     policies/suspend.py
+suspended, unless it had succeeded                       delete the pods                     policies/suspend.py
 in a queue of Kueue, or evicted from it                  wait, without pods                  policies/kueue.py
 no attempt, or resumed                                   begin an attempt                    policies/begin_attempt.py
 an attempt                                               the chain of policies               attempt.py
@@ -24,11 +24,12 @@ from datetime import datetime, timedelta
 from tfgpujob.api import JobSpec
 from tfgpujob.api.rules.transition import MANAGED_BY
 from tfgpujob.core import attempt
+from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.ownership import has_own_pods, is_dispatched, is_ours, other_manager
 from tfgpujob.core.observed.parsed import parsed_spec
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
-from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, start, suspend
+from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, start, success, suspend
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.ensure_pods import is_optional
 from tfgpujob.core.policies.refusals import Problem, problem, problems
@@ -66,7 +67,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
 def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
     if builder.finished:
         return finished.reconcile(snapshot, builder, spec.run_policy)
-    if spec.run_policy.suspend:
+    if spec.run_policy.suspend and not _has_succeeded(snapshot, builder, spec):
         return suspend.reconcile(snapshot, builder, spec)
     assert snapshot.job is not None
     if is_dispatched(snapshot.job):
@@ -76,6 +77,15 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
     if not (builder.attempt and builder.fields.get("plan")) or builder.is_true(Condition.SUSPENDED):
         return begin_attempt(snapshot, builder, spec, config)
     return attempt.reconcile(snapshot, builder, spec, config)
+
+
+def _has_succeeded(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec) -> bool:
+    """Whether it had before it was suspended. Whoever is told to stop may exit with 0 for that."""
+    assert snapshot.job is not None
+    plan = builder.fields.get("plan")
+    if not plan or builder.is_true(Condition.SUSPENDED) or is_dispatched(snapshot.job):
+        return False
+    return success.decided(spec, observe_pods(snapshot, Plan.from_status(plan), builder.fields))
 
 
 def _with_accounts(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: datetime) -> Outcome:

@@ -142,6 +142,15 @@ def test_a_readmitted_job_resumes_with_its_budget() -> None:
     assert "disruptions" not in world.status
 
 
+def test_what_a_pod_told_together_with_the_eviction_is_an_event_too() -> None:
+    world = running(run={"recovery": "InPlace"})
+    world.up = False
+    world.tells("train-worker-0", inPlaceRestarts=1)
+    world.up = True
+    evict(world)
+    assert [event.reason for event in world.events][-2:] == ["RestartedInPlace", "WaitingForAdmission"]
+
+
 def test_kueue_puts_back_what_it_evicted_for_another_reason() -> None:
     world = running()
     evict(world, "PodsReadyTimeout")

@@ -79,6 +79,18 @@ def test_the_chief_of_a_parameter_server_job_goes_first() -> None:
     assert world.pods == []
 
 
+def test_a_chief_that_still_stops_when_its_job_is_resumed_keeps_its_servers() -> None:
+    world = running("ParameterServer", worker=1, ps=1)
+    world.grace = timedelta(seconds=30)
+    world.suspend()
+    world.suspend(False)
+    assert [delete.name for delete in world.deletes] == ["train-chief-0"]
+    world.advance(seconds=31)
+    assert {delete.name for delete in world.deletes[1:]} == {"train-ps-0", "train-worker-0"}
+    world.advance(seconds=31)
+    assert world.attempts() == {"2"}
+
+
 def test_resuming_at_once_waits_for_the_pods_that_still_stop() -> None:
     world = running()
     world.grace = timedelta(seconds=60)
@@ -112,6 +124,29 @@ def test_a_finished_job_is_not_suspended_any_more(code: int) -> None:
     assert world.phase in {"Succeeded", "Failed"}
     assert len(world.writes) == writes
     assert world.pods == ["train-worker-0"]
+
+
+def test_a_job_that_had_succeeded_when_it_was_suspended_is_not_trained_again() -> None:
+    world = running()
+    world.up = False
+    world.exits("train-worker-0", 0)
+    world.up = True
+    world.suspend()
+    assert world.condition("Suspended") == ""
+    world.exits("train-worker-1", 0)
+    assert world.phase == "Succeeded"
+    assert world.pods == ["train-worker-0", "train-worker-1"]
+
+
+def test_who_ends_well_because_it_is_told_to_stop_has_not_succeeded() -> None:
+    world = running("OneDevice")
+    world.grace = timedelta(seconds=30)
+    world.suspend()
+    world.exits("train-worker-0", 0)
+    world.advance(minutes=1)
+    assert world.phase == "Suspended"
+    world.suspend(False)
+    assert world.attempts() == {"2"}
 
 
 def test_a_suspended_job_is_accepted_again_once_its_spec_is_mended() -> None:

@@ -69,6 +69,13 @@ class Story(World):
         until = int(self.now.timestamp() * 1000)
         return {"until": until, "parts": dict(self.ledger), "reached": self.reached, "marks": self.marks}
 
+    def killed(self) -> None:
+        """Its pod ends without last words."""
+        container = self.pod(CHIEF)["status"]["containerStatuses"][0]
+        ended = {"exitCode": 137, "finishedAt": timestamp(self.now)}
+        container |= {"ready": False, "state": {"terminated": ended}}
+        self.pod(CHIEF)["status"]["phase"] = "Failed"
+
     def told_by_chief(self, **told: Any) -> None:
         self.tells(CHIEF, ledger=self.said(), **told)
 
@@ -215,6 +222,45 @@ def test_what_nobody_told_is_other() -> None:
     own.exits(CHIEF, 0)
     assert own.told == {"queued": 2, "other": 30}
     assert goodput_account.share(own.status["goodput"]) is None
+
+
+def test_what_no_trainer_has_told_is_told_anew_by_what_the_cluster_records() -> None:
+    own = Story("Custom", image="mine:1")
+    own.schedule()
+    own.gate()
+    own.advance(seconds=5)
+    own.edit(lambda spec: spec.update(image="mine:2"))
+    assert own.told == {"waiting": 5}
+    own.advance(seconds=5)
+    own.gate()
+    own.begin()
+    own.advance(seconds=3)
+    own.killed()
+    own.settle()
+    assert own.told == {"waiting": 10, "other": 3}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_was_told_is_kept_of_a_pod_that_leaves_no_last_words(gone: bool) -> None:
+    """Its report is kept with it only, and in the memory of one process of the operator."""
+    story = Story()
+    story.grace = timedelta(seconds=30)
+    story.starts(queued=3)
+    story.works("useful", 20)
+    story.told_by_chief(step=5)
+    story.stop()
+    story.reports.clear()
+    story.start()
+    story.suspend()
+    assert story.told == {"queued": 3, "useful": 20}
+    story.stop()
+    story.advance(seconds=4)
+    story.killed()
+    if gone:
+        story.departed = trim_pod(story.objects.pop((Kind.POD, CHIEF)))
+    story.start()
+    assert story.told == {"queued": 3, "useful": 20, "other": 4}
+    assert not goodput.has_last_words(story.snapshot()), "once"
 
 
 def test_it_costs_no_write() -> None:

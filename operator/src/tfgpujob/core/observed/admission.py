@@ -71,6 +71,11 @@ def has(held: Workload, kind: str) -> bool:
     return is_true({"status": held.status}, kind)
 
 
+def eviction(held: Workload) -> Mapping[str, Any]:
+    """The condition by which Kueue evicts it; empty while it does not."""
+    return condition(held, EVICTED) if has(held, EVICTED) else {}
+
+
 def holds_quota(held: Workload) -> bool:
     return has(held, QUOTA_RESERVED) or bool(held.status.get("admission"))
 
@@ -91,7 +96,7 @@ def why_not_admitted(held: Workload) -> str:
         return f"its Workload {held.name} is being deleted."
     if has(held, FINISHED):
         return f"its Workload {held.name} is finished."
-    evicted = condition(held, EVICTED) if has(held, EVICTED) else {}
+    evicted = eviction(held)
     if not held.active:
         why = f": {evicted['message']}" if evicted.get("message") else ""
         return f"its Workload {held.name} is deactivated (spec.active: false){why}".rstrip(".") + "."

@@ -42,6 +42,14 @@ def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
     }
 
 
+def of_next_attempt(status: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """What was counted of pods that may still have last words to say."""
+    told = {replica: record for replica, record in read(status).items() if record.in_place_pod}
+    return to_status(
+        {r: RestartRecord(in_place=record.in_place, in_place_pod=record.in_place_pod) for r, record in told.items()}
+    )
+
+
 def to_status(records: Mapping[ReplicaId, RestartRecord]) -> list[dict[str, Any]] | None:
     """None when there is none."""
     order = sorted(records, key=lambda replica: (ROLES.index(replica[0]), replica[1]))

@@ -16,6 +16,7 @@ from tfgpujob.core.policies.deadlines import attempt_deadlines
 from tfgpujob.core.status import digests, progress
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
+from tfgpujob.names import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,12 @@ def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:
 
 
 def delete_old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
-    """Deletes of this job's pods, and of its pod groups, of attempts before `attempt`."""
-    return (*delete_pods(own_pods(snapshot, attempt - 1)), *delete_pod_groups(snapshot, attempt - 1))
+    """Deletes of this job's pods, and of its pod groups, of attempts before `attempt`. Parameter servers, and all else,
+    stay while their chief stops: it saves what it reads from them."""
+    old = own_pods(snapshot, attempt - 1)
+    has_servers = any(pod.role == Role.PS for pod in old)
+    saves = any(pod.role == Role.CHIEF and pod.deleting for pod in old)
+    return (*delete_pods(() if has_servers and saves else old), *delete_pod_groups(snapshot, attempt - 1))
 
 
 def replace_attempt(ctx: ReconcileContext, event: Event, *, requeue_at: datetime | None = None) -> Outcome:

@@ -105,7 +105,7 @@ def _stopped_elsewhere(held: Workload, builder: StatusBuilder) -> datetime | Non
     counts: MultiKueue has them stopped there, and deletes the job as soon as the quota is free. None: it has no pods,
     or its Workload goes anyway. The count stays as it is where that cluster is lost, or Kueue is older than 0.16.
     """
-    evicted = admission.condition(held, admission.EVICTED) if admission.has(held, admission.EVICTED) else {}
+    evicted = admission.eviction(held)
     if held.deleting or not admission.holds_quota(held) or (held.active and not evicted):
         return None
     if not any(counts.get("active") for counts in (builder.fields.get("replicaStatuses") or {}).values()):
@@ -209,8 +209,10 @@ def _wait(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) 
 
 def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) -> Outcome:
     outcome = suspend.stop(snapshot, builder, spec, Reason.WAITING_FOR_ADMISSION, text)
+    if outcome.intent is None:
+        return outcome
     event = Event("Normal", str(Reason.WAITING_FOR_ADMISSION), text)
-    return replace(outcome, events=(event,) if outcome.intent is not None else ())
+    return replace(outcome, events=(*outcome.events, event))
 
 
 def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:

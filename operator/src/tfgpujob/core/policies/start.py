@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import RunPolicy, StartPolicy
+from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId
 from tfgpujob.core.observed.waiting import telling
@@ -34,7 +35,7 @@ def next_attempt(
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
-    builder.put("restartRecords", None)
+    builder.put("restartRecords", restart_records.of_next_attempt(builder.fields))
     builder.put("digests", None)
     progress.clear(builder)
     builder.put(

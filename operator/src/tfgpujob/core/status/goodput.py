@@ -24,6 +24,7 @@ from tfgpujob.core.status.goodput_account import OTHER, PARTS, SUSPENDED, Accoun
 from tfgpujob.names import Condition, Phase
 
 _OF_THE_TRAINER: Final = frozenset(PARTS) - {"queued", "pulling", "backoff", SUSPENDED}
+_OF_THE_TRAINER_ALONE: Final = _OF_THE_TRAINER - {"waiting", OTHER}
 
 
 def has_last_words(snapshot: Snapshot) -> bool:
@@ -79,13 +80,21 @@ def _close_departed(account: Account, snapshot: Snapshot, old: Mapping[str, Any]
     """The account without the pod that was followed, which is gone: with its last words, or without."""
     pod = snapshot.departed
     if pod is not None and pod.uid == account.pod:
-        account = _followed(account, pod, ledger_of(pod, snapshot), now, at_the_end=True)
-    else:
-        # What it did after its last report, nobody knows; at the latest it ended when the job did.
-        stopped = _stopped_at(old) or now
-        untold = min(max(account.time, stopped), now)
-        account = _added(account, [(OTHER, _milliseconds(account.time, untold))], untold)
+        return _followed(account, pod, ledger_of(pod, snapshot), now, at_the_end=True)
+    # At the latest it ended when the job did.
+    return _closed_untold(account, min(_stopped_at(old) or now, now))
+
+
+def _closed_untold(account: Account, until: datetime) -> Account:
+    """The account without the pod that was followed. What it did after its last report, up to its end, nobody knows."""
+    until = max(until.replace(microsecond=0), account.time)
+    account = _added(account, [(OTHER, _milliseconds(account.time, until))], until)
     return Account(account.parts, account.time, account.reached, account.pod)
+
+
+def _was_told(account: Account, before: Mapping[str, int]) -> bool:
+    """Whether the trainer of the pod that is followed has told of its time."""
+    return any(account.parts.get(part, 0) > before.get(part, 0) for part in _OF_THE_TRAINER_ALONE)
 
 
 def _followed(account: Account, pod: Pod, ledger: TrainerLedger | None, now: datetime, *, at_the_end: bool) -> Account:
@@ -94,6 +103,9 @@ def _followed(account: Account, pod: Pod, ledger: TrainerLedger | None, now: dat
     assert account.since is not None
     ended = has_ended(pod)
     until = _ended_at(pod, now) if ended else now
+    if ledger is None and _was_told(account, account.before):
+        # Its report went with it, or with another process of the operator. What is recorded stays.
+        return _closed_untold(account, until) if ended or at_the_end else account
     if not ended and not at_the_end and ledger is not None:
         until = min(now, max(_from_milliseconds(ledger.until), _moment(pod.program_began) or account.since))
     until = max(until.replace(microsecond=0), account.time)

@@ -32,6 +32,9 @@ IDLE_SECONDS = 5
 _SUPERVISED = frozenset(having(lambda traits: traits.work is Work.SYNCHRONOUS))
 """Strategies under which a program of one's own that recovers in place is supervised (core/pods/in_place.py)."""
 
+_COUNTED = frozenset({"inPlaceRestarts", "inPlacePodUID"})
+"""What status.progress keeps for core/policies/restart/in_place.py."""
+
 MAX_PEERS = 16
 """Peers of one job that are polled in a turn, so that no job keeps the operator busy."""
 
@@ -162,8 +165,7 @@ def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str,
     if report is None:
         return
     before = builder.fields.get("progress") or {}
-    counted = {key: before[key] for key in ("inPlaceRestarts",) if key in before}
-    reported = {**_progress(report), **counted}
+    reported = {**_progress(report), **{key: before[key] for key in _COUNTED if key in before}}
     if reported != {key: value for key, value in before.items() if key != "time"}:
         builder.put("progress", {**reported, "time": timestamp(builder.now)})
     if report.last_checkpoint is not None:
@@ -193,8 +195,10 @@ def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
 
 
 def clear(builder: StatusBuilder) -> None:
-    """The reporter restarts, and reports anew."""
-    builder.put("progress", None)
+    """The reporter restarts, and reports anew. Of its pod there may be last words to come."""
+    before = builder.fields.get("progress") or {}
+    kept = {key: before[key] for key in _COUNTED} if before.keys() >= _COUNTED else None
+    builder.put("progress", kept)
 
 
 def clear_stalled(builder: StatusBuilder, reason: Reason, message: str) -> None:

@@ -158,6 +158,22 @@ def test_a_pod_that_somebody_deletes_is_a_disruption_and_the_new_one_waits_for_i
     assert len(world.pods) == 3
 
 
+@pytest.mark.parametrize("servers", [0, 1])
+def test_where_a_chief_is_deleted_only_its_servers_wait_for_it(servers: int) -> None:
+    """Workers of a collective stop together, at the same step."""
+    strategy = "ParameterServer" if servers else "MultiWorkerMirrored"
+    world = World(make.job(strategy, chief=1, worker=1, ps=servers, run={"restartScope": "Gang"}))
+    world.settle()
+    world.ready()
+    world.grace = timedelta(seconds=30)
+    world.mark_deleting("train-chief-0")
+    assert [delete.name for delete in world.deletes] == ([] if servers else ["train-worker-0"])
+    world.remove(Kind.POD, "train-chief-0")
+    assert len(world.deletes) == (2 if servers else 1)
+    world.advance(seconds=31)
+    assert world.attempts() == {"2"}
+
+
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [

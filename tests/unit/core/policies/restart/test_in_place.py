@@ -187,6 +187,67 @@ def test_last_words_count_that_come_together_with_the_resumption() -> None:
     assert environment(world, "train-worker-0")["_BUDGET"] == "4"
 
 
+def says(world: World, pod: str, restarts: int, code: int = 143) -> None:
+    """Its last words."""
+    world.exits(pod, code, message=json.dumps({"code": code, "inPlaceRestarts": restarts}))
+
+
+def goes_with_last_words(world: World, pod: str, restarts: int) -> None:
+    """It ends and is gone before the operator has looked again."""
+    world.up = False
+    says(world, pod, restarts)
+    world.departed = trim_pod(world.objects.pop((Kind.POD, pod)))
+    world.up = True
+    world.settle()
+
+
+def counted(world: World) -> tuple[int, int]:
+    return world.status["restarts"], world.status["inPlaceRestarts"]
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_last_words_count_that_come_when_the_next_attempt_is_recorded(resumed: bool) -> None:
+    world = running()
+    world.grace = timedelta(seconds=20)
+    world.tells("train-worker-0", inPlaceRestarts=1)
+    if resumed:
+        world.suspend()
+        world.suspend(False)
+    else:
+        world.evict("train-worker-1")
+    assert world.status["attempt"] == 2
+    says(world, "train-worker-0", 3)
+    assert counted(world) == (3, 3)
+    assert [event.message for event in world.events if event.reason == "RestartedInPlace"][1:] == [
+        "The training processes of attempt 1 were started again in their pods, 3 times so far."
+    ]
+    world.advance(minutes=1)
+    assert world.attempts() == {"2"}
+    assert environment(world, "train-worker-0")["_BUDGET"] == "3"
+    world.ready()
+    world.tells("train-worker-0", inPlaceRestarts=1)
+    assert counted(world) == (4, 4)
+
+
+def test_of_a_chief_that_starts_again_with_a_server_the_last_words_count_no_restart_twice() -> None:
+    trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
+    world = running("ParameterServer", worker=1, ps=1, trainer=trainer, image=None)
+    world.grace = timedelta(seconds=20)
+    world.tells("train-chief-0", inPlaceRestarts=2)
+    world.evict("train-ps-0")
+    goes_with_last_words(world, "train-chief-0", 3)
+    assert counted(world) == (3, 3)
+
+
+def test_what_an_older_operator_has_counted_is_not_counted_again() -> None:
+    world = running()
+    world.tells("train-worker-0", inPlaceRestarts=2)
+    assert world.job is not None
+    del world.job["status"]["progress"]["inPlacePodUID"]
+    world.tells("train-worker-0", inPlaceRestarts=3)
+    assert counted(world) == (3, 3)
+
+
 PREDICT = {
     "trainer": {
         "entrypoint": "digits",
@@ -240,6 +301,31 @@ def test_what_was_counted_survives_the_restart_of_another_in_the_same_look() -> 
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (3, 2)
     world.advance(hours=1)
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (3, 2)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_of_a_worker_that_predicts_and_is_disrupted_each_restart_counts_once(gone: bool) -> None:
+    world = predicting()
+    world.grace = timedelta(seconds=20)
+    world.tells("train-worker-0", inPlaceRestarts=1)
+    world.disrupt("train-worker-0", "Preemption")
+    (goes_with_last_words if gone else says)(world, "train-worker-0", 2)
+    assert counted(world) == (2, 2)
+
+
+def test_of_workers_that_predict_last_words_count_that_come_when_the_next_attempt_is_recorded() -> None:
+    world = predicting()
+    world.grace = timedelta(seconds=20)
+    world.tells("train-worker-1", inPlaceRestarts=1)
+    world.suspend()
+    world.suspend(False)
+    for pod, restarts in (("train-worker-1", 1), ("train-worker-2", 1)):
+        says(world, pod, restarts)
+    assert counted(world) == (2, 2)
+    world.advance(minutes=1)
+    world.ready()
+    world.tells("train-worker-1", inPlaceRestarts=1)
+    assert counted(world) == (3, 3)
 
 
 @pytest.mark.parametrize("code", [0, 137])

@@ -147,7 +147,8 @@ def _delay(ctx: ReconcileContext, failure: Failure) -> timedelta:
 
 def _next_record(ctx: ReconcileContext, replica: ReplicaId, delay: timedelta, *, failed: bool) -> RestartRecord:
     before, pod = _record(ctx, replica), ctx.observed.pods.get(replica)
-    return RestartRecord(
+    return replace(
+        before,
         restarts=max(before.restarts, pod.replica_restart if pod else 0) + 1,
         last_counted=pod.uid if pod and failed else before.last_counted,
         in_a_row=before.in_a_row + failed,
