@@ -148,7 +148,7 @@ class Takeover:
             if self._env.is_asynchronous and hooks.per_batch:
                 say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
-            self.summary = finish(run, built.takeover, position, more)
+            self.summary = finish(run, position, more)
             if isinstance(data.train, Batches):
                 # Of an epoch that a callback has broken off nobody knows how far it was read ahead.
                 data.train.pass_over(position.epoch + (position.index > 0))
