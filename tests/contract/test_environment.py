@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.contract.sides import job, pod_of, read_by_trainer, trainer
 
-from tfgpujob.api.spec import MAX_REPLICAS
+from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.names import FETCH_CONTAINER, Role
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}

@@ -63,7 +63,7 @@ def test_training_stops_early_and_ends_with_the_best_weights(tmp_path, capsys):
     best = min(seen, key=lambda step: seen[step])
     assert list(seen) == list(range(3, best + 10, 3))
     assert best + 9 < 63
-    summary = finish(run, run.built.takeover, Position(step=best + 9))
+    summary = finish(run, Position(step=best + 9))
     assert (summary["best"]["step"], summary["stoppedEarly"]) == (best, True)
     assert run.evaluate(run.built.validation)["loss"] == pytest.approx(summary["best"]["value"], abs=1e-6)
     kept = newest(tmp_path / "best", say)

@@ -249,7 +249,9 @@ def test_structures_and_float_types():
         ((np.array(["cat", np.nan], object), np.zeros(2)), r"x has a float \(nan\) among its text, in row 1"),
         ((np.zeros(2), ["cat", "dog"]), "returned strings for y"),
         (np.array([[1], [1, 2]], object), "returned a ndarray for x that is no array of rows"),
-        (np.array([[True, 2.5]], object), "returned a ndarray of several types for x: bool, float"),
+        (np.array([[True, 2.5]], object), "returned a ndarray of dtype object for x, of bool, float"),
+        (np.array([[1.5], [2.5]], object), "returned a ndarray of dtype object for x, of float"),
+        (np.array([], object), "returned a ndarray for x that is no array of rows"),
         (None, "returned nothing"),
     ],
 )

@@ -261,7 +261,7 @@ def test_averaged_weights_are_the_model_in_the_end(tmp_path):
         lambda: dense(adamw(use_ema=True)), (rows(6), labels()), devices=2, epochs=1, batch=16, seed=1, output=tmp_path
     )
     averages = [a.value.values[0].numpy() for a in run.built.takeover.optimizer._model_variables_moving_average]
-    finish(run, run.built.takeover, Position(epoch=1, step=7))
+    finish(run, Position(epoch=1, step=7))
     exported = keras.saving.load_model(tmp_path / "model.keras").get_weights()
     assert all((a == b).all() for a, b in zip(averages, exported, strict=True))
 

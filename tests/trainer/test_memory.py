@@ -9,6 +9,7 @@ import ctypes
 import statistics
 import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,16 @@ def test_what_a_step_leaves_behind_is_seen(monkeypatch, files):
 
     monkeypatch.setattr(Heartbeat, "beat", leaky)
     assert left_behind_by("arrays", 1, monkeypatch, files) > 3 * MOST
+
+
+def test_a_run_that_has_ended_holds_no_file_open(files, tmp_path):
+    """Each fit() of a script is a run; a writer of event files has a thread as well."""
+    module = Entrypoint("small", small, {"kind": "arrays", "folder": str(files), "rows": 640})
+    run = train_module(module, devices=1, epochs=1, batch=64, seed=1, output=tmp_path, evaluate={"everyEpochs": 1})
+    assert {file.parent.name for file in tmp_path.glob("tensorboard/*/events*")} == {"train", "validation"}
+    held = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.exists()]
+    assert run is not None
+    assert [path for path in held if path.is_relative_to(tmp_path)] == []
 
 
 def test_a_number_that_changes_is_not_kept():

@@ -5,9 +5,15 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
-from tests.trainer.inprocess import train_here
+import tensorflow as tf
+from tests.trainer.inprocess import strategy_over, train_here
 
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.takeover import Takeover
 
 ROWS = 22
 """The last of three batches is cut into parts of different length."""
@@ -75,6 +81,69 @@ def test_a_state_that_cannot_be_summed_is_refused_on_two_replicas():
     with pytest.raises(ConfigError, match="metric state 'largest/largest' is not a sum that starts at zero"):
         train(Largest())
     train(Largest(), devices=1)
+
+
+def test_an_evaluation_looks_at_the_metrics_of_each_compile_once(tmp_path, capsys):
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    strategy = strategy_over(2)
+    takeover = Takeover(tmp_path, parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
+    x, y, _ = data()
+    given = {"x": x, "y": y, "sample_weight": None, "batch_size": 8, "steps": None}
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
+        model.compile("sgd", "mse", metrics=[rmse])
+    for _ in range(2):
+        takeover.evaluate(model, given)
+    assert capsys.readouterr().out.count("metric 'rmse'") == 1
+    takeover.fits = 1  # of another model, say
+    with strategy.scope():
+        model.compile("sgd", "mse", metrics=[Largest()])
+    with pytest.raises(ConfigError, match="metric state 'largest/largest' is not a sum"):
+        takeover.evaluate(model, given)
+
+
+class Loss(keras.Model):
+    """Gives, beside an output for each row, one for the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.error = keras.layers.Dense(3), keras.metrics.MeanAbsoluteError(name="error")
+
+    def call(self, x):
+        found = self.dense(x)
+        return {"found": found, "size": tf.reduce_mean(tf.square(found))}
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return tf.reduce_mean(tf.square(y - y_pred["found"])) + 0.1 * y_pred["size"]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self.error.update_state(y, y_pred["found"])
+        return self.get_metrics_result()
+
+
+def test_outputs_that_are_not_one_for_each_row_are_no_obstacle():
+    def model():
+        net = Loss()
+        net.compile("sgd")
+        return net
+
+    run = train_here(model, data()[:2], devices=2, epochs=1, batch=8, seed=1)
+    assert notes(run) == []
+    assert run.last_epoch["error"] > 0
+
+
+def test_words_that_are_masked_are_weighed_alike():
+    def model():
+        inputs = keras.Input((5,), dtype="int32")
+        words = keras.layers.Embedding(7, 4, mask_zero=True)(inputs)
+        net = keras.Model(inputs, keras.layers.Dense(3, "softmax")(words))
+        net.compile("sgd", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+        return net
+
+    rng = np.random.default_rng(3)
+    x = rng.integers(1, 7, size=(ROWS, 5)) * (np.arange(5) < rng.integers(1, 6, size=(ROWS, 1)))
+    rows = x, rng.integers(0, 3, size=(ROWS, 5)), rng.uniform(size=(ROWS, 5))
+    assert notes(train_here(model, rows, devices=2, epochs=1, batch=8, seed=1)) == []
 
 
 def test_no_other_metric_is_taken_for_one():

@@ -115,7 +115,7 @@ def test_every_phase_of_a_run_has_a_heartbeat(monkeypatch, tmp_path):
         evaluate={"everyEpochs": 1},
         checkpoint={"everyEpochs": 1},
     )
-    finish(run, run.built.takeover, Position(epoch=2, step=4))
+    finish(run, Position(epoch=2, step=4))
     phases = [phase for phase, _ in itertools.groupby(beats)]
     epoch = ["training", "evaluating", "saving"]
     assert phases == ["caching", "starting", "caching", "starting", *epoch, *epoch, "training", "saving", "exporting"]

@@ -115,7 +115,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         run = assemble(settings, env, built, evaluate, heartbeat=heartbeat, stop=stop)
     try:
         position, more = trainer.train(run)
-        summary = finish(run, built.takeover, position, more)
+        summary = finish(run, position, more)
         done = f"done after {counted(position.step, 'step')}"
         outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=summary)
     except StoppedError as error:

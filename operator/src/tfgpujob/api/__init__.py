@@ -7,25 +7,19 @@ from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.parse import parse_job, read_run_policy
 from tfgpujob.api.rules.gpu import gpus, plain_count, processes, replicas_in_sync
-from tfgpujob.api.spec import (
+from tfgpujob.api.run_policy import (
     CleanPodPolicy,
     Gang,
-    GpuMemory,
-    GpuSpec,
-    JobSpec,
     Recovery,
-    ReplicaSpec,
-    ReplicaSpecs,
-    RestartPolicy,
     RestartScope,
     RunPolicy,
     SchedulingPolicy,
     StallPolicy,
     StartPolicy,
-    SuccessPolicy,
     TopologyMode,
     VoluntaryDisruption,
 )
+from tfgpujob.api.spec import GpuMemory, GpuSpec, JobSpec, ReplicaSpec, ReplicaSpecs, RestartPolicy, SuccessPolicy
 from tfgpujob.api.status import JobStatus
 from tfgpujob.api.trainer import CodeSource, TrainerSpec
 

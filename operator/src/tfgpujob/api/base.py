@@ -10,6 +10,8 @@ from pydantic_core import PydanticCustomError
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+MAX_REPLICAS = 512
+"""Of all roles together: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
@@ -68,3 +70,7 @@ NotNegative64 = Annotated[int, Field(ge=0, le=MAX_INT64)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 """The name of another object in the job's namespace."""
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
+Controller = Annotated[
+    str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+"""Name of a controller, as of a Job's managedBy: domain/name."""

@@ -11,7 +11,8 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.limits import too_large
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES, access
 from tfgpujob.api.rules.rule import Job, JobRule
-from tfgpujob.api.spec import JobSpec, RunPolicy
+from tfgpujob.api.run_policy import RunPolicy
+from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate, read_template
 from tfgpujob.api.translate import shown, translate
 from tfgpujob.names import Role

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api import JobSpec, gpus, processes, replicas_in_sync
-from tfgpujob.api.spec import MAX_REPLICAS
+from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.strategies import Work
 from tfgpujob.cli.behaviour import batch
 from tfgpujob.core.observed.plan import Plan, replica_specs

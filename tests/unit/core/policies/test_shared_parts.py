@@ -14,7 +14,7 @@ from tests.unit.core.policies.test_resize_in_place import NO_ROOM, environment, 
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
-from tfgpujob.api.spec import Gang
+from tfgpujob.api.run_policy import Gang
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status.progress import progress_target, resize_request
 

@@ -16,8 +16,8 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch
 from tfgpujob_trainer.model.variables import local_value
 
-_TOLERANCE = 1e-3
-"""By what fraction numbers may differ because they were rounded; what is wrong differs by more."""
+_TOLERANCE = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
+"""By how much numbers may differ because they were rounded; what is wrong differs by more."""
 
 
 def metric_variables(model: keras.Model) -> list[Any]:
@@ -35,26 +35,30 @@ def check_metrics(model: keras.Model, strategy: str) -> None:
 def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy: str) -> list[str]:
     """What to say of metrics that make of a batch one number: each replica's counts alike.
 
-    Raises ConfigError for one whose state can't be summed, such as a maximum.
+    Nothing of a model with outputs that are not one for each row. Raises ConfigError for a metric whose state can't be
+    summed, such as a maximum.
     """
-    rows = len(tf.nest.flatten(y_pred)[0])
-    if rows == 1:
+    counted = (*batch[:2], y_pred, batch[2])
+    lengths = {array.shape[0] if array.shape.rank else 0 for array in tf.nest.flatten(counted) if array is not None}
+    rows = max(lengths)
+    if rows == 1 or len(lengths) > 1:
         return []
     first_rows = max(1, 3 * rows // 8)
-    # Parts of different length: where they are alike, the mean of their means is that of all rows.
-    parts = [(*batch[:2], y_pred, batch[2])] + [
-        tf.nest.map_structure(lambda a, part=part: None if a is None else a[part], (*batch[:2], y_pred, batch[2]))
-        for part in (slice(0, first_rows), slice(first_rows, rows))
+    # Parts of different length: where they are alike, the mean of their means is that of all rows. All rows are cut out
+    # too, since what is cut out has no mask.
+    parts = [
+        tf.nest.map_structure(lambda array, part=part: None if array is None else array[part], counted)
+        for part in (slice(0, rows), slice(0, first_rows), slice(first_rows, rows))
     ]
-    whole, first, second, both = (_counted(model, counted) for counted in (parts[:1], parts[1:2], parts[2:], parts[1:]))
+    whole, first, second, both = (_counted(model, some) for some in (parts[:1], parts[1:2], parts[2:], parts[1:]))
     summed = [a + b for a, b in zip(first, second, strict=True)]
     for variable, one, other in zip(metric_variables(model), both, summed, strict=True):
-        if not np.allclose(one, other, rtol=_TOLERANCE, equal_nan=True):
+        if not np.allclose(one, other, **_TOLERANCE):
             require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
     notes: list[str] = []
     of_parts = results(model, summed)
     for name, value in results(model, whole).items():
-        if not np.isclose(value, of_parts[name], rtol=_TOLERANCE, equal_nan=True):
+        if not np.isclose(value, of_parts[name], **_TOLERANCE):
             found = f"metric {name!r} ({value:.4g} of {rows} rows, {of_parts[name]:.4g} of their parts)"
             notes += require("a metric of one number for a batch", strategy, found)
     return notes

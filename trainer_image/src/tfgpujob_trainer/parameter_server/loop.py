@@ -98,6 +98,8 @@ class Chief:
                     "it and the chief start again, from the last checkpoint",
                 ) from error
             raise
+        finally:
+            self._run.log.close()
         return position
 
     def _train_segment(self, position: Position) -> tuple[GlobalBatch, Position]:

@@ -30,3 +30,9 @@ class Scalars:
         for name, value in values.items():
             writer.add_event(Event(wall_time=time.time(), step=step, summary=scalar_pb(name, value)))
         writer.flush()
+
+    def close(self) -> None:
+        """Close the files; a writer has a thread, too, and a script may call fit() many times."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()

@@ -101,6 +101,11 @@ class TrainingLog:
         if self.scalars is not None:
             self.scalars.write("validation", step, values)
 
+    def close(self) -> None:
+        """Close the event files, once nothing more is added."""
+        if self.scalars is not None:
+            self.scalars.close()
+
     def advice(self, window: Window) -> str:
         """What follows from how the time of the steps was spent; empty if nothing does."""
         if window.is_input_bound:

@@ -26,15 +26,15 @@ _SETTINGS = (
 def device_settings() -> Iterator[Any]:
     """In place of each of them: one that is left out where it comes too late, and says so."""
     for module, name in _SETTINGS:
-        yield mock.patch.object(module, name, _left_out_if_late(getattr(module, name)))
+        yield mock.patch.object(module, name, _left_out_if_late(name, getattr(module, name)))
 
 
-def _left_out_if_late(original: Callable[..., Any]) -> Callable[..., Any]:
+def _left_out_if_late(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def set_if_possible(*args: Any, **kwargs: Any) -> None:
         try:
             original(*args, **kwargs)
         except RuntimeError:
-            say(f"{original.__name__}() in the script is left out: the devices are set up as the job says")
+            say(f"{name}() in the script is left out: the devices are set up as the job says")
 
     return set_if_possible

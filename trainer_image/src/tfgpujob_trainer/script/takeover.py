@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import keras
 import numpy as np
@@ -96,6 +97,8 @@ class Takeover:
         self._epochs = 0
         self._served: FitCall | None = None
         """The first fit() under ParameterServer, whose rows the workers have."""
+        self._checked: WeakSet[Any] = WeakSet()
+        """Metrics, as a compile() made them, that a fit() or an evaluate() has looked at."""
         self.fits = self.calls = 0
         self.summary: dict[str, Any] = {}
 
@@ -125,6 +128,7 @@ class Takeover:
         say(f"fit() number {self.fits} of {self._path.name}")
         with self._strategy.scope():
             built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
+        self._checked.add(_compiled_metrics(model))
         with self._holding(model, built.takeover, built.steps):
             with self._strategy.scope():
                 hooks = ScriptCallbacks(
@@ -148,7 +152,7 @@ class Takeover:
             if self._env.is_asynchronous and hooks.per_batch:
                 say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
-            self.summary = finish(run, built.takeover, position, more)
+            self.summary = finish(run, position, more)
             if isinstance(data.train, Batches):
                 # Of an epoch that a callback has broken off nobody knows how far it was read ahead.
                 data.train.pass_over(position.epoch + (position.index > 0))
@@ -207,9 +211,10 @@ class Takeover:
                     steps = OwnSteps(self._strategy, model, data.example(), name=name)
                 else:
                     steps = of_trainer = SynchronousSteps(self._strategy, model, takeover, data.example())
-                    if not self.fits:  # else fit() has said it
+                    if _compiled_metrics(model) not in self._checked:
                         for note in of_trainer.check_metrics(data.head(ROWS)):
                             say(note)
+                        self._checked.add(_compiled_metrics(model))
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
             return self._evaluator(steps, data, size)(data)
 
@@ -293,6 +298,12 @@ def _batches(x: Any, size: int) -> Iterator[Any]:
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
         yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]
+
+
+def _compiled_metrics(model: keras.Model) -> Any:
+    """What each compile() makes anew; the model itself if it is compiled without any."""
+    compiled = model._compile_metrics  # noqa: SLF001
+    return model if compiled is None else compiled
 
 
 def _refuse_steps_of_several_batches(model: keras.Model, rows: int) -> None:

@@ -10,7 +10,6 @@ from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import weights_digest
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
@@ -20,9 +19,7 @@ from tfgpujob_trainer.train.exports import INT8, LITERT, SAVED_MODEL, export, mo
 from tfgpujob_trainer.train.run import Position, Run
 
 
-def finish(
-    run: Run[Steps], takeover: OptimizerTakeover, position: Position, more: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
     splits = {"train": run.last_epoch}
     if run.built.test is not None:
@@ -44,7 +41,7 @@ def finish(
         "model": str(output / model_file(run.built.model)),
     }
     if run.peers.is_chief:
-        export(run.built.model, takeover, output, run.config.export)
+        export(run.built.model, run.built.takeover, output, run.config.export)
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
         CompletionMark(output).write(to_json(run.config), summary)

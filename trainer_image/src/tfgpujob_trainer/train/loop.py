@@ -143,6 +143,7 @@ def train(run: Run[SynchronizedSteps]) -> Position:
     finally:
         feed.close()
         run.profiler.close()
+        run.log.close()
     return position
 
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
-from tfgpujob.api.spec import MAX_REPLICAS, JobSpec, ReplicaSpec
+from tfgpujob.api.spec import JobSpec, ReplicaSpec
 from tfgpujob.api.strategies import Work
 from tfgpujob.api.template import PodTemplate, part
 from tfgpujob.names import Role

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
-from tfgpujob.api.spec import Recovery
+from tfgpujob.api.run_policy import Recovery
 from tfgpujob.api.strategies import having
 from tfgpujob.names import CONTAINER, SUPERVISE, Role
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.own_program import OWN_RESIZABLE
 from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
-from tfgpujob.api.spec import MAX_REPLICAS
 from tfgpujob.api.strategies import Work, having, listed
 from tfgpujob.names import Role
 

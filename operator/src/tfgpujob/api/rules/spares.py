@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
-from tfgpujob.api.spec import MAX_REPLICAS, Recovery, RestartPolicy, RestartScope
+from tfgpujob.api.run_policy import Recovery, RestartScope
+from tfgpujob.api.spec import RestartPolicy
 from tfgpujob.api.strategies import having, listed
 from tfgpujob.names import Role
 

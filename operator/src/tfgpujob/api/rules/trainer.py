@@ -1,8 +1,7 @@
-"""spec.trainer, and what it can't be combined with."""
+"""spec.trainer but for code and output, and what it can't be combined with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
@@ -10,9 +9,8 @@ from tfgpujob.api.rules.gpu import gpus, processes
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule, strategy_is
 from tfgpujob.api.strategies import Work, having
-from tfgpujob.api.template import items
 from tfgpujob.api.trainer import Cache
-from tfgpujob.names import CODE_DIR, CONFIG_DIR, CONTAINER, MODELS_DIR, SHM_DIR, Role
+from tfgpujob.names import CONTAINER, Role
 
 
 def _length(job: Job) -> Iterator[Invalid]:
@@ -47,37 +45,6 @@ def _profile_worker(job: Job) -> Iterator[Invalid]:
     if profile.worker >= tasks:
         problem = f"is {profile.worker} of {tasks} workers"
         yield Invalid("spec.trainer.profile.worker", problem, f"use 0 to {tasks - 1}")
-
-
-def _code(job: Job) -> Iterator[Invalid]:
-    code = job.spec.trainer.code if job.spec.trainer else None
-    if code is None:
-        return
-    sources = {"configMap": code.config_map, "volume": code.volume, "image": code.image, "git": code.git}
-    given = [name for name, source in sources.items() if source is not None]
-    if len(given) != 1:
-        problem = f"{' and '.join(given)} are set together" if given else "names no source"
-        yield Invalid("spec.trainer.code", problem, f"name exactly one of {_SOURCES}")
-
-
-def _git_revision(job: Job) -> Iterator[Invalid]:
-    git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
-    if git is not None and not re.fullmatch("[0-9a-f]{40}", git.revision):
-        yield Invalid("spec.trainer.code.git.revision", f"{git.revision!r} is no full commit", _WHICH_COMMIT)
-
-
-def _git_credentials(job: Job) -> Iterator[Invalid]:
-    git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
-    if git is not None and git.secret_name is not None and not git.url.startswith("https://"):
-        fix = "use https, or remove secretName"
-        yield Invalid("spec.trainer.code.git", "would send the Secret's password over http, unencrypted", fix)
-
-
-def _output(job: Job) -> Iterator[Invalid]:
-    output = job.spec.trainer.output if job.spec.trainer else None
-    if output is not None and output.sub_path is not None and output.claim is None:
-        fix = "name the claim in spec.trainer.output.claim, or remove subPath"
-        yield Invalid("spec.trainer.output.subPath", "is a folder of no claim", fix)
 
 
 def _profile(job: Job) -> Iterator[Invalid]:
@@ -139,48 +106,6 @@ def _placement_gpus(job: Job) -> Iterator[Invalid]:
             yield Invalid("spec.trainer.placement", f"{layers} is on GPU {gpu} of a worker with {count}", fix)
 
 
-def _output_place(job: Job) -> Iterator[Invalid]:
-    directory = job.spec.trainer.output.directory if job.spec.trainer else None
-    taken = next((d for d in _TAKEN if directory and f"{directory.rstrip('/')}/".startswith(f"{d}/")), None)
-    if taken is None and directory in _ABOVE:
-        taken = directory
-    if taken is not None:
-        problem = f"{directory} is in or above a directory that the operator mounts for something else"
-        yield Invalid("spec.trainer.output.directory", problem, "choose another one, such as /output")
-
-
-def _models_place(job: Job) -> Iterator[Invalid]:
-    trainer = job.spec.trainer
-    if trainer is None or trainer.models is None:
-        return
-    directory = trainer.output.directory
-    if f"{directory.rstrip('/')}/".startswith(f"{MODELS_DIR}/"):
-        problem = f"{directory} is where spec.trainer.models is mounted, read-only"
-        yield Invalid("spec.trainer.output.directory", problem, "choose another one, such as /output")
-
-
-def _output_plain(job: Job) -> Iterator[Invalid]:
-    directory = job.spec.trainer.output.directory if job.spec.trainer else ""
-    if "//" in directory or {".", ".."} & {*directory.split("/")}:
-        problem = f"{directory} is not the only way to write this path"
-        yield Invalid("spec.trainer.output.directory", problem, "write it without //, . and .., such as /output")
-
-
-def _output_mount(job: Job) -> Iterator[Invalid]:
-    trainer = job.spec.trainer
-    if trainer is None or trainer.output.claim is None:
-        return
-    for role, template in job.templates.items():
-        place, container = template.spec.training_container() or ("", None)
-        for index, mount in items(container, "volumeMounts") if container else ():
-            if str(mount.get("mountPath", "")).rstrip("/") == trainer.output.directory.rstrip("/"):
-                yield Invalid(
-                    f"spec.replicaSpecs.{role}.template.spec.{place}.volumeMounts[{index}]",
-                    f"is mounted where spec.trainer.output.claim {trainer.output.claim} is to be",
-                    "remove the mount, or remove output.claim to write to this volume",
-                )
-
-
 def _no_command(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None:
         return
@@ -198,10 +123,6 @@ def _no_command(job: Job) -> Iterator[Invalid]:
 
 
 _ARGS_FIX = "use params: those go to model() and data()"
-_SOURCES = "configMap, volume, image and git"
-_WHICH_COMMIT = "write the 40 digits that git rev-parse prints, or use tfgpu submit, which looks a branch or tag up"
-_TAKEN = (CODE_DIR, CONFIG_DIR, SHM_DIR)
-_ABOVE = ("/", "/etc", "/etc/", "/dev", "/dev/")
 _OURS = f"c.name == '{CONTAINER}'"
 _CONTAINERS = f"self.replicaSpecs.{EVERY_ROLE}.template.spec.containers"
 
@@ -231,52 +152,6 @@ RULES = (
                 rule=f"{PREDICTS} || !has(self.args) || self.entrypoint.endsWith('.py')",
                 field="args",
                 message=f"is set, and entrypoint is no script; {_ARGS_FIX}",
-            ),
-        ),
-    ),
-    JobRule(
-        "trainer.code-source",
-        _code,
-        cel=(
-            Cel(
-                at="spec.trainer.code",
-                rule="(has(self.configMap) ? 1 : 0) + (has(self.volume) ? 1 : 0) + (has(self.image) ? 1 : 0) + "
-                "(has(self.git) ? 1 : 0) == 1",
-                message=f"name exactly one of {_SOURCES}",
-            ),
-        ),
-    ),
-    JobRule(
-        "trainer.git-revision",
-        _git_revision,
-        cel=(
-            Cel(
-                at="spec.trainer.code.git",
-                rule="self.revision.matches('^[0-9a-f]{40}$')",
-                field="revision",
-                message=f"is no full commit; {_WHICH_COMMIT}",
-            ),
-        ),
-    ),
-    JobRule(
-        "trainer.git-credentials",
-        _git_credentials,
-        cel=(
-            Cel(
-                at="spec.trainer.code.git",
-                rule="!has(self.secretName) || self.url.startsWith('https://')",
-                message="would send the Secret's password over http, unencrypted; use https, or remove secretName",
-            ),
-        ),
-    ),
-    JobRule(
-        "trainer.output-claim",
-        _output,
-        cel=(
-            Cel(
-                at="spec.trainer.output",
-                rule="!has(self.subPath) || has(self.claim)",
-                message="subPath is a folder of no claim; name the claim, or remove subPath",
             ),
         ),
     ),
@@ -332,45 +207,6 @@ RULES = (
         only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
     ),
     JobRule(
-        "trainer.output-place",
-        _output_place,
-        cel=(
-            Cel(
-                at="spec.trainer.output",
-                rule=f"!has(self.directory) || (!(self.directory in {list(_ABOVE)}) && "
-                f"!{list(_TAKEN)}.exists(d, self.directory == d || self.directory.startsWith(d + '/')))",
-                field="directory",
-                message="is in or above a directory that the operator mounts for something else; choose another one, "
-                "such as /output",
-            ),
-        ),
-    ),
-    JobRule(
-        "trainer.models-place",
-        _models_place,
-        cel=(
-            Cel(
-                at="spec.trainer",
-                rule="!has(self.models) || !has(self.output) || !has(self.output.directory) || "
-                f"!(self.output.directory == '{MODELS_DIR}' || self.output.directory.startsWith('{MODELS_DIR}/'))",
-                field="output.directory",
-                message="is where models is mounted, read-only; choose another one, such as /output",
-            ),
-        ),
-    ),
-    JobRule(
-        "trainer.output-plain",
-        _output_plain,
-        cel=(
-            Cel(
-                at="spec.trainer.output",
-                rule="!has(self.directory) || !self.directory.matches('//|/[.][.]?(/|$)')",
-                field="directory",
-                message="is not the only way to write this path; write it without //, . and .., such as /output",
-            ),
-        ),
-    ),
-    JobRule(
         "trainer.class-weights",
         _class_weights,
         cel=(
@@ -411,11 +247,6 @@ RULES = (
         "trainer.placement-gpus",
         _placement_gpus,
         only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
-    ),
-    JobRule(
-        "trainer.output-mount",
-        _output_mount,
-        only_python="a list in a list: a cost limit would have to cap what people may write",
     ),
     JobRule(
         "trainer.no-command",

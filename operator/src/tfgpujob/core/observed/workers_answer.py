@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tfgpujob.api.spec import MAX_REPLICAS
+from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.core.observed.snapshot import LeaderAnswer
 
 _MAX_REASON: Final = 200

@@ -7,7 +7,8 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
-from tfgpujob.api.spec import RestartPolicy, RestartScope
+from tfgpujob.api.run_policy import RestartScope
+from tfgpujob.api.spec import RestartPolicy
 from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.plan import Plan

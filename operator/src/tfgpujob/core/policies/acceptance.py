@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tfgpujob.api import JobSpec, Recovery, RestartScope, StallPolicy, gpus
 from tfgpujob.api.rules.gpu import takes_claims
-from tfgpujob.api.spec import RunPolicy
+from tfgpujob.api.run_policy import RunPolicy
 from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.gang import without_effect
 from tfgpujob.core.pods.in_place import supervises

@@ -67,16 +67,15 @@ def _array(value: Any, split: str, name: str) -> np.ndarray:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"data({split!r}) returned a {type(value).__name__}", "return NumPy arrays") from error
-    is_text = array.dtype.kind in "SU" or (
-        array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
-    )
-    if array.ndim and array.dtype == object and all(isinstance(v, (bool, np.bool_, Number)) for v in array.flat):
+    objects = array.dtype == object
+    is_text = array.dtype.kind in "SU" or (objects and any(isinstance(v, str | bytes) for v in array.flat))
+    if array.ndim and array.size and objects and all(isinstance(v, np.bool_ | Number) for v in array.flat):
         kinds = sorted({type(v).__name__ for v in array.flat})
         raise ConfigError(
-            f"data({split!r}) returned a {type(value).__name__} of several types for {name}: {', '.join(kinds)}",
-            "make it one type, such as by astype('float32')",
+            f"data({split!r}) returned a {type(value).__name__} of dtype object for {name}, of {', '.join(kinds)}",
+            "make it one type of numbers, such as by astype('float32')",
         )
-    if array.ndim == 0 or (array.dtype == object and not is_text):
+    if array.ndim == 0 or (objects and not is_text):
         raise ConfigError(
             f"data({split!r}) returned a {type(value).__name__} for {name} that is no array of rows",
             "return NumPy arrays of numbers or text",

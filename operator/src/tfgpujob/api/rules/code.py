@@ -1,0 +1,75 @@
+"""spec.trainer.code: one source, and of git a commit that can't change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.rules.rule import Cel, Job, JobRule
+
+_SOURCES = "configMap, volume, image and git"
+_WHICH_COMMIT = "write the 40 digits that git rev-parse prints, or use tfgpu submit, which looks a branch or tag up"
+
+
+def _code(job: Job) -> Iterator[Invalid]:
+    code = job.spec.trainer.code if job.spec.trainer else None
+    if code is None:
+        return
+    sources = {"configMap": code.config_map, "volume": code.volume, "image": code.image, "git": code.git}
+    given = [name for name, source in sources.items() if source is not None]
+    if len(given) != 1:
+        problem = f"{' and '.join(given)} are set together" if given else "names no source"
+        yield Invalid("spec.trainer.code", problem, f"name exactly one of {_SOURCES}")
+
+
+def _git_revision(job: Job) -> Iterator[Invalid]:
+    git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
+    if git is not None and not re.fullmatch("[0-9a-f]{40}", git.revision):
+        yield Invalid("spec.trainer.code.git.revision", f"{git.revision!r} is no full commit", _WHICH_COMMIT)
+
+
+def _git_credentials(job: Job) -> Iterator[Invalid]:
+    git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
+    if git is not None and git.secret_name is not None and not git.url.startswith("https://"):
+        fix = "use https, or remove secretName"
+        yield Invalid("spec.trainer.code.git", "would send the Secret's password over http, unencrypted", fix)
+
+
+RULES = (
+    JobRule(
+        "trainer.code-source",
+        _code,
+        cel=(
+            Cel(
+                at="spec.trainer.code",
+                rule="(has(self.configMap) ? 1 : 0) + (has(self.volume) ? 1 : 0) + (has(self.image) ? 1 : 0) + "
+                "(has(self.git) ? 1 : 0) == 1",
+                message=f"name exactly one of {_SOURCES}",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.git-revision",
+        _git_revision,
+        cel=(
+            Cel(
+                at="spec.trainer.code.git",
+                rule="self.revision.matches('^[0-9a-f]{40}$')",
+                field="revision",
+                message=f"is no full commit; {_WHICH_COMMIT}",
+            ),
+        ),
+    ),
+    JobRule(
+        "trainer.git-credentials",
+        _git_credentials,
+        cel=(
+            Cel(
+                at="spec.trainer.code.git",
+                rule="!has(self.secretName) || self.url.startsWith('https://')",
+                message="would send the Secret's password over http, unencrypted; use https, or remove secretName",
+            ),
+        ),
+    ),
+)
