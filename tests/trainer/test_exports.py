@@ -114,3 +114,32 @@ def test_a_form_that_the_model_cannot_have_is_refused_after_its_file(wanted, mes
 
 def unable(*_, **__):
     raise RuntimeError("failed to legalize operation")
+
+
+class Halving(keras.optimizers.schedules.LearningRateSchedule):
+    """As in many a guide, without get_config()."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def __call__(self, step):
+        return self.rate * 0.5 ** keras.ops.cast(step, "float32")
+
+
+def test_a_model_is_saved_without_a_schedule_that_keras_cannot_write_down(tmp_path, capsys):
+    def make():
+        net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        net.compile(keras.optimizers.SGD(Halving(0.1)), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return net
+
+    rows = np.linspace(0, 1, 96, dtype="float32").reshape(24, 4)
+    run = train_here(make, (rows, WORDS[:, 0] % 3), devices=2, epochs=1, batch=8, seed=1)
+    export(run.built.model, run.built.takeover, tmp_path, Export())
+    assert (
+        "saved without what compile() was given: Learning rate schedule 'Halving' must over" in capsys.readouterr().out
+    )
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not loaded.compiled
+    assert np.asarray(loaded(rows)) == pytest.approx(np.asarray(run.built.model(rows)), abs=1e-6)
+    assert run.built.model.compiled

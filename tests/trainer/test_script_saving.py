@@ -127,6 +127,25 @@ def test_a_cleared_session_keeps_the_scope_of_the_strategy(in_a_script):
     assert tf.distribute.get_strategy() is in_a_script.strategy
 
 
+def test_a_script_may_be_in_a_device_of_its_own(in_a_script, capsys):
+    """As in `with tf.device("/CPU:1"): model.fit(...)`, once and again."""
+    for _ in range(2):
+        with tf.device("/cpu:1"), tf.device("/cpu:0"):
+            for _ in range(2):
+                with in_a_script.left():
+                    assert not tf.distribute.has_strategy()
+                assert tf.distribute.get_strategy() is in_a_script.strategy
+                assert tf.constant(1).device.endswith("CPU:0")
+        with in_a_script.left():
+            pass
+    assert tf.distribute.get_strategy() is in_a_script.strategy
+    with tf.device("/cpu:1"), in_a_script.left():
+        pass
+    assert (
+        "tf.device('/job:localhost/replica:0/task:0/device:CPU:1') in the script is left out" in capsys.readouterr().out
+    )
+
+
 PARSER = "import argparse, sys\nparser = argparse.ArgumentParser()\n"
 OWN_PARSER = """
 import argparse, sys

@@ -414,3 +414,39 @@ def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
     (expected, wanted), (losses, found) = trained(by_keras), trained(by_trainer)
     assert np.abs(np.subtract(losses, expected)).max() < 1e-6
     assert [np.abs(a - b).max() < 1e-6 for a, b in zip(found, wanted, strict=True)] == [True] * 5
+
+
+@pytest.mark.parametrize("freezes", [True, False])
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, float64, tmp_path, capsys):
+    """Without compile() its own function of a step goes on as it is."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(32, 3))
+    y = x.sum(axis=1)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+    def trained(fit):
+        keras.utils.set_random_seed(5)
+        with strategy.scope():
+            base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(4)])
+            model = keras.Sequential([base, keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+            base.layers[1].trainable = False
+            base.layers[0].trainable = freezes
+            model.compile(keras.optimizers.Adam(0.01), "mse")
+        fit(model)
+        base.layers[0].trainable = not freezes
+        if compiles:
+            with strategy.scope():
+                model.compile(keras.optimizers.Adam(0.01), "mse")
+        fit(model)
+        assert [layer.trainable for layer in base.layers] == [not freezes, False]
+        return model.get_weights()
+
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+    expected = trained(lambda model: model.fit(x, y, batch_size=16, shuffle=False, verbose=0))
+    found = trained(lambda model: takeover.fit(model, FitCall(x=x, y=y, batch_size=16, shuffle=False)))
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
+    assert ("counts from the next compile() on" in capsys.readouterr().out) is not compiles

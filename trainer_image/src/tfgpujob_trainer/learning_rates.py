@@ -31,6 +31,7 @@ from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, classify,
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.data.feed import Feed
+from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -78,6 +79,7 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
     strategy = build_strategy(env, devices[:1])
     stop_keras_scaling_by_replicas()
+    keep_rows_in_order()
     if path is None:
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
         return list(losses_of(settings, module, env, strategy, rates))

@@ -24,6 +24,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
@@ -33,6 +34,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
+from tfgpujob_trainer.script.ending import flush_files
 from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
@@ -71,6 +73,7 @@ def main(arguments: Sequence[str]) -> None:
 def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) -> NoReturn:
     """Report the end, and end."""
     heartbeat.ended(outcome)
+    flush_files()
     sys.stdout.flush()
     sys.stderr.flush()
     deadline.leave_after_the_stalled()
@@ -102,6 +105,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     stop.listen()
     heartbeat.stoppable()
     stop_keras_scaling_by_replicas()
+    keep_rows_in_order()
     if module is None:
         assert path is not None
         return run_script(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)

@@ -29,6 +29,7 @@ _OF_CHIEF = ("TensorBoard", "CSVLogger", "RemoteMonitor")
 _TRACKERS = ("aim", "clearml", "comet_ml", "mlflow", "neptune", "wandb")
 """Packages whose callbacks write to a server, where each run is to be once."""
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 _UNKNOWN = object()
 
 
@@ -74,7 +75,8 @@ class ScriptCallbacks:
         self._list = keras.callbacks.CallbackList(
             list(callbacks), add_history=True, model=model, verbose=verbose, epochs=epochs, steps=steps
         )
-        self.per_batch = any(_has_batch_hook(callback) for callback in callbacks)
+        self.listed = callbacks
+        self.per_batch = any(_has_hook(callback, _BATCH_HOOKS) for callback in callbacks)
         self.stops = model.stop_training = False
         self._at_begin: list[dict[str, Any]] = []
         self._resumed: Mapping[str, Any] = {}
@@ -143,10 +145,15 @@ def _class(callback: keras.callbacks.Callback) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
-def _has_batch_hook(callback: keras.callbacks.Callback) -> bool:
+def say_no_test_batches(callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    """Say which hooks of these callbacks an evaluation does not call."""
+    if any(_has_hook(callback, _TEST_HOOKS) for callback in callbacks):
+        say("no callback's on_test_batch_begin() or on_test_batch_end() is called: loss and metrics are of all batches")
+
+
+def _has_hook(callback: keras.callbacks.Callback, hooks: Sequence[str]) -> bool:
     base = keras.callbacks.Callback
-    own = [n for n in _BATCH_HOOKS if n in vars(callback) or getattr(type(callback), n) is not getattr(base, n)]
-    return bool(own)
+    return any(n in vars(callback) or getattr(type(callback), n) is not getattr(base, n) for n in hooks)
 
 
 def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:

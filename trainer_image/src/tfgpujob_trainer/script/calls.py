@@ -25,7 +25,7 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
         return dict(sorted(values.items())) if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
 
     def predict(model: keras.Model, **given: Any) -> Any:
-        return takeover.predict(model, given["x"], given["batch_size"], given["steps"])
+        return takeover.predict(model, given["x"], given["batch_size"], given["steps"], given["callbacks"])
 
     def predict_on_batch(model: keras.Model, **given: Any) -> Any:
         return takeover.predict(model, given["x"], len(tf.nest.flatten(given["x"])[0]), None)

@@ -1,7 +1,8 @@
 """A batched tf.data.Dataset of a script as batches that every worker reads alike.
 
-What would differ between workers, and after a restart, is the order that shuffle() draws. So the end of the pipeline,
-from the first shuffle() on, is built anew for each pass over the data, with a seed of the trainer's in each shuffle().
+What would differ between workers, and after a restart, is the order that shuffle() draws, and what
+sample_from_datasets() takes. So the end of the pipeline, from the first of these on, is built anew for each pass over
+the data, with a seed of the trainer's in each of them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.data.sources.stream import draws, with_inputs
 from tfgpujob_trainer.data.sources.text import as_text, is_text, refuse_text
+from tfgpujob_trainer.script.transformations import AGAIN, BATCHES, GROUPS, MAPS
 
 _PASSED = ("_PrefetchDataset", "_OptionsDataset")
 """What changes no row and no batch."""
-_MAPS = ("_MapDataset", "_ParallelMapDataset")
-_BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
+_SHUFFLE, _RANDOM = "_ShuffleDataset", "_RandomDataset"
+_CHOOSE = {_SHUFFLE: "shuffle()", _RANDOM: "sample_from_datasets()"}
 _DRAWS = "random numbers drawn in the dataset's map(): each worker draws its own, and a resumed run draws others"
 
 # The fields of TensorFlow's datasets are private: it is pinned, and the tests go through each of these.
@@ -56,15 +58,16 @@ class _Dataset:
     def __init__(self, dataset: Any, split: str) -> None:
         self._dataset, self._split = dataset, split
         drawing = [type(one).__name__ for one in with_inputs(dataset) if draws(one, below=False)]
-        chooses = [kind for kind in drawing if kind not in _MAPS]
-        if chooses or any("Random" in type(one).__name__ for one in with_inputs(dataset)):
+        chooses = [kind for kind in drawing if kind not in MAPS]
+        if chooses:
             raise ConfigError(
                 f"data({split!r}) is a dataset that chooses its rows at random, so each worker would see others",
-                "let only shuffle() and map() draw random numbers",
+                "let only shuffle(), sample_from_datasets() and map() draw random numbers",
             )
         self.draws = bool(drawing)
+        shuffles = _shuffles(dataset)
         self.notes = (
-            *(("shuffle(): in an order that follows from trainer.seed and the epoch",) if _shuffles(dataset) else ()),
+            *((f"{_drawn(dataset)}: in an order that follows from trainer.seed and the epoch",) if shuffles else ()),
             *((_DRAWS,) if drawing else ()),
             "resume re-reads the batches before its place",
         )
@@ -116,7 +119,9 @@ class _Dataset:
         sizes = [len(leaves(batch)[0]) for batch in self.read(0, 0, 0)]
         if not sizes:
             raise ConfigError(f"data({self._split!r}) returned no rows")
-        return Extent(batches=len(sizes), size=max(sizes), last=sizes[-1], even=set(sizes[:-1]) <= {max(sizes)})
+        moves = _shuffles(self._dataset) and any(type(d).__name__ in GROUPS for d in with_inputs(self._dataset))
+        even = not moves and set(sizes[:-1]) <= {max(sizes)}
+        return Extent(batches=len(sizes), size=max(sizes), last=sizes[-1], even=even)
 
     def _arranged(self, dataset: Any, shuffles: Iterator[int], seed: int, number: int) -> Any:
         """`dataset` with an order that depends on the seed and the number of the pass alone."""
@@ -126,18 +131,23 @@ class _Dataset:
         if kind == "CacheDataset":
             # Always the order of the first pass, as a cache keeps it.
             return self._arranged(dataset._input_dataset, count(), seed, 0)
+        if kind == _RANDOM:
+            # Unless it says so, it draws the same each time: how many rows there are may follow from it.
+            place = [number, next(shuffles)] if dataset._rerandomize else []
+            return tf.data.Dataset.random(_own_seed(seed, *place))
         inputs = [self._arranged(one, shuffles, seed, number) for one in dataset._inputs()]
-        if kind == "_ShuffleDataset":
+        if kind == _SHUFFLE:
             # Two datasets made of one whose order is fixed, such as by take() and skip(), must agree on it.
             place = [number, next(shuffles)] if _reshuffles(dataset) else []
-            own = int(np.random.SeedSequence([seed, *place]).generate_state(1)[0]) >> 1
+            own = _own_seed(seed, *place)
             return inputs[0].shuffle(dataset._buffer_size, seed=own, reshuffle_each_iteration=_reshuffles(dataset))
-        again = _AGAIN.get(kind)
+        again = AGAIN.get(kind)
         if again is None:
             name = kind.strip("_").removesuffix("Dataset")
+            drawn = _drawn(dataset)
             raise ConfigError(
-                f"data({self._split!r}) shuffles, and then has a {name}, behind which its order cannot be kept",
-                "let shuffle() come after it",
+                f"data({self._split!r}) has a {drawn}, and then a {name}, behind which its order cannot be kept",
+                f"let {drawn} come after it",
             )
         return again(dataset, inputs)
 
@@ -155,6 +165,10 @@ def as_keras_has_it(array: Any) -> np.ndarray:
     return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
 
 
+def _own_seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0]) >> 1
+
+
 def _reshuffles(dataset: Any) -> bool:
     return dataset._reshuffle_each_iteration is not False
 
@@ -166,10 +180,19 @@ def _shuffles(dataset: Any) -> bool:
     """
 
     def draws_anew(one: Any) -> bool:
+        kind = type(one).__name__
+        if kind not in _CHOOSE:
+            return False
         unseeded = int(one._seed) == 0 and int(one._seed2) == 0
-        return _reshuffles(one) or unseeded
+        return unseeded or (_reshuffles(one) if kind == _SHUFFLE else bool(one._rerandomize))
 
-    return any(type(one).__name__ == "_ShuffleDataset" and draws_anew(one) for one in with_inputs(dataset))
+    return any(draws_anew(one) for one in with_inputs(dataset))
+
+
+def _drawn(dataset: Any) -> str:
+    """What draws its order, as it is called in a script."""
+    kinds = [type(one).__name__ for one in with_inputs(dataset)]
+    return " and ".join(name for kind, name in _CHOOSE.items() if kind in kinds)
 
 
 def _uncached(dataset: Any) -> Any:
@@ -182,46 +205,16 @@ def _uncached(dataset: Any) -> Any:
         return dataset
     if type(dataset).__name__ == "CacheDataset":
         return _uncached(dataset._input_dataset)
-    again = _AGAIN.get(type(dataset).__name__)
+    again = AGAIN.get(type(dataset).__name__)
     return dataset if again is None else again(dataset, [_uncached(one) for one in dataset._inputs()])
-
-
-def _calls(dataset: Any) -> Any:
-    calls = getattr(dataset, "_num_parallel_calls", None)
-    return None if calls is None else int(calls)
-
-
-_AGAIN: dict[str, Callable[[Any, list[Any]], Any]] = {
-    "_PrefetchDataset": lambda _, inputs: inputs[0],
-    "_OptionsDataset": lambda _, inputs: inputs[0],
-    "_RepeatDataset": lambda d, inputs: inputs[0].repeat(d._count),
-    "_TakeDataset": lambda d, inputs: inputs[0].take(d._count),
-    "_SkipDataset": lambda d, inputs: inputs[0].skip(d._count),
-    "_ZipDataset": lambda d, inputs: tf.data.Dataset.zip(tf.nest.pack_sequence_as(d._datasets, inputs)),
-    "_ConcatenateDataset": lambda _, inputs: inputs[0].concatenate(inputs[1]),
-    "_FilterDataset": lambda d, inputs: inputs[0].filter(d._predicate._func),
-    "_PaddedBatchDataset": lambda d, inputs: inputs[0].padded_batch(
-        d._batch_size, d._padded_shapes, d._padding_values, bool(d._drop_remainder)
-    ),
-    "_FlatMapDataset": lambda d, inputs: inputs[0].flat_map(d._map_func._func),
-    **dict.fromkeys(_MAPS, lambda d, inputs: inputs[0].map(d._map_func._func, num_parallel_calls=_calls(d))),
-    **dict.fromkeys(_BATCHES, lambda d, inputs: inputs[0].batch(d._batch_size, bool(d._drop_remainder))),
-    **dict.fromkeys(
-        ("_InterleaveDataset", "_ParallelInterleaveDataset"),
-        lambda d, inputs: inputs[0].interleave(
-            d._map_func._func, int(d._cycle_length), int(d._block_length), _calls(d)
-        ),
-    ),
-}
-"""Each transformation done again, on inputs with another order."""
 
 
 def _extent(dataset: Any) -> Extent | None:
     """The batches of a pass, as far as the pipeline shows them without being read."""
     kind = type(dataset).__name__
-    if kind in _BATCHES:
+    if kind in BATCHES:
         return _batched(int(dataset._input_dataset.cardinality()), int(dataset._batch_size), dataset._drop_remainder)
-    if kind in (*_PASSED, *_MAPS, "CacheDataset"):
+    if kind in (*_PASSED, *MAPS, "CacheDataset"):
         return _extent(dataset._input_dataset)
     below = _extent(dataset._input_dataset) if kind in _OF_BATCHES else None
     return below and _OF_BATCHES[kind](dataset, below)

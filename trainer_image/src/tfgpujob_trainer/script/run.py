@@ -7,6 +7,7 @@ import json
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
@@ -33,6 +34,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.device_settings import device_settings
+from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
@@ -86,7 +88,7 @@ def run_with(
     heartbeat: Heartbeat,
 ) -> Outcome:
     """The same with fit(), evaluate() and predict() of this takeover."""
-    scope = JobScope(strategy)
+    scope, at_exit = JobScope(strategy), AtExit()
     try:
         with ExitStack() as stack:
             stack.enter_context(scope)
@@ -94,7 +96,12 @@ def run_with(
                 stack.enter_context(replaced)
             stack.enter_context(mock.patch.object(sys, "argv", [str(path), *settings.args]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
-            _run(path)
+            stack.enter_context(at_exit.listening())
+            try:
+                _run(path)
+            finally:
+                if not isinstance(sys.exception(), StoppedError | FollowedError):
+                    at_exit.call()
     except (StoppedError, FollowedError) as error:
         return error.outcome()
     if not takeover.calls:
@@ -120,19 +127,34 @@ def _run(path: Path) -> None:
     except SystemExit as error:
         if error.code in (None, 0):
             return
-        if (problem := _said_by_argparse(error)) is not None:
+        if (problem := _said_of_arguments(error)) is not None:
             fix = "give them in trainer.args, or as -- ARG… on the command line"
             raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
         raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
 
 
-def _said_by_argparse(error: SystemExit) -> str | None:
-    """What argparse finds wrong with the arguments: it prints that, and then ends the program without it."""
+def _said_of_arguments(error: SystemExit) -> str | None:
+    """What argparse, click, absl or docopt finds wrong with the arguments: they print it, and then end the program."""
+    if _is_a(error, "docopt.DocoptExit"):
+        return str(error)
+    caught = [error.__context__]
     for frame, _ in walk_tb(error.__traceback__):
         # error(self, message), of argparse or of a parser of the script's own.
         if frame.f_code.co_name == "error" and isinstance(frame.f_locals.get("self"), argparse.ArgumentParser):
             return str(frame.f_locals[frame.f_code.co_varnames[1]])
+        # click 8.5 ends the program when it has left the place where it caught its own exception.
+        caught.append(getattr(frame.f_locals.get("report"), "__self__", None))
+    for one in caught:
+        if _is_a(one, "click.exceptions.UsageError"):
+            return str(one.format_message())  # type: ignore[union-attr]
+        if _is_a(one, "absl.flags._exceptions.Error"):
+            return str(one)
     return None
+
+
+def _is_a(error: Any, name: str) -> bool:
+    """Whether it is an instance of a class of a package that may not be there."""
+    return any(f"{kind.__module__}.{kind.__qualname__}" == name for kind in type(error).__mro__)
 
 
 def replacements(
@@ -182,6 +204,7 @@ def _with_place(
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
+            _refuse_threads(original.__name__)
             with scope.left():
                 return function(*args, **kwargs)
         except ConfigError as error:
@@ -196,6 +219,14 @@ def _with_place(
                 heartbeat.beat(phases.SCRIPT)
 
     return call
+
+
+def _refuse_threads(name: str) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError(
+            f"{name}() is called in a thread of the script's own",
+            "call it in the main thread: all workers must make the same calls in the same order",
+        )
 
 
 def _place(path: Path) -> str:

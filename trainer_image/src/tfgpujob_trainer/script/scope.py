@@ -8,6 +8,9 @@ from typing import Any
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tfgpujob_trainer.reporting.log import say
 
 
 class JobScope:
@@ -16,15 +19,18 @@ class JobScope:
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self.strategy = strategy
         self._entered: Any = None
+        self._device: tuple[str, Any] = "", None
 
     def __enter__(self) -> JobScope:
         self._entered = self.strategy.scope()
         self._entered.__enter__()
+        self._device = _device()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._entered is not None:
             entered, self._entered = self._entered, None
+            _set_device(self._device)  # the script may be inside a tf.device() of its own
             entered.__exit__(None, None, None)
 
     @contextmanager
@@ -33,11 +39,25 @@ class JobScope:
         if self._entered is None:  # a callback of fit() calls evaluate(), say
             yield
             return
+        scripts = _device()
+        if scripts[0] != self._device[0]:
+            say(f"tf.device({scripts[0]!r}) in the script is left out: the devices are the job's")
         self.__exit__()
         try:
             yield
         finally:
             self.__enter__()
+            _set_device(scripts)
+
+
+def _device() -> tuple[str, Any]:
+    """The device that tf.device() has set, and the object by which TensorFlow knows whether scopes are nested."""
+    found = context.context()
+    return found.device_name, found.device_spec
+
+
+def _set_device(device: tuple[str, Any]) -> None:
+    context.context()._set_device(*device)  # noqa: SLF001 (TensorFlow is pinned)
 
 
 @contextmanager

@@ -48,8 +48,9 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.as_module import as_module, settings_of
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, same_rows, source_of
-from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen
+from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen, say_no_test_batches
 from tfgpujob_trainer.script.datasets import parts
+from tfgpujob_trainer.script.trained_layers import remember_trained, trained_as_at_first
 from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.train.assemble import assemble
@@ -107,6 +108,10 @@ class Takeover:
 
         A worker under ParameterServer, and an evaluator, never leave it: they end with StoppedError, FollowedError.
         """
+        with trained_as_at_first(model):
+            return self._fit(model, call)
+
+    def _fit(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
         self.calls += 1
         self.fits += 1
         if call.initial_epoch >= call.epochs:
@@ -129,6 +134,7 @@ class Takeover:
         with self._strategy.scope():
             built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
         self._checked.add(_compiled_metrics(model))
+        remember_trained(model)
         with self._holding(model, built.takeover, built.steps):
             with self._strategy.scope():
                 hooks = ScriptCallbacks(
@@ -149,6 +155,8 @@ class Takeover:
                     initial_epoch=call.initial_epoch,
                     hooks=hooks,
                 )
+            if data.validation is not None:
+                say_no_test_batches(hooks.listed)
             if self._env.is_asynchronous and hooks.per_batch:
                 say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
             position, more = trainer.train(run)
@@ -189,8 +197,22 @@ class Takeover:
             outcome = follow(settings, built, evaluate, heartbeat=self._heartbeat, stop=self._stop, job=self._settings)
         raise FollowedError(outcome)
 
+    def _callbacks(self, callbacks: Any, model: keras.Model) -> keras.callbacks.CallbackList:
+        """Those that evaluate() or predict() is given: Keras makes no list of a list of its own."""
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            return callbacks
+        return keras.callbacks.CallbackList(chosen(callbacks, is_chief=self._env.is_chief), model=model)
+
     def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
         """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
+        hooks = self._callbacks(given.get("callbacks"), model)
+        say_no_test_batches(hooks.callbacks)
+        hooks.on_test_begin()
+        values = self._evaluate(model, given)
+        hooks.on_test_end(values)
+        return values
+
+    def _evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
         self.calls += 1
         name, replicas = name_in_support(self._strategy), self._strategy.num_replicas_in_sync
         size = given["batch_size"] or DEFAULT_BATCH
@@ -249,7 +271,9 @@ class Takeover:
             steps = ServerSteps(self._strategy, model, takeover, spec, fingerprint)
         return evaluate_on_chief(steps, data, data.batch_size or size, self._heartbeat)
 
-    def predict(self, model: keras.Model, x: Any, batch_size: int | None, steps: int | None) -> Any:
+    def predict(
+        self, model: keras.Model, x: Any, batch_size: int | None, steps: int | None, callbacks: Any = None
+    ) -> Any:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
         _refuse_own_steps(model, "predict_step")
@@ -258,9 +282,14 @@ class Takeover:
                 lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True
             )
         parts = []
-        for batch in islice(_batches(x, batch_size or DEFAULT_BATCH), steps):
+        hooks = self._callbacks(callbacks, model)
+        hooks.on_predict_begin()
+        for index, batch in enumerate(islice(_batches(x, batch_size or DEFAULT_BATCH), steps)):
+            hooks.on_predict_batch_begin(index)
             parts.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
+            hooks.on_predict_batch_end(index, {"outputs": parts[-1]})
             self._heartbeat.beat(phases.PREDICTING)
+        hooks.on_predict_end()
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
 
     @contextmanager

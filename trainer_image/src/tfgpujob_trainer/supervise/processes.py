@@ -82,8 +82,11 @@ Spawn = Callable[[Sequence[str], Mapping[str, str], Streams], Process]
 
 
 def training_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """A pod's environment, as a training process gets it."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", **KEEP_MEMORY}
+    """A pod's environment, as a training process gets it.
+
+    Hashes of text are the same in all of them: a set() of words has one order on all workers and after a restart.
+    """
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **KEEP_MEMORY}
     return {**quiet, **environment, "KERAS_BACKEND": "tensorflow", "PYTHONUNBUFFERED": "1"}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import keras
 
@@ -35,7 +37,7 @@ def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted
         say(
             f"{name} has the weights alone: {type(model).__name__} has no get_config(), by which it could be made again"
         )
-    with as_compiled(takeover):
+    with as_compiled(takeover), _without_what_cannot_be_written(model):
         _write(output / name, model.save if name == "model.keras" else model.save_weights)
     newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)
     if newest is not None:
@@ -55,6 +57,19 @@ def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted
                     f"trainer.export.{field}: {file} cannot be made of this model: {type(error).__name__}: {reason}",
                     f"remove it; {name} is written",
                 ) from error
+
+
+@contextmanager
+def _without_what_cannot_be_written(model: keras.Model) -> Iterator[None]:
+    """The model as if it were not compiled, where Keras cannot write down how it is: its weights and layers count."""
+    try:
+        model.get_compile_config()
+    except Exception as error:  # noqa: BLE001 (get_config() of a schedule or a loss is the user's)
+        say(f"model.keras is saved without what compile() was given: {str(error).strip().split(chr(10))[0]}")
+        with mock.patch.object(model, "compiled", False):
+            yield
+    else:
+        yield
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

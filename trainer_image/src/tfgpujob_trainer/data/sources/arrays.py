@@ -78,7 +78,7 @@ def _array(value: Any, split: str, name: str) -> np.ndarray:
     if array.ndim == 0 or (objects and not is_text):
         raise ConfigError(
             f"data({split!r}) returned a {type(value).__name__} for {name} that is no array of rows",
-            "return NumPy arrays of numbers or text",
+            "return NumPy arrays of numbers or text" + (", as toarray() makes" if hasattr(value, "toarray") else ""),
         )
     if is_text:
         return text.as_text(array, f"data({split!r}): {name}")

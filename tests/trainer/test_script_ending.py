@@ -1,0 +1,119 @@
+"""What a script does at its end, and how it ends where its arguments are wrong."""
+
+from __future__ import annotations
+
+import atexit
+import subprocess
+import sys
+
+import pytest
+from tests.trainer.harness import launcher
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.script.ending import AtExit
+from tfgpujob_trainer.script.run import _run
+from tfgpujob_trainer.supervise.processes import training_environment
+
+LEAVES = """
+import atexit, json
+import keras
+import numpy as np
+
+words = set("one word after another as they come from a text".split())
+results = open("results.json", "w")
+
+@atexit.register
+def say_goodbye():
+    print("registered first, called last")
+
+atexit.register(print, "model of", 3, sep=" = ")
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((8, 2)), np.ones(8))
+
+def report():
+    json.dump(list(words), results)
+
+report()
+"""
+
+
+def test_a_script_ends_as_in_python(tmp_path):
+    """What it registers for its end is called, files that it leaves open are written, and its sets have one order."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    written = []
+    with launcher(tmp_path) as launch:
+        for number in range(2):
+            config = {"entrypoint": "leaves.py", "output": {"directory": str(tmp_path / f"run-{number}")}}
+            task = launch.start(config, env={"TFGPU_CODE_DIR": str(tmp_path)})
+            assert task.wait() == 0, task.log
+            assert "model of = 3\nregistered first, called last" in task.log
+            written.append((tmp_path / "results.json").read_text())
+    assert written[0] == written[1] != ""
+
+
+def test_what_libraries_register_is_left_to_them(capsys):
+    at_exit, library = AtExit(), {"__name__": "tensorflow.python.somewhere"}
+    exec("def close(): print('closed')", library)
+
+    def fail() -> None:
+        raise ValueError("too late")
+
+    with at_exit.listening():
+        atexit.register(print, "never")
+        atexit.register(library["close"])  # type: ignore[arg-type]
+        atexit.unregister(print)
+        atexit.register(print, "first")
+        atexit.register(fail)
+        atexit.register(print, "last")
+    at_exit.call()
+    at_exit.call()
+    printed = capsys.readouterr()
+    assert printed.out == "last\nfirst\n"
+    assert "ValueError: too late" in printed.err
+
+
+def test_sets_of_text_have_one_order_unless_the_job_says_otherwise():
+    def order(environment):
+        command = [sys.executable, "-S", "-c", "print(hash('a'))"]
+        return subprocess.run(command, env=training_environment(environment), check=True, capture_output=True).stdout
+
+    assert order({}) == order({}) != order({"PYTHONHASHSEED": "1"})
+
+
+CLICK = """
+import click
+@click.command()
+@click.option("--rate", type=float, required=True)
+def main(rate): ...
+if __name__ == "__main__":
+    main()
+"""
+ABSL = """
+from absl import app, flags
+if "rate" not in flags.FLAGS:
+    flags.DEFINE_float("rate", None, "How fast.")
+def main(_): ...
+if __name__ == "__main__":
+    app.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "problem"),
+    [
+        (CLICK, [], "Missing option '--rate'."),
+        (CLICK, ["--rate", "high"], "Invalid value for '--rate': 'high' is not a valid float."),
+        (CLICK, ["--speed"], "No such option '--speed'."),
+        (ABSL, ["--rate=high"], "flag --rate=high: could not convert string to float: 'high'"),
+        (ABSL, ["--speed"], "Unknown command line flag 'speed'"),
+    ],
+)
+def test_what_click_and_absl_find_wrong_with_the_arguments_is_said(text, arguments, problem, tmp_path, monkeypatch):
+    script = tmp_path / "a.py"
+    script.write_text(text)
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    with pytest.raises(ConfigError) as caught:
+        _run(script)
+    assert str(caught.value).startswith(f"the arguments of a.py: {problem}")
+    assert caught.value.fix == "give them in trainer.args, or as -- ARG… on the command line"

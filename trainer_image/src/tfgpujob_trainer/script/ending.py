@@ -1,0 +1,56 @@
+"""What Python does at the end of a program, for a script in a process that is ended without it (task.end())."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import io
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest import mock
+
+_LIBRARIES = ("tensorflow", "keras", "tfgpujob_trainer")
+"""What they would do at the end is for a process whose devices and peers are still there."""
+
+
+class AtExit:
+    """Functions that a script, or what it imports, gives to atexit."""
+
+    def __init__(self) -> None:
+        self._registered: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take what is registered meanwhile."""
+        with (
+            mock.patch.object(atexit, "register", self._register),
+            mock.patch.object(atexit, "unregister", self._unregister),
+        ):
+            yield
+
+    def call(self) -> None:
+        """Call them, the last one first. One that fails is printed, as by Python, and changes nothing else."""
+        while self._registered:
+            function, args, kwargs = self._registered.pop()
+            try:
+                function(*args, **kwargs)
+            except Exception:  # noqa: BLE001 (as Python does)
+                traceback.print_exc()
+
+    def _register(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not str(getattr(function, "__module__", "")).startswith(_LIBRARIES):
+            self._registered.append((function, args, kwargs))
+        return function
+
+    def _unregister(self, function: Any) -> None:
+        self._registered = [one for one in self._registered if one[0] != function]
+
+
+def flush_files() -> None:
+    """Write what files that are still open hold back. Deletes nothing: a variable's server may be lost."""
+    for one in gc.get_objects():
+        if issubclass(type(one), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
+            with suppress(OSError, ValueError):  # closed, detached, or on a disk that is full
+                one.flush()
