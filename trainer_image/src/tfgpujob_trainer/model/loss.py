@@ -100,7 +100,9 @@ class LossParts:
             compiled._flat_losses = [  # noqa: SLF001
                 one._replace(loss=recorder) for one, recorder in zip(losses, self._recorders, strict=True)
             ]
-        self.regularised = [v for v in model.trainable_variables if v.regularizer is not None]
+        self.regularised = [v for v in model.trainable_variables if v.regularizer is not None and not self._custom]
+        """The weights whose regularisers count beside the loss. A compute_loss() of its own has them in its value, if
+        they are to count."""
 
     @contextmanager
     def unmeasured(self) -> Iterator[None]:
@@ -217,8 +219,17 @@ def add_loss(total: LossSums, more: LossSums) -> LossSums:
     )
 
 
+def add_step(total: LossSums, step: LossSums, rows: int) -> LossSums:
+    """`total` with the loss of one more batch of that many rows: their mean by rows is Keras' loss of an epoch.
+
+    Each batch has its own normalisers, such as the number of its valid tokens.
+    """
+    ((numerator, normaliser),) = total or ((0.0, 0.0),)
+    return ((numerator + mean_loss(step) * rows, (normaliser or 0.0) + rows),)
+
+
 def mean_loss(loss: LossSums) -> float:
-    """The sums as one loss, without weight regularisers."""
+    """The sums as one loss."""
     return sum(n if d is None else n / d if d else 0.0 for n, d in loss)
 
 

@@ -5,7 +5,7 @@ That the sum is what one replica would have counted is tried on some rows before
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch
 from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.reporting.numbers import one_number
 
 _TOLERANCE = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
 """By how much numbers may differ because they were rounded; what is wrong differs by more."""
@@ -58,8 +59,9 @@ def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy
     notes: list[str] = []
     of_parts = results(model, summed)
     for name, value in results(model, whole).items():
-        if not np.isclose(value, of_parts[name], **_TOLERANCE):
-            found = f"metric {name!r} ({value:.4g} of {rows} rows, {of_parts[name]:.4g} of their parts)"
+        if not np.allclose(value, of_parts[name], **_TOLERANCE):
+            numbers = one_number(value), one_number(of_parts[name])
+            found = f"metric {name!r} ({numbers[0]:.4g} of {rows} rows, {numbers[1]:.4g} of their parts)"
             notes += require("a metric of one number for a batch", strategy, found)
     return notes
 
@@ -78,12 +80,24 @@ def fit(model: keras.Model, states: Sequence[Any]) -> bool:
     return [tuple(v.shape) for v in metric_variables(model)] == [tuple(state.shape) for state in states]
 
 
-def results(model: keras.Model, states: list[Any], *, with_loss: bool = False) -> dict[str, float]:
-    """The model's metrics from state that was summed over all replicas; one named loss only `with_loss`."""
+def results(model: keras.Model, states: list[Any], *, with_loss: bool = False) -> dict[str, Any]:
+    """The model's metrics from state that was summed over all replicas; one named loss only `with_loss`.
+
+    Each is a number or, as a score of each class is, a list of them.
+    """
     mapping = list(zip(metric_variables(model), states, strict=True))
     with keras.StatelessScope(state_mapping=mapping):
-        values = model.get_metrics_result()
-    return {name: float(np.mean(value)) for name, value in values.items() if with_loss or name != "loss"}
+        values = dict(_named(model.get_metrics_result()))
+    return {name: np.asarray(value).tolist() for name, value in values.items() if with_loss or name != "loss"}
+
+
+def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every result by its name: those of a metric that has several are beside the others, as in Keras' history."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _named(value)
+        else:
+            yield name, np.asarray(value, keras.config.floatx())
 
 
 class MetricStates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.evaluation import BatchHooks
 
 
 class ServerEvaluator:
@@ -24,8 +26,8 @@ class ServerEvaluator:
     def __init__(self, built: Built[ServerSteps], dispatcher: Dispatcher, heartbeat: Heartbeat) -> None:
         self._built, self._steps, self._dispatcher, self._heartbeat = built, built.steps, dispatcher, heartbeat
 
-    def __call__(self, data: Source) -> dict[str, float]:
-        """`loss` and the metrics over all rows of the validation or the test split."""
+    def __call__(self, data: Source, _hooks: BatchHooks | None = None) -> dict[str, Any]:
+        """`loss` and the metrics over all rows of the validation or the test split; batches end in no order."""
         split = VALIDATION if data is self._built.validation else TEST
         batches = evaluation_schedule(self._built.schedule, data).steps_per_epoch
         places = ((split, 0, index) for index in range(batches))
@@ -33,7 +35,7 @@ class ServerEvaluator:
         return _values(self._steps, vectors, self._heartbeat)
 
 
-def evaluate_on_chief(steps: ServerSteps, data: Source, batch_size: int, heartbeat: Heartbeat) -> dict[str, float]:
+def evaluate_on_chief(steps: ServerSteps, data: Source, batch_size: int, heartbeat: Heartbeat) -> dict[str, Any]:
     """The same of rows that no worker knows, read and computed here, with the variables where they are."""
     plan = Schedule(rows=data.rows, global_batch_size=batch_size, replicas=1, shuffle=False)
     register(ROWS, Rows({TRAIN: Split(numbered(data, "evaluate"), plan)}))
@@ -41,7 +43,7 @@ def evaluate_on_chief(steps: ServerSteps, data: Source, batch_size: int, heartbe
     return _values(steps, (steps.evaluate(*place).numpy() for place in places), heartbeat)
 
 
-def _values(steps: ServerSteps, vectors: Iterable[np.ndarray], heartbeat: Heartbeat) -> dict[str, float]:
+def _values(steps: ServerSteps, vectors: Iterable[np.ndarray], heartbeat: Heartbeat) -> dict[str, Any]:
     loss: LossSums = ()
     states: list[np.ndarray] = []
     for vector in vectors:

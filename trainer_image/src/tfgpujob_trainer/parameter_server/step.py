@@ -71,7 +71,7 @@ class ServerSteps:
         look_up_on_servers(model)
         count_every_step(takeover.optimizer)
 
-    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics from their sums."""
         return {"loss": mean_loss(loss) + self.regularisation(), **results(self._model, states)}
 

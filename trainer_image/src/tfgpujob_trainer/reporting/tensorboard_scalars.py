@@ -9,10 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from tfgpujob_trainer.reporting.numbers import one_number
 
 
 class Scalars:
@@ -22,13 +25,13 @@ class Scalars:
         self._directory = directory
         self._writers: dict[str, EventFileWriter] = {}
 
-    def write(self, split: str, step: int, values: Mapping[str, float]) -> None:
+    def write(self, split: str, step: int, values: Mapping[str, Any]) -> None:
         """Add the values of `train` or `validation` at `step`; readers see them when this returns."""
         if split not in self._writers:
             self._writers[split] = EventFileWriter(str(self._directory / split))
         writer = self._writers[split]
         for name, value in values.items():
-            writer.add_event(Event(wall_time=time.time(), step=step, summary=scalar_pb(name, value)))
+            writer.add_event(Event(wall_time=time.time(), step=step, summary=scalar_pb(name, one_number(value))))
         writer.flush()
 
     def close(self) -> None:

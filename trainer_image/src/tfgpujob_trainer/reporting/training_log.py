@@ -11,6 +11,7 @@ from typing import Any
 from tfgpujob_trainer.reporting.gpu_memory import gpu_memory, gpus
 from tfgpujob_trainer.reporting.gpu_use import gpu_use
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.run_status import RunStatus
 from tfgpujob_trainer.reporting.tensorboard_scalars import Scalars
 from tfgpujob_trainer.reporting.timing import StepTime, Window, WorkerTimes
@@ -58,7 +59,7 @@ class TrainingLog:
         """Whether an interval is over."""
         return time.monotonic() - self._printed >= self.log_every_seconds
 
-    def line(self, *, phase: str, step: int, epoch: int, values: Mapping[str, float]) -> None:
+    def line(self, *, phase: str, step: int, epoch: int, values: Mapping[str, Any]) -> None:
         """Print the JSON line of the interval that ends now."""
         state: dict[str, Any] = {
             "phase": phase,
@@ -85,7 +86,7 @@ class TrainingLog:
         self._interval = Window()
         self._printed = time.monotonic()
 
-    def epoch_line(self, *, epoch: int, values: Mapping[str, float]) -> None:
+    def epoch_line(self, *, epoch: int, values: Mapping[str, Any]) -> None:
         """Print the epoch for people, and start the next."""
         say(
             f"epoch {epoch}/{self.epochs}: {describe(values)}, {self._epoch.rate:.0f} examples/s, "
@@ -96,7 +97,7 @@ class TrainingLog:
             say(advice)
         self._epoch = Window()
 
-    def evaluated(self, step: int, values: Mapping[str, float]) -> None:
+    def evaluated(self, step: int, values: Mapping[str, Any]) -> None:
         """Keep what an evaluation of the validation split found."""
         if self.scalars is not None:
             self.scalars.write("validation", step, values)
@@ -124,10 +125,10 @@ class TrainingLog:
         return f", all-reduce {self._epoch.all_reduce:.0%}" if self.workers.several else ""
 
 
-def describe(values: Mapping[str, float]) -> str:
+def describe(values: Mapping[str, Any]) -> str:
     """`loss 0.1234, accuracy 0.9500`."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    return ", ".join(f"{name} {one_number(value):.4f}" for name, value in values.items())
 
 
-def _number(value: float) -> float:
-    return float(f"{value:.6g}")
+def _number(value: Any) -> float:
+    return float(f"{one_number(value):.6g}")

@@ -10,6 +10,7 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -17,6 +18,7 @@ import numpy as np
 
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.log import say
 
 _LEFT_OUT = {
@@ -29,15 +31,14 @@ _OF_CHIEF = ("TensorBoard", "CSVLogger", "RemoteMonitor")
 _TRACKERS = ("aim", "clearml", "comet_ml", "mlflow", "neptune", "wandb")
 """Packages whose callbacks write to a server, where each run is to be once."""
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
-_TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+_TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 _UNKNOWN = object()
 
 
 def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
     """The callbacks that this worker runs; says what is left out. Raises ConfigError for what is no callback."""
-    listed = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
     found = []
-    for callback in listed:
+    for callback in _listed(callbacks):
         if not isinstance(callback, keras.callbacks.Callback):
             fix = "pass a list of keras.callbacks.Callback"
             raise ConfigError(f"fit(callbacks=...) holds a {type(callback).__name__}", fix)
@@ -47,6 +48,26 @@ def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
         elif is_chief or not _only_writes(callback):
             found.append(callback)
     return found
+
+
+def share_logs(callbacks: Any, peers: Peers) -> None:
+    """Give every worker the files that CSVLogger wrote on the first one: the script on each may read them."""
+    loggers = [callback for callback in _listed(callbacks) if _is(callback, "CSVLogger")]
+    if not peers.count(bool(loggers)):
+        return
+    there = [one.filename for one in loggers if peers.is_chief and Path(one.filename).exists()]
+    mine = {name: Path(name).read_text() for name in there}
+    written: dict[str, str] = json.loads(peers.broadcast_from_chief(json.dumps(mine).encode()))
+    for path, text in ((Path(name), text) for name, text in written.items()):
+        if not path.exists() or path.read_text() != text:  # else the workers share the folder
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def _listed(callbacks: Any) -> list[Any]:
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
 
 
 def _only_writes(callback: keras.callbacks.Callback) -> bool:
@@ -75,12 +96,12 @@ class ScriptCallbacks:
         self._list = keras.callbacks.CallbackList(
             list(callbacks), add_history=True, model=model, verbose=verbose, epochs=epochs, steps=steps
         )
-        self.listed = callbacks
-        self.per_batch = any(_has_hook(callback, _BATCH_HOOKS) for callback in callbacks)
+        self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
+        self.per_test_batch = _have_any(callbacks, _TEST_BATCH_HOOKS)
         self.stops = model.stop_training = False
         self._at_begin: list[dict[str, Any]] = []
         self._resumed: Mapping[str, Any] = {}
-        self._logs: dict[str, float] | None = None
+        self._logs: dict[str, Any] | None = None
 
     @property
     def history(self) -> keras.callbacks.History:
@@ -92,10 +113,12 @@ class ScriptCallbacks:
         """Run a hook of all callbacks. Their exceptions pass through."""
         if hook == "on_train_batch_end":  # at a progress line, for callbacks that only observe
             return
+        if hook in ("on_epoch_end", "on_test_end"):
+            arguments = (*arguments[:-1], as_logs(self._model, arguments[-1]))
         if hook == "on_epoch_end":
-            self._logs = dict(arguments[1])
+            self._logs = arguments[1]
         if hook == "on_train_end":
-            arguments = (self._logs,)
+            arguments = (None if self._logs is None else as_logs(self._model, self._logs),)
         getattr(self._list, hook)(*arguments)
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
@@ -108,9 +131,17 @@ class ScriptCallbacks:
         """Before each batch of an epoch."""
         self._list.on_train_batch_begin(index)
 
-    def batch_end(self, index: int, values: Mapping[str, float]) -> None:
+    def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch."""
-        self._list.on_train_batch_end(index, dict(values))
+        self._list.on_train_batch_end(index, as_logs(self._model, values))
+
+    def test_batch_begin(self, index: int) -> None:
+        """Before each batch of an evaluation."""
+        self._list.on_test_batch_begin(index)
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """After each batch."""
+        self._list.on_test_batch_end(index, as_logs(self._model, values))
 
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""
@@ -119,7 +150,8 @@ class ScriptCallbacks:
             now = _remembered(callback)
             attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
             changed.append({"class": _class(callback), "attributes": attributes})
-        return {"stops": self.stops, "logs": self._logs, "callbacks": changed}
+        logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
+        return {"stops": self.stops, "logs": logs, "callbacks": changed}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""
@@ -141,19 +173,45 @@ class ScriptCallbacks:
                 setattr(callback, name, _decoded(json.loads(value)))
 
 
+class CallCallbacks:
+    """The callbacks of one evaluate() or predict()."""
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, verbose: Any) -> None:
+        self._model = model
+        self._list = keras.callbacks.CallbackList(list(callbacks), model=model, verbose=verbose, epochs=1)
+        self.per_test_batch = _have_any(callbacks, _TEST_BATCH_HOOKS)
+
+    def __call__(self, hook: str, *arguments: Any) -> None:
+        """Run a hook of all callbacks. Their exceptions pass through."""
+        getattr(self._list, hook)(*arguments)
+
+    def test_batch_begin(self, index: int) -> None:
+        """Before each batch of an evaluation."""
+        self._list.on_test_batch_begin(index)
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """After each batch."""
+        self._list.on_test_batch_end(index, as_logs(self._model, values))
+
+
+def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What callbacks are given, history keeps and evaluate() returns: as in Keras, in the order of the names.
+
+    Without the loss, if `metrics` of the model is a property of its own that leaves it out.
+    """
+    has_loss = has_own_steps(model) or any(metric.name == "loss" for metric in model.metrics)
+    kept = {name: value for name, value in values.items() if has_loss or name not in ("loss", "val_loss")}
+    return {name: np.asarray(value) if isinstance(value, list) else value for name, value in sorted(kept.items())}
+
+
 def _class(callback: keras.callbacks.Callback) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
-def say_no_test_batches(callbacks: Sequence[keras.callbacks.Callback]) -> None:
-    """Say which hooks of these callbacks an evaluation does not call."""
-    if any(_has_hook(callback, _TEST_HOOKS) for callback in callbacks):
-        say("no callback's on_test_batch_begin() or on_test_batch_end() is called: loss and metrics are of all batches")
-
-
-def _has_hook(callback: keras.callbacks.Callback, hooks: Sequence[str]) -> bool:
+def _have_any(callbacks: Sequence[keras.callbacks.Callback], hooks: Sequence[str]) -> bool:
+    """Whether one of them has one of these hooks, in its class or set on it as LambdaCallback does."""
     base = keras.callbacks.Callback
-    return any(n in vars(callback) or getattr(type(callback), n) is not getattr(base, n) for n in hooks)
+    return any(n in vars(c) or getattr(type(c), n) is not getattr(base, n) for c in callbacks for n in hooks)
 
 
 def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:

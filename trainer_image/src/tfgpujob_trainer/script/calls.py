@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.script.call import FitCall
+from tfgpujob_trainer.script.callbacks import as_logs
 from tfgpujob_trainer.script.takeover import Takeover
 
 
@@ -21,14 +22,14 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
         return takeover.fit(model, FitCall(**given))
 
     def evaluate(model: keras.Model, **given: Any) -> Any:
-        values = takeover.evaluate(model, given)
-        return dict(sorted(values.items())) if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
+        values = as_logs(model, takeover.evaluate(model, given))
+        return values if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
 
     def predict(model: keras.Model, **given: Any) -> Any:
-        return takeover.predict(model, given["x"], given["batch_size"], given["steps"], given["callbacks"])
+        return takeover.predict(model, **given)
 
     def predict_on_batch(model: keras.Model, **given: Any) -> Any:
-        return takeover.predict(model, given["x"], len(tf.nest.flatten(given["x"])[0]), None)
+        return takeover.predict(model, given["x"], batch_size=len(tf.nest.flatten(given["x"])[0]))
 
     def refused(_: keras.Model, **__: Any) -> Any:
         raise ConfigError(

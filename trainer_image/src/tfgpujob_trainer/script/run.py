@@ -19,6 +19,7 @@ from unittest import mock
 import keras
 import tensorflow as tf
 from keras.src.saving import saving_api
+from tensorflow.python.distribute.distribute_lib import get_update_replica_id
 from tensorflow.python.distribute.values import DistributedVariable
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
@@ -183,6 +184,14 @@ def replacements(
     # float(model.optimizer.learning_rate): a variable of one device can do it, one of several lacks it.
     for name, number in (("__float__", float), ("__int__", int)):
         yield mock.patch.object(DistributedVariable, name, lambda v, to=number: to(v.numpy()), create=True)
+    # tape.gradient(loss, image): of a variable of several devices, outside of a step, the first one's was read.
+    of_replica = DistributedVariable.handle.fget
+    yield mock.patch.object(DistributedVariable, "handle", property(lambda v: _handle(v, of_replica)))
+
+
+def _handle(variable: Any, of_replica: Callable[[Any], Any]) -> Any:
+    outside = tf.distribute.in_cross_replica_context() and get_update_replica_id() is None
+    return variable._primary.handle if outside else of_replica(variable)  # noqa: SLF001 (TensorFlow is pinned)
 
 
 def as_the_chief(tf_config: str) -> str:

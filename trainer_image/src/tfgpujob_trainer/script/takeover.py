@@ -48,7 +48,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.as_module import as_module, settings_of
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, same_rows, source_of
-from tfgpujob_trainer.script.callbacks import ScriptCallbacks, chosen, say_no_test_batches
+from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, as_logs, chosen, share_logs
 from tfgpujob_trainer.script.datasets import parts
 from tfgpujob_trainer.script.trained_layers import remember_trained, trained_as_at_first
 from tfgpujob_trainer.step.own_step import OwnSteps
@@ -155,15 +155,15 @@ class Takeover:
                     initial_epoch=call.initial_epoch,
                     hooks=hooks,
                 )
-            if data.validation is not None:
-                say_no_test_batches(hooks.listed)
-            if self._env.is_asynchronous and hooks.per_batch:
-                say("no callback's on_train_batch_begin() or on_train_batch_end() is called: steps end in no order")
+            if self._env.is_asynchronous and (hooks.per_batch or hooks.per_test_batch):
+                say("no callback's on_train_batch_…() or on_test_batch_…() is called: steps end in no order")
             position, more = trainer.train(run)
             self.summary = finish(run, position, more)
             if isinstance(data.train, Batches):
                 # Of an epoch that a callback has broken off nobody knows how far it was read ahead.
                 data.train.pass_over(position.epoch + (position.index > 0))
+        if not self._env.is_asynchronous:
+            share_logs(call.callbacks, self._peers)
         return hooks.history
 
     def _trainer(self, settings: TrainerConfig) -> Trainer[Any]:
@@ -197,29 +197,23 @@ class Takeover:
             outcome = follow(settings, built, evaluate, heartbeat=self._heartbeat, stop=self._stop, job=self._settings)
         raise FollowedError(outcome)
 
-    def _callbacks(self, callbacks: Any, model: keras.Model) -> keras.callbacks.CallbackList:
-        """Those that evaluate() or predict() is given: Keras makes no list of a list of its own."""
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            return callbacks
-        return keras.callbacks.CallbackList(chosen(callbacks, is_chief=self._env.is_chief), model=model)
-
-    def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
+    def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, Any]:
         """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
-        hooks = self._callbacks(given.get("callbacks"), model)
-        say_no_test_batches(hooks.callbacks)
-        hooks.on_test_begin()
-        values = self._evaluate(model, given)
-        hooks.on_test_end(values)
-        return values
-
-    def _evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, float]:
         self.calls += 1
-        name, replicas = name_in_support(self._strategy), self._strategy.num_replicas_in_sync
+        replicas = self._strategy.num_replicas_in_sync
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
         data = source_of(*rows, "evaluate", size, steps=given["steps"], replicas=replicas)
+        hooks = CallCallbacks(chosen(given["callbacks"], is_chief=self._env.is_chief), model, given["verbose"])
+        hooks("on_test_begin")
+        values = self._evaluated(model, data, size, hooks)
+        hooks("on_test_end", as_logs(model, values))
+        return values
+
+    def _evaluated(self, model: keras.Model, data: Source, size: int, hooks: CallCallbacks) -> dict[str, Any]:
+        name = name_in_support(self._strategy)
         if self._held is not None and self._held[0] is model:
-            return self._evaluate_within_fit(model, self._held[2], data, size)
+            return self._evaluate_within_fit(model, self._held[2], data, size, hooks)
         own = has_own_steps(model)
         takeover = leave_optimizers(model, name, 1) if own else take_over_optimizer(model, name, None)
         with self._holding(model, takeover):
@@ -238,7 +232,7 @@ class Takeover:
                             say(note)
                         self._checked.add(_compiled_metrics(model))
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-            return self._evaluator(steps, data, size)(data)
+            return self._evaluator(steps, data, size)(data, hooks)
 
     def _evaluator(self, steps: SynchronizedSteps, data: Source, size: int) -> Evaluator:
         replicas = self._strategy.num_replicas_in_sync
@@ -250,7 +244,9 @@ class Takeover:
             heartbeat=self._heartbeat,
         )
 
-    def _evaluate_within_fit(self, model: keras.Model, steps: Any, data: Source, size: int) -> dict[str, float]:
+    def _evaluate_within_fit(
+        self, model: keras.Model, steps: Any, data: Source, size: int, hooks: CallCallbacks
+    ) -> dict[str, Any]:
         """For a callback, by the steps of its fit(), which has taken over the model's optimizer and losses."""
         if self._env.is_asynchronous:
             raise ConfigError(
@@ -259,20 +255,27 @@ class Takeover:
             )
         counted = [local_value(variable) for variable in metric_variables(model)]
         try:
-            return self._evaluator(steps, data, size)(data)
+            return self._evaluator(steps, data, size)(data, hooks)
         finally:
             steps.metric_states.restore(counted)
 
     def _evaluate_on_chief(
         self, model: keras.Model, takeover: OptimizerTakeover, data: Source, size: int
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         with self._strategy.scope():
             spec, fingerprint = batch_spec(data.example()), data.fingerprint()
             steps = ServerSteps(self._strategy, model, takeover, spec, fingerprint)
         return evaluate_on_chief(steps, data, data.batch_size or size, self._heartbeat)
 
     def predict(
-        self, model: keras.Model, x: Any, batch_size: int | None, steps: int | None, callbacks: Any = None
+        self,
+        model: keras.Model,
+        x: Any,
+        *,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
     ) -> Any:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
@@ -281,15 +284,15 @@ class Takeover:
             model.predict_function = tf.function(
                 lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True
             )
+        hooks = CallCallbacks(chosen(callbacks, is_chief=self._env.is_chief), model, verbose)
+        hooks("on_predict_begin")
         parts = []
-        hooks = self._callbacks(callbacks, model)
-        hooks.on_predict_begin()
         for index, batch in enumerate(islice(_batches(x, batch_size or DEFAULT_BATCH), steps)):
-            hooks.on_predict_batch_begin(index)
+            hooks("on_predict_batch_begin", index)
             parts.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
-            hooks.on_predict_batch_end(index, {"outputs": parts[-1]})
+            hooks("on_predict_batch_end", index, {"outputs": parts[-1]})
             self._heartbeat.beat(phases.PREDICTING)
-        hooks.on_predict_end()
+        hooks("on_predict_end")
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
 
     @contextmanager

@@ -20,7 +20,7 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.batch import batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
-from tfgpujob_trainer.model.loss import LossSums
+from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.own_steps import optimizers
@@ -93,19 +93,19 @@ class OwnSteps:
         """See `SynchronousSteps`."""
         return self._all_reduce.waits_for_peers()
 
-    def regularisation(self) -> float:
-        """Nothing: it is part of whatever the step computes."""
-        return 0.0
+    def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:  # noqa: ARG002 (its numbers have them)
+        """`total` with what one more step or batch returned."""
+        return add_loss(total, step)
 
-    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """What train_step() returns, by its names: metrics from their state, other numbers as means over the rows."""
         return self._values("train_step", loss, states)
 
-    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """The same of test_step()."""
         return self._values("test_step", loss, states)
 
-    def _values(self, step: str, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def _values(self, step: str, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         known = metrics.results(self._model, states, with_loss=self._has_loss_metric(states))
         names = self._names.get(step, ())
         means = {name: n / d if d else 0.0 for name, (n, d) in zip(names, loss, strict=False)}

@@ -19,7 +19,7 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
-from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, mean_loss
+from tfgpujob_trainer.model.loss import LossParts, LossSums, add_step, grouped, mean_loss
 from tfgpujob_trainer.model.metrics import MetricStates, check_shared_metrics, results
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
@@ -71,11 +71,15 @@ class SynchronousSteps:
             self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
         self._evaluate = Evaluation(lambda spec: self._compile(self._evaluate_replica, (spec,) * replicas), arrays)
 
-    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics from their sums."""
-        return {"loss": mean_loss(loss) + self.regularisation(), **results(self._model, states)}
+        return {"loss": mean_loss(loss), **results(self._model, states)}
 
-    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:
+        """`total` with the loss of one more step or batch."""
+        return add_step(total, step, rows)
+
+    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """The same of an evaluation."""
         return self.values(loss, states)
 
@@ -145,10 +149,6 @@ class SynchronousSteps:
         """
         return self._all_reduce.waits_for_peers()
 
-    def regularisation(self) -> float:
-        """The weight regularisers' part of the loss, now."""
-        return float(self._loss.regularisation()) if self._loss.regularised else 0.0
-
     def _compile(self, replica: Callable[..., Any], inputs: Any) -> Compiled:
         return Compiled(self._strategy, replica, None if self._unrolled else inputs)
 
@@ -164,12 +164,17 @@ class SynchronousSteps:
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
         message, times = self._all_reduce.gradients(message)
         message["gradients"] = together(message["gradients"], gradients, message["shared"])
+        loss = [*message["groups"], *self._regularisation()]
         applied = self._apply(self._combine(message))
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
             variable.assign(value / tf.cast(replicas, value.dtype))
         states = self.metric_states.end_step(before, message["metrics"])
-        return applied, message["flags"], message["groups"], states, times
+        return applied, message["flags"], loss, states, times
+
+    def _regularisation(self) -> list[Any]:
+        """The weight regularisers' part of the loss: the same on every replica, so it is not summed over them."""
+        return [(self._loss.regularisation(), None)] if self._loss.regularised else []
 
     def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
@@ -248,7 +253,7 @@ class SynchronousSteps:
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         message, times = self._all_reduce(self._message(groups, votes, own_seconds))
         states = self.metric_states.end_step(before, message["metrics"])
-        return tf.constant(True), message["flags"], message["groups"], states, times
+        return tf.constant(True), message["flags"], [*message["groups"], *self._regularisation()], states, times
 
     def _message(self, groups: list[Any], votes: Any, own_seconds: Any) -> dict[str, Any]:
         """What is all-reduced beside the gradients; `Compiled` reads the flags."""

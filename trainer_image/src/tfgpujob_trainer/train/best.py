@@ -19,6 +19,7 @@ from tfgpujob_trainer.contract import spec
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import did_you_mean
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.numbers import one_number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,7 @@ class Best:
         patience = self._settings.patience
         return patience is not None and self.found.waited >= patience
 
-    def update(self, values: Mapping[str, float], step: int, state: Mapping[str, Any]) -> str:
+    def update(self, values: Mapping[str, Any], step: int, state: Mapping[str, Any]) -> str:
         """Take an evaluation and save a checkpoint if it is the best so far; a few words for the log.
 
         `state` is what a checkpoint of this step would say. Every worker must call it. Raises ConfigError if the
@@ -62,7 +63,8 @@ class Best:
         if monitor not in values:
             raise ConfigError(f"trainer.best.monitor: there is no {monitor!r}", did_you_mean(monitor, list(values)))
         minimise = self._settings.mode != "max"
-        mine = updated(self.found, values[monitor], step, minimise=minimise, min_delta=self._settings.min_delta)
+        value = one_number(values[monitor])
+        mine = updated(self.found, value, step, minimise=minimise, min_delta=self._settings.min_delta)
         self.found = BestEvaluation(**json.loads(self._peers.broadcast_from_chief(json.dumps(asdict(mine)).encode())))
         if self.found.step == step:
             self._checkpoints.save(self._peers, step, {**state, "best": self.to_json()}, [])

@@ -23,7 +23,7 @@ class Steps(Protocol):
     notes: list[str]
     """Log lines: what a user should know about how they are computed."""
 
-    def values(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of the training from their sums."""
 
 
@@ -44,10 +44,13 @@ class SynchronizedSteps(Steps, Protocol):
     ) -> StepResult:
         """One optimizer step on this worker's part of a global batch."""
 
+    def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:
+        """`total` with the loss of one more step, or batch of an evaluation, of that many rows of all workers."""
+
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
 
-    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, float]:
+    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of an evaluation from their sums."""
 
 

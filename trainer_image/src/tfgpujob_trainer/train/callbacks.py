@@ -45,6 +45,8 @@ class Hooks(Protocol):
 
     per_batch: bool
     """Whether `batch_begin` and `batch_end` are called: the numbers of each batch cost time."""
+    per_test_batch: bool
+    """Whether `test_batch_begin` and `test_batch_end` are."""
 
     @property
     def stops(self) -> bool:
@@ -56,8 +58,14 @@ class Hooks(Protocol):
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""
 
-    def batch_end(self, index: int, values: Mapping[str, float]) -> None:
+    def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch, with loss and metrics since the epoch began."""
+
+    def test_batch_begin(self, index: int) -> None:
+        """Before each batch of an evaluation."""
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """After each batch, with loss and metrics since the evaluation began."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of them, in JSON values."""
@@ -97,7 +105,7 @@ def chiefs(make: Callable[[], Any], *, is_chief: bool, model: keras.Model, param
 class Callbacks:
     """Calls the hooks; on every worker but the chief there are no callbacks."""
 
-    per_batch = stops = False
+    per_batch = per_test_batch = stops = False
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, params: Mapping[str, Any]):
         self._callbacks, self._model = callbacks, model
@@ -119,7 +127,13 @@ class Callbacks:
     def batch_begin(self, index: int) -> None:
         """Nothing: they hear of a batch at each progress line."""
 
-    def batch_end(self, index: int, values: Mapping[str, float]) -> None:
+    def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def test_batch_begin(self, index: int) -> None:
+        """Nothing."""
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """Nothing."""
 
     def state(self) -> dict[str, Any]:

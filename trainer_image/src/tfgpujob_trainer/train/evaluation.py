@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
-from tfgpujob_trainer.model.loss import LossSums, add_loss
+from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
+
+
+class BatchHooks(Protocol):
+    """What is told of each batch of an evaluation; see `Hooks`."""
+
+    per_test_batch: bool
+
+    def test_batch_begin(self, index: int) -> None:
+        """Before each batch."""
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """After each batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,17 +39,23 @@ class Evaluator:
     first_replica: int
     heartbeat: Heartbeat
 
-    def __call__(self, data: Source) -> dict[str, float]:
+    def __call__(self, data: Source, hooks: BatchHooks | None = None) -> dict[str, Any]:
         """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
+        hooks = hooks if hooks is not None and hooks.per_test_batch else None
         self.steps.metric_states.reset()
         schedule = evaluation_schedule(self.schedule, data)
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
         loss: LossSums = ()
         states: list[Any] = []
         try:
-            for _ in range(schedule.steps_per_epoch):
-                result = self.steps.evaluate(feed.next().replicas)
-                loss, states = add_loss(loss, result.loss), result.metrics
+            for index in range(schedule.steps_per_epoch):
+                batch = feed.next()
+                if hooks is not None:
+                    hooks.test_batch_begin(index)
+                result = self.steps.evaluate(batch.replicas)
+                loss, states = self.steps.add_loss(loss, result.loss, batch.rows), result.metrics
+                if hooks is not None:
+                    hooks.test_batch_end(index, self.steps.evaluated(loss, states))
                 self.heartbeat.beat(phases.EVALUATING)
         finally:
             feed.close()

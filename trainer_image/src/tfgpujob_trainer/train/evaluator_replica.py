@@ -17,6 +17,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Built, Steps
 from tfgpujob_trainer.train.trainer import Evaluate
@@ -57,8 +58,9 @@ def follow(
         if saved is not None:
             seen = _load(built, saved)
             values = evaluate(data)
-            print(json.dumps({"tfgpu": "evaluation", "step": seen, **values}), flush=True)
-            say(f"step {seen}: {describe(values)}")
+            numbers = {name: one_number(value) for name, value in values.items()}
+            print(json.dumps({"tfgpu": "evaluation", "step": seen, **numbers}), flush=True)
+            say(f"step {seen}: {describe(numbers)}")
         elif finished:
             return Outcome(code=ExitCode.DONE, cause="Completed", message=f"evaluated up to step {seen}")
         if stop.set:

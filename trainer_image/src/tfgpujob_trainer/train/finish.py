@@ -13,6 +13,7 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.model.variables import weights_digest
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Steps
 from tfgpujob_trainer.train.exports import INT8, LITERT, SAVED_MODEL, export, model_file
@@ -35,7 +36,7 @@ def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None =
         "stepSeconds": run.log.total.step_seconds,
         "inputWait": run.log.total.input_wait,
         "allReduce": run.log.total.all_reduce,
-        "splits": {name: {k: float(f"{v:.6g}") for k, v in values.items()} for name, values in splits.items()},
+        "splits": {name: _rounded(values) for name, values in splits.items()},
         **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.stops_early}),
         "weightsSha256": weights_digest(run.built.model),
         "model": str(output / model_file(run.built.model)),
@@ -56,6 +57,10 @@ def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None =
     if advice := run.log.advice(run.log.total):
         say(advice)
     return summary
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(f"{one_number(value):.6g}") for name, value in values.items()}
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

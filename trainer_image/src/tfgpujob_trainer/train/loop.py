@@ -20,7 +20,6 @@ from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.coupled_loss import ROWS
-from tfgpujob_trainer.model.loss import add_loss
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
@@ -171,7 +170,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
         if any(result.not_finite):
             _not_finite(run, position.step, result.not_finite)
         run.skipped = 0
-        position = replace(position, loss=add_loss(position.loss, result.loss))
+        position = replace(position, loss=steps.add_loss(position.loss, result.loss, batch.rows))
     else:
         _skipped(run, position.step)
     run.heartbeat.beat(phases.TRAINING, position.step)

@@ -18,7 +18,6 @@ from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import StoppedError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import GlobalBatch
-from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.reporting import ledger, phases
@@ -63,7 +62,7 @@ class Run(Generic[S_co]):
     config: TrainerConfig
     built: Built[S_co]
     total_steps: int
-    evaluate: Callable[[Source], dict[str, float]]
+    evaluate: Callable[..., dict[str, Any]]
     peers: Peers
     checkpoints: CheckpointManager
     best: Best
@@ -73,7 +72,7 @@ class Run(Generic[S_co]):
     log: TrainingLog
     profiler: Profiler
     metric_states: list[Any] = field(default_factory=list)
-    last_epoch: dict[str, float] = field(default_factory=dict)
+    last_epoch: dict[str, Any] = field(default_factory=dict)
     evaluation_pending: bool = False
     skipped: int = 0
     skipped_in_all: int = 0
@@ -143,7 +142,7 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
     return bool(found)
 
 
-def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, float]) -> None:
+def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, Any]) -> None:
     validation = {f"val_{name}": value for name, value in found.items()}
     run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **validation})
 
@@ -155,11 +154,11 @@ def evaluation_due(run: Run[Steps], position: Position) -> bool:
     return due and run.built.validation is not None
 
 
-def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
+def _evaluate(run: Run[Steps], position: Position) -> dict[str, Any]:
     """Evaluate the `validation` split, and compare it with the best."""
     assert run.built.validation is not None
     run.callbacks("on_test_begin")
-    found = run.evaluate(run.built.validation)
+    found = run.evaluate(run.built.validation, run.callbacks)
     run.log.evaluated(position.step, found)
     comment = run.best.update(found, position.step, _state(run, position))
     say(f"validation after step {position.step}: {describe(found)}{comment}")
@@ -167,7 +166,7 @@ def _evaluate(run: Run[Steps], position: Position) -> dict[str, float]:
     return found
 
 
-def values_so_far(run: Run[Steps], position: Position) -> dict[str, float]:
+def values_so_far(run: Run[Steps], position: Position) -> dict[str, Any]:
     """Loss and metrics since the epoch began."""
     return run.built.steps.values(position.loss, run.metric_states)
 

@@ -15,8 +15,8 @@ from tfgpujob_trainer.train.run import Position, Run
 
 S = TypeVar("S", bound=Steps)
 
-Evaluate = Callable[[Source], dict[str, float]]
-"""`loss` and the metrics over all rows of a split."""
+Evaluate = Callable[..., dict[str, Any]]
+"""`loss` and the metrics over all rows of a split, a `Source`; it may be given what is told of each batch."""
 
 
 class Trainer(Protocol[S]):

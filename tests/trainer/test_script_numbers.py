@@ -1,0 +1,211 @@
+"""The numbers that fit(), evaluate() and predict() of a script return, and tell callbacks: those of plain Keras.
+
+Also on two replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from tests.trainer.inprocess import strategy_over
+
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.callbacks import share_logs
+from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.run import replacements
+from tfgpujob_trainer.script.scope import JobScope
+from tfgpujob_trainer.script.takeover import Takeover
+
+BATCH, ROWS = 16, 70
+"""The last of five batches has 6 rows."""
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+class Told(keras.callbacks.Callback):
+    """Every moment, and the numbers that go with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.moments: list[tuple[str, Any, list[str], list[Any]]] = []
+        for name in dir(keras.callbacks.Callback):
+            if name.startswith("on_") and name not in ("on_batch_begin", "on_batch_end"):
+                setattr(self, name, self._note(name))
+
+    def _note(self, name: str) -> Callable[..., None]:
+        def note(*arguments: Any, logs: Any = None) -> None:
+            *index, logs = (*arguments, logs)[: 1 + ("epoch" in name or "batch" in name)]
+            logs = dict(sorted((logs or {}).items()))
+            values = [np.asarray(value) for value in logs.values()]
+            self.moments.append((name, index, list(logs), values))
+
+        return note
+
+
+def used_by(tmp_path: Path, script: Callable[..., Any], make: Callable[[], keras.Model], devices: int) -> Any:
+    """What the script does with the model: plain Keras' without devices, else the trainer's."""
+    keras.utils.set_random_seed(5)
+    if not devices:
+        return script(make(), keras.Model.fit, keras.Model.evaluate, keras.Model.predict)
+    strategy = strategy_over(devices)
+    env = Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path / str(devices))}})
+    takeover = Takeover(Path(__file__), parsed, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
+    own = calls(takeover)
+    with strategy.scope():
+        model = make()
+    return script(model, own["fit"], own["evaluate"], own["predict"])
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(ROWS, 4))
+    return x, keras.utils.to_categorical((x[:, 0] > 0) + (x[:, 1] > 1), 3)
+
+
+class RightAndWrong(keras.metrics.Metric):
+    """A metric of several results."""
+
+    def __init__(self):
+        super().__init__(name="answers")
+        self.counts = self.add_weight(shape=(2,), initializer="zeros", name="counts")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        right = ops.sum(ops.cast(ops.argmax(y_true, -1) == ops.argmax(y_pred, -1), "float64"))
+        self.counts.assign_add(ops.stack([right, ops.cast(ops.shape(y_true)[0], "float64") - right]))
+
+    def result(self):
+        return {"right": self.counts[0], "wrong": self.counts[1]}
+
+
+def dense(loss: Any = "categorical_crossentropy", **more: Any) -> Callable[[], keras.Model]:
+    def make():
+        layers = [keras.Input((4,)), keras.layers.Dense(5, "tanh", **more), keras.layers.Dense(3, "softmax", **more)]
+        model = keras.Sequential(layers)
+        summed = keras.losses.CategoricalCrossentropy(reduction="sum")
+        metrics = [RightAndWrong(), keras.metrics.F1Score(), "accuracy"]
+        model.compile(keras.optimizers.SGD(0.05), summed if loss == "summed" else loss, metrics=metrics)
+        return model
+
+    return make
+
+
+def masked(y_true, y_pred):
+    """A loss whose batches differ in what they divide by."""
+    values = keras.losses.categorical_crossentropy(y_true, y_pred)
+    values._keras_mask = y_true[:, 0] > 0
+    return values
+
+
+class OwnLoss(keras.Model):
+    """compute_loss() has all that counts in it, and `metrics` are the model's own: there is none named loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3, "softmax", kernel_regularizer=keras.regularizers.L2(0.1))
+        self.mine = keras.metrics.CategoricalAccuracy(name="mine")
+
+    def call(self, x):
+        return self.dense(x)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return ops.mean(keras.losses.categorical_crossentropy(y, y_pred)) + sum(self.losses)
+
+    @property
+    def metrics(self):
+        return [self.mine]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        self.mine.update_state(y, y_pred)
+        return self.get_metrics_result()
+
+
+def own_loss():
+    model = OwnLoss()
+    model.compile(keras.optimizers.SGD(0.5))
+    return model
+
+
+def everything(model, fit, evaluate, predict):
+    """Train, evaluate and predict with a callback, and gather all that there is."""
+    x, y = rows()
+    told = Told()
+    more = {"callbacks": [told], "verbose": 0}
+    history = fit(model, x, y, batch_size=BATCH, epochs=2, shuffle=False, validation_data=(x[:30], y[:30]), **more)
+    listed = evaluate(model, x, y, batch_size=BATCH, **more)
+    named = evaluate(model, x, y, batch_size=BATCH, return_dict=True, verbose=0)
+    predicted = predict(model, x, batch_size=BATCH, **more)
+    return told.moments, history.history, listed, named, predicted, model.get_weights()
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(dense(), id="metrics of several numbers"),
+        pytest.param(dense(kernel_regularizer="l2"), id="weight regularisers"),
+        pytest.param(dense("summed"), id="a summed loss"),
+        pytest.param(dense(masked), id="a mask"),
+        pytest.param(own_loss, id="own compute_loss and metrics"),
+    ],
+)
+def test_scripts_are_told_what_keras_tells_them(make, devices, tmp_path):
+    moments, *expected = used_by(tmp_path, everything, make, 0)
+    told, *found = used_by(tmp_path, everything, make, devices)
+    assert [one[:3] for one in told] == [one[:3] for one in moments]
+    assert [one.keys() for one in (found[0], found[2])] == [one.keys() for one in (expected[0], expected[2])]
+    ours, of_keras = (
+        keras.tree.flatten([*all_found, [m[3] for m in seen]])
+        for all_found, seen in ((found, told), (expected, moments))
+    )
+    for mine, its in zip(ours, of_keras, strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(its), rtol=0, atol=1e-10)
+
+
+def test_gradients_of_variables_are_found_between_the_calls():
+    """As for a saliency map, or an image that is changed until the model sees something in it."""
+    x, y = rows()
+    takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
+    with ExitStack() as stack:
+        scope = stack.enter_context(JobScope(strategy_over(2)))
+        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment(strategy="Mirrored")):
+            stack.enter_context(replaced)
+        model, image = dense()(), tf.Variable(x[:1])
+        with tf.GradientTape() as tape:
+            loss = keras.losses.categorical_crossentropy(y[:1], model(image))
+        of_image, of_kernel = tape.gradient(loss, [image, model.trainable_variables[0].value])
+    assert of_image.shape == (1, 4)
+    np.testing.assert_allclose(of_kernel, x[:1].T @ (of_kernel / x[0][:, None])[:1], atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_worker_finds_what_csv_logger_wrote(shared, tmp_path, monkeypatch):
+    broadcast: list[bytes] = []
+
+    def from_chief(data: bytes) -> bytes:
+        broadcast.append(data)
+        return broadcast[0]
+
+    def peers(*, is_chief: bool) -> Any:
+        return SimpleNamespace(is_chief=is_chief, count=int, broadcast_from_chief=from_chief)
+
+    for worker in ("first", "first" if shared else "second"):
+        (tmp_path / worker).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / worker)
+        logger = keras.callbacks.CSVLogger("logs/a.csv")
+        if not broadcast:
+            Path("logs").mkdir()
+            Path("logs/a.csv").write_text("epoch,loss\n0,1.5\n")
+        share_logs([logger, keras.callbacks.History()], peers(is_chief=not broadcast))
+        assert Path("logs/a.csv").read_text() == "epoch,loss\n0,1.5\n"
