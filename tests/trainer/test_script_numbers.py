@@ -108,6 +108,15 @@ def masked(y_true, y_pred):
     return values
 
 
+def two_outputs(first: str = "sum_over_batch_size"):
+    x = keras.Input((4,))
+    one, other = (keras.layers.Dense(3, "softmax", name=name)(x) for name in ("one", "other"))
+    model = keras.Model(x, {"one": one, "other": other})
+    losses = {"one": keras.losses.CategoricalCrossentropy(reduction=first), "other": masked}
+    model.compile(keras.optimizers.SGD(0.05), losses, loss_weights={"one": 0.5, "other": 2.0}, metrics={"one": "mae"})
+    return model
+
+
 class OwnLoss(keras.Model):
     """compute_loss() has all that counts in it, and `metrics` are the model's own: there is none named loss."""
 
@@ -140,9 +149,11 @@ def own_loss():
 def everything(model, fit, evaluate, predict):
     """Train, evaluate and predict with a callback, and gather all that there is."""
     x, y = rows()
+    y = {"one": y, "other": y} if len(getattr(model, "output_names", ())) > 1 else y
+    held_out = keras.tree.map_structure(lambda array: array[:30], (x, y))
     told = Told()
     more = {"callbacks": [told], "verbose": 0}
-    history = fit(model, x, y, batch_size=BATCH, epochs=2, shuffle=False, validation_data=(x[:30], y[:30]), **more)
+    history = fit(model, x, y, batch_size=BATCH, epochs=2, shuffle=False, validation_data=held_out, **more)
     listed = evaluate(model, x, y, batch_size=BATCH, **more)
     named = evaluate(model, x, y, batch_size=BATCH, return_dict=True, verbose=0)
     predicted = predict(model, x, batch_size=BATCH, **more)
@@ -157,6 +168,8 @@ def everything(model, fit, evaluate, predict):
         pytest.param(dense(kernel_regularizer="l2"), id="weight regularisers"),
         pytest.param(dense("summed"), id="a summed loss"),
         pytest.param(dense(masked), id="a mask"),
+        pytest.param(two_outputs, id="two outputs"),
+        pytest.param(lambda: two_outputs("sum"), id="two outputs, one summed"),
         pytest.param(own_loss, id="own compute_loss and metrics"),
     ],
 )

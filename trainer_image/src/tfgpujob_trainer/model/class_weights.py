@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -34,7 +35,7 @@ def weigher(weights: Mapping[str, float]) -> Callable[[Batch], Batch]:
             labels = tf.argmax(y, axis=-1) if y.shape[-1] > 1 else tf.squeeze(y, axis=-1)
         labels = tf.cast(labels, tf.int64)
         known = labels < len(table)
-        found = tf.gather(tf.constant(table), tf.where(known, labels, tf.zeros_like(labels)))
+        found = tf.gather(tf.constant(table, keras.config.floatx()), tf.where(known, labels, tf.zeros_like(labels)))
         return x, y, tf.where(known, found, tf.ones_like(found))
 
     return weigh

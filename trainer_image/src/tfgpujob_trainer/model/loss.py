@@ -58,7 +58,7 @@ class _Recorder:
 
     def __init__(self, name: str, loss: Any, weight: float | None, metric: Any, parts: list[Part]) -> None:
         self._name, self._loss, self._weight, self._parts = name, loss, weight, parts
-        self._metric, self.measures = metric, True
+        self.metric, self.measures, self.adds_up = metric, True, False
         self._update = None if metric is None else metric.update_state
         if metric is not None:
             # Keras would count each batch of each replica alike, whatever it divides by.
@@ -66,12 +66,13 @@ class _Recorder:
 
     def give_back(self) -> Any:
         """The loss that it stands in for; its metric counts for Keras again."""
-        if self._metric is not None:
-            del self._metric.update_state
+        if self.metric is not None:
+            del self.metric.update_state
         return self._loss
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         part = split(self._loss, y_true, y_pred, sample_weight, name=self._name)
+        self.adds_up = part.normaliser is None
         value = part.numerator if part.normaliser is None else _divide(part.numerator, part.normaliser)
         if self._update is not None and self.measures:
             self._update(value, sample_weight=part.normaliser)
@@ -103,6 +104,24 @@ class LossParts:
         self.regularised = [v for v in model.trainable_variables if v.regularizer is not None and not self._custom]
         """The weights whose regularisers count beside the loss. A compute_loss() of its own has them in its value, if
         they are to count."""
+
+    def of_batch(self, states: list[Any]) -> list[Any]:
+        """What a step has counted, on all replicas, with each output's loss as one number that counts once.
+
+        So does Keras count it, whatever the number of its rows.
+        """
+        places, states = {id(v): i for i, v in enumerate(self._model.metrics_variables)}, list(states)
+        for recorder in self._recorders:
+            if recorder.metric is not None:
+                total, count = (places[id(variable)] for variable in recorder.metric.variables)
+                value = states[total] if recorder.adds_up else _divide(states[total], states[count])
+                states[total], states[count] = value, tf.ones_like(states[count])
+        return states
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether the loss of each of several outputs is measured."""
+        return any(recorder.metric is not None for recorder in self._recorders)
 
     @contextmanager
     def unmeasured(self) -> Iterator[None]:

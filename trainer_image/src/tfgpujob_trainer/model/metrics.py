@@ -5,7 +5,7 @@ That the sum is what one replica would have counted is tried on some rows before
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -107,9 +107,15 @@ class MetricStates:
     on the steps alone, and not on where it was saved and restored.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-        self._strategy, self._variables = strategy, metric_variables(model)
-        self._several = strategy.num_replicas_in_sync > 1
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        of_batch: Callable[[list[Any]], list[Any]] | None = None,
+    ) -> None:
+        """`of_batch` makes of the sums of a step over all replicas what it counts for, if that is another thing."""
+        self._strategy, self._variables, self._of_batch = strategy, metric_variables(model), of_batch
+        self._apart = strategy.num_replicas_in_sync > 1 or of_batch is not None
         # A function: each epoch begins with it, and outside one a replica of Mirrored is a thread to start.
         self._assign = tf.function(self._assign_replicas, autograph=False)
 
@@ -131,7 +137,7 @@ class MetricStates:
 
     def begin_step(self) -> list[Any]:
         """In a replica: what was counted before this step, which begins at zero."""
-        if not self._several:
+        if not self._apart:
             return []
         before = self.of_step()
         for variable, state in zip(self._variables, before, strict=True):
@@ -139,13 +145,14 @@ class MetricStates:
         return before
 
     def of_step(self) -> list[Any]:
-        """In a replica: what it has counted in this step; a single one, all that it ever has."""
+        """In a replica: what it has counted in this step; a single one may say all that it ever has."""
         return [tf.identity(tf.convert_to_tensor(v.value)) for v in self._variables]
 
     def end_step(self, before: list[Any], sums: list[Any]) -> list[Any]:
         """In a replica: what all have counted so far, from the sums of this step over them."""
-        if not self._several:
+        if not self._apart:
             return sums
+        sums = sums if self._of_batch is None else self._of_batch(sums)
         states = [state + of_step for state, of_step in zip(before, sums, strict=True)]
         for variable, state in zip(self._variables, states, strict=True):
             variable.assign(state)

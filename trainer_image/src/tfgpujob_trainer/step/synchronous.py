@@ -56,7 +56,7 @@ class SynchronousSteps:
         replicas = len(strategy.extended.worker_devices)
         self._all_reduce = AllReduce(strategy, half=half)
         self._loss, self._lookups = LossParts(model), Lookups()
-        self.metric_states = MetricStates(strategy, model)
+        self.metric_states = MetricStates(strategy, model, self._loss.of_batch if self._loss.has_outputs else None)
         self._statistics = moving_statistics(model)
         name = name_in_support(strategy)
         self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
