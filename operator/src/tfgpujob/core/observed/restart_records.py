@@ -2,7 +2,8 @@
 
 A record is the intent to have a pod with the label replica-restart = `restarts`; pods of the replica with a lower
 number are stale; workers that predict may have one of 0 restarts, which keeps what was counted of their restarts in
-place. While `backoffUntil` is set, that pod has not been observed yet; later, a missing pod is a lost one.
+place, of a pod of this attempt or of the one before. While `backoffUntil` is set, that pod has not been observed yet;
+later, a missing pod is a lost one.
 """
 
 from __future__ import annotations
@@ -44,10 +45,8 @@ def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
 
 def of_next_attempt(status: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """What was counted of pods that may still have last words to say."""
-    told = {replica: record for replica, record in read(status).items() if record.in_place_pod}
-    return to_status(
-        {r: RestartRecord(in_place=record.in_place, in_place_pod=record.in_place_pod) for r, record in told.items()}
-    )
+    told = {r: RestartRecord(in_place=old.in_place, in_place_pod=old.in_place_pod) for r, old in read(status).items()}
+    return to_status({replica: record for replica, record in told.items() if record.in_place_pod})
 
 
 def to_status(records: Mapping[ReplicaId, RestartRecord]) -> list[dict[str, Any]] | None:

@@ -1,10 +1,10 @@
 """Counts what the trainer's pods have done by themselves: training processes that were started again in place.
 
 The pods decide within the budget that they were given (core/pods/in_place.py); here it is spent, and told. How often
-that was, a pod says in each progress report and at its end, which may come when the next attempt is recorded already:
-a gang's leader of the attempt, so that none is missed, and a chief of the workers and parameter servers that it leads.
-status.progress keeps what has been counted of which pod. Workers that predict recover each by itself, and each tells
-of itself; their status.restartRecords keep it.
+that was since it was created, a pod says in each progress report and at its end, which may come when the next attempt
+is recorded already. A gang's leader says it of all, a chief of the workers and parameter servers that it leads, and
+status.progress keeps how much of which pod has been counted. Workers that predict recover each by itself, and each
+tells of itself; their status.restartRecords keep it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _gang(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot, *,
         return ()
     # An older operator did not say of which pod: of this one, since it kept nothing of those before.
     same = known.get("inPlacePodUID", pod.uid) == pod.uid
-    told, counted_before = _told(pod, snapshot), int(known.get("inPlaceRestarts") or 0) if same else 0
+    told, counted_before = _told(pod, snapshot), int(known.get("inPlaceRestarts", 0)) if same else 0
     if told <= counted_before:
         return ()
     count_in_place(builder, told - counted_before)
@@ -71,7 +71,7 @@ def _pod(observed: ObservedPods, snapshot: Snapshot, who: ReplicaId) -> Pod | No
     """The replica's pod, of whatever attempt; if it has just gone, as it was at its end."""
     assert snapshot.job is not None
     name, uid = observed.name(who), snapshot.job["metadata"]["uid"]
-    pods = (*snapshot.pods, *([snapshot.departed] if snapshot.departed is not None else []))
+    pods = (pod for pod in (*snapshot.pods, snapshot.departed) if pod is not None)
     return next((pod for pod in pods if pod.name == name and pod.owner_uid == uid), None)
 
 
