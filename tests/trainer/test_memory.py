@@ -6,6 +6,7 @@ From outside (tests/endurance) a leak of less than a kilobyte a step shows only 
 from __future__ import annotations
 
 import ctypes
+import gc
 import statistics
 import sys
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 from tests.endurance.module import small
 from tests.trainer.inprocess import train_module
 
@@ -118,6 +120,18 @@ def test_a_run_that_has_ended_holds_no_file_open(files, tmp_path):
     held = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.exists()]
     assert run is not None
     assert [path for path in held if path.is_relative_to(tmp_path)] == []
+
+
+def test_a_run_that_is_over_leaves_no_graph_behind(files):
+    """TensorFlow keeps a graph for ever whose all-reduce has a gradient."""
+    module = Entrypoint("small", small, {"kind": "arrays", "folder": str(files), "rows": 64})
+
+    def graphs() -> int:
+        train_module(module, devices=2, epochs=1, batch=16, seed=1, evaluate={"everyEpochs": 1})
+        gc.collect()
+        return sum(isinstance(known, FuncGraph) for known in gc.get_objects())
+
+    assert graphs() == graphs()
 
 
 def test_a_number_that_changes_is_not_kept():

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
+
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
 """Numbers of int32 in one message; few sizes, so that few functions are traced."""
 
@@ -60,7 +62,7 @@ class Peers:
             index = int(tf.get_static_value(context.replica_id_in_sync_group)) % len(devices)
             with tf.device(devices[index]):
                 mine = tf.identity(values) if index == 0 else tf.zeros_like(values)
-                return context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
+                return sum_over_replicas(mine)
 
         devices = self._strategy.extended.worker_devices
         return self._strategy.experimental_local_results(self._strategy.run(replica))[0]

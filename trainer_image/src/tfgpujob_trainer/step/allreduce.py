@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
 from tfgpujob_trainer.step.float16_allreduce import all_reduce_as_float16
 
 
@@ -41,7 +42,6 @@ class AllReduce:
         """
         if self._replicas == 1:
             return message, tf.zeros([2], tf.float64)
-        context = _context()
         flat = tf.nest.flatten(message)
         reduced = list(flat)
         with tf.device(self._strategy.extended.worker_devices[local_replica(self._strategy)]):
@@ -51,13 +51,13 @@ class AllReduce:
             alone = [i for i, tensor in enumerate(flat) if tensor is not None and i not in together]
             ready = time_after([*packed, *(_dense(flat[i]) for i in alone)])
             self._now_reducing(+1, ready)
-            sums = [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in packed]
+            sums = [sum_over_replicas(one) for one in packed]
             for same, total in zip(places, sums, strict=True):
                 parts = tf.split(total, [flat[i].shape.num_elements() for i in same])
                 for i, part in zip(same, parts, strict=True):
                     reduced[i] = tf.reshape(part, flat[i].shape)
             for i in alone:
-                reduced[i] = context.all_reduce(tf.distribute.ReduceOp.SUM, flat[i])
+                reduced[i] = sum_over_replicas(flat[i])
             done = time_after([*sums, *(_dense(reduced[i]) for i in alone)])
             self._now_reducing(-1, done)
         return tf.nest.pack_sequence_as(message, reduced), tf.stack([ready, done])
