@@ -88,7 +88,7 @@ def test_an_evaluation_looks_at_the_metrics_of_each_compile_once(tmp_path, capsy
     strategy = strategy_over(2)
     takeover = Takeover(tmp_path, parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
     x, y, _ = data()
-    given = {"x": x, "y": y, "sample_weight": None, "batch_size": 8, "steps": None}
+    given = {"x": x, "y": y, "sample_weight": None, "batch_size": 8, "steps": None, "callbacks": None, "verbose": 0}
     with strategy.scope():
         model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
         model.compile("sgd", "mse", metrics=[rmse])
