@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.takeover import Takeover
 
 ROWS = 22
@@ -83,10 +86,38 @@ def test_a_state_that_cannot_be_summed_is_refused_on_two_replicas():
     train(Largest(), devices=1)
 
 
+def script_on_two_replicas(output):
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(output)}})
+    strategy, path = strategy_over(2), Path(__file__)
+    return Takeover(
+        path, parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+    ), strategy
+
+
+def test_an_evaluation_in_the_middle_of_an_epoch_leaves_its_metrics_alone(tmp_path):
+    x, y, _ = data()
+
+    def history(output, *, evaluates):
+        takeover, strategy = script_on_two_replicas(output)
+
+        class Evaluates(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if evaluates:
+                    given = {"x": x[:9], "y": y[:9], "sample_weight": None, "batch_size": 4, "steps": None}
+                    takeover.evaluate(self.model, given)
+
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
+            model.compile("sgd", "categorical_crossentropy", metrics=["accuracy", "mse"])
+        call = FitCall(x=x, y=y, batch_size=8, epochs=2, shuffle=False, callbacks=[Evaluates()])
+        return takeover.fit(model, call).history
+
+    assert history(tmp_path / "a", evaluates=True) == history(tmp_path / "b", evaluates=False)
+
+
 def test_an_evaluation_looks_at_the_metrics_of_each_compile_once(tmp_path, capsys):
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-    strategy = strategy_over(2)
-    takeover = Takeover(tmp_path, parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
+    takeover, strategy = script_on_two_replicas(tmp_path)
     x, y, _ = data()
     given = {"x": x, "y": y, "sample_weight": None, "batch_size": 8, "steps": None, "callbacks": None, "verbose": 0}
     with strategy.scope():

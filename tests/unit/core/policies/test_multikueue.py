@@ -246,6 +246,16 @@ def test_suspended_where_it_was_made_it_is_nowhere(fleet: Fleet) -> None:
     assert fleet.here.world.phase == "Running"
 
 
+def test_suspended_where_it_was_made_its_success_elsewhere_is_not_told_here(fleet: Fleet) -> None:
+    running(fleet)
+    fleet.there.world.exits("train-worker-0", 0)
+    fleet.advance(seconds=11)
+    fleet.carry()
+    assert fleet.here.world.status["replicaStatuses"]["worker"]["succeededIndexes"] == [0]
+    fleet.here.world.suspend()
+    assert fleet.here.world.condition("Suspended") == "True/Suspended"
+
+
 def test_an_edit_where_it_was_made_sends_it_anew(fleet: Fleet) -> None:
     running(fleet)
     fleet.here.world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
