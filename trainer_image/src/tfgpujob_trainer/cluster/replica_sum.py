@@ -11,7 +11,7 @@ def sum_over_replicas(tensor: Any) -> Any:
     """In a replica: what `ReplicaContext.all_reduce` computes.
 
     That one registers a gradient for each of its sums, by a name that is never used again, and TensorFlow keeps the
-    whole graph with it for as long as the process lives: 7 MB for each fit() of a script.
+    whole graph with it for as long as the process lives.
     """
     return tf.distribute.get_replica_context().merge_call(_reduce, args=(tensor,))
 
