@@ -53,7 +53,7 @@ def check_coupled_loss(
         whole, halves, rel_tol=tolerance, abs_tol=min(tolerance, 1e-6)
     ):
         return []
-    found = f"the loss of {count} rows is {whole:.4g}, and {halves:.4g} in halves"
+    found = f"the loss of {count} rows is {whole:.7g}, and {halves:.7g} in halves"
     if accumulate > 1 and not allowed:
         raise ConfigError(
             f"trainer.accumulate is {accumulate}, and the loss couples the rows of a batch: {found}",

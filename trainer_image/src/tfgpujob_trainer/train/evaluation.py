@@ -25,9 +25,11 @@ class Evaluator:
     schedule: Schedule
     first_replica: int
     heartbeat: Heartbeat
+    leaves_metrics: bool = False
+    """Whether the metrics may be asked for their results afterwards. Else they are reset."""
 
     def __call__(self, data: Source) -> dict[str, float]:
-        """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
+        """`loss` and the metrics over all rows, none padded or left out."""
         self.steps.metric_states.reset()
         schedule = evaluation_schedule(self.schedule, data)
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
@@ -41,5 +43,8 @@ class Evaluator:
         finally:
             feed.close()
         values = self.steps.evaluated(loss, states)
-        self.steps.metric_states.reset()
+        if self.leaves_metrics:
+            self.steps.metric_states.leave(states)
+        else:
+            self.steps.metric_states.reset()
         return values
