@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from tests.trainer.harness import launcher
 
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -81,6 +82,13 @@ def test_sets_of_text_have_one_order_unless_the_job_says_otherwise():
     assert order({}) == order({}) != order({"PYTHONHASHSEED": "1"})
 
 
+TAPE = """
+import tensorflow as tf
+weight = tf.Variable(1.0)
+with tf.GradientTape() as tape:
+    loss = weight * weight
+tape.gradient(loss, weight)
+"""
 CLICK = """
 import click
 @click.command()
@@ -117,3 +125,12 @@ def test_what_click_and_absl_find_wrong_with_the_arguments_is_said(text, argumen
         _run(script)
     assert str(caught.value).startswith(f"the arguments of a.py: {problem}")
     assert caught.value.fix == "give them in trainer.args, or as -- ARG… on the command line"
+
+
+def test_a_gradient_on_several_workers_is_said_to_be_for_a_program_of_ones_own(tmp_path):
+    script = tmp_path / "a.py"
+    script.write_text(TAPE)
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    with strategy.scope(), pytest.raises(ValueError, match="DistributedVariable") as caught:
+        _run(script)
+    assert caught.value.__notes__[0].endswith("run a loop with GradientTape as your own program: remove spec.trainer")

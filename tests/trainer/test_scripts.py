@@ -450,3 +450,48 @@ def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, fl
     found = trained(lambda model: takeover.fit(model, FitCall(x=x, y=y, batch_size=16, shuffle=False)))
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
     assert ("counts from the next compile() on" in capsys.readouterr().out) is not compiles
+
+
+class Confusion(keras.metrics.Metric):
+    """Counts that are read one by one."""
+
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.counts = self.add_weight(shape=(2, 2), initializer="zeros", name="counts")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        pair = [keras.ops.one_hot(keras.ops.cast(v[:, 0] > 0.5, "int32"), 2) for v in (y_true, y_pred)]
+        self.counts.assign_add(keras.ops.matmul(keras.ops.transpose(pair[0]), pair[1]))
+
+    def result(self):
+        return keras.ops.trace(self.counts) / keras.ops.sum(self.counts)
+
+
+class Twice(keras.Model):
+    """Returns a number that is no metric."""
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        found = super().compute_metrics(x, y, y_pred, sample_weight)
+        return {**found, "twice": 2 * found["confusion"]}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_metrics_can_be_asked_after_evaluate(devices, tmp_path, capsys):
+    strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(devices)])
+    with strategy.scope():
+        inputs = keras.Input((1,))
+        model = Twice(inputs, keras.layers.Lambda(lambda x: x)(inputs))
+        confusion = Confusion(name="confusion")
+        model.compile(loss="mse", metrics=[confusion])
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+    x = np.array([[0.0], [1.0], [1.0], [0.0], [1.0]])
+    y = np.array([[0.0], [1.0], [0.0], [1.0], [1.0]])
+    for _ in range(2):
+        values = takeover.evaluate(model, {"x": x, "y": y, "sample_weight": None, "batch_size": 2, "steps": None})
+        assert values["confusion"] == pytest.approx(0.6)
+        assert confusion.counts.numpy().tolist() == [[1, 1], [1, 2]]
+        assert float(confusion.result()) == pytest.approx(0.6)
+    assert "'twice' of Twice.compute_metrics() is no metric of the model: it is left out" in capsys.readouterr().out

@@ -66,6 +66,23 @@ def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy
     return notes
 
 
+def has_own_numbers(model: keras.Model) -> bool:
+    """Whether its author has written compute_metrics(), which may return what is no metric."""
+    return type(model).compute_metrics is not keras.Model.compute_metrics
+
+
+def numbers_left_out(model: keras.Model, batch: Batch, y_pred: Any) -> list[str]:
+    """What to say of numbers of its compute_metrics() that no metric of the model gives."""
+    with keras.StatelessScope():
+        returned = model.compute_metrics(*batch[:2], y_pred, batch[2])
+        known = model.get_metrics_result()
+    return [
+        f"{name!r} of {type(model).__name__}.compute_metrics() is no metric of the model: it is left out"
+        for name in returned
+        if name not in known
+    ]
+
+
 def _counted(model: keras.Model, batches: Sequence[Any]) -> list[Any]:
     """The state of all metrics after (x, y, y_pred, sample weight) of these batches; their own stays as it is."""
     variables = metric_variables(model)
@@ -118,6 +135,7 @@ class MetricStates:
         self._apart = strategy.num_replicas_in_sync > 1 or of_batch is not None
         # A function: each epoch begins with it, and outside one a replica of Mirrored is a thread to start.
         self._assign = tf.function(self._assign_replicas, autograph=False)
+        self._leave = tf.function(self._leave_replicas, autograph=False)
 
     def reset(self) -> None:
         """Start counting anew on every replica."""
@@ -127,6 +145,20 @@ class MetricStates:
         """Give every replica the state of all."""
         if self._variables:
             self._assign([tf.cast(state, v.dtype) for state, v in zip(states, self._variables, strict=True)])
+
+    def leave(self, states: list[Any]) -> None:
+        """As Keras leaves them behind: `result()` outside of a step reads the sum over all replicas."""
+        if self._variables:
+            self._leave([tf.cast(state, v.dtype) for state, v in zip(states, self._variables, strict=True)])
+
+    def _leave_replicas(self, states: list[Any]) -> None:
+        def replica() -> None:
+            context = tf.distribute.get_replica_context()
+            is_first = tf.equal(tf.convert_to_tensor(context.replica_id_in_sync_group), 0)
+            for variable, state in zip(self._variables, states, strict=True):
+                variable.assign(tf.where(is_first, state, tf.zeros_like(state)))
+
+        self._strategy.run(replica)
 
     def _assign_replicas(self, states: list[Any]) -> None:
         def replica() -> None:

@@ -42,6 +42,8 @@ from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _HERE = "localhost:2222"
+_OF_SEVERAL = "DistributedVariable.handle is not available outside the replica context"
+"""What TensorFlow says of a gradient in a script on several workers."""
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
 _WORDS = {
     "data('train') returned": "fit() was given",
@@ -132,6 +134,12 @@ def _run(path: Path) -> None:
             fix = "give them in trainer.args, or as -- ARG… on the command line"
             raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
         raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
+    except ValueError as error:
+        if _OF_SEVERAL in str(error):
+            error.add_note(
+                "gradients are for fit(); run a loop with GradientTape as your own program: remove spec.trainer"
+            )
+        raise
 
 
 def _said_of_arguments(error: SystemExit) -> str | None:

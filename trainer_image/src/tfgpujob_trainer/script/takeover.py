@@ -132,6 +132,7 @@ class Takeover:
             self._follow(settings, module, trainer, data)
         say(f"fit() number {self.fits} of {self._path.name}")
         with self._strategy.scope():
+            model.reset_metrics()  # which evaluate() leaves as they are
             built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
         self._checked.add(_compiled_metrics(model))
         remember_trained(model)
@@ -218,6 +219,7 @@ class Takeover:
         takeover = leave_optimizers(model, name, 1) if own else take_over_optimizer(model, name, None)
         with self._holding(model, takeover):
             with self._strategy.scope():
+                model.reset_metrics()
                 build(model, data.head(2), name, trains=False)
             if name == PARAMETER_SERVER:
                 return self._evaluate_on_chief(model, takeover, data, size)
@@ -232,9 +234,11 @@ class Takeover:
                             say(note)
                         self._checked.add(_compiled_metrics(model))
             self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-            return self._evaluator(steps, data, size)(data, hooks)
+            return self._evaluator(steps, data, size, leaves_metrics=True)(data, hooks)
 
-    def _evaluator(self, steps: SynchronizedSteps, data: Source, size: int) -> Evaluator:
+    def _evaluator(
+        self, steps: SynchronizedSteps, data: Source, size: int, *, leaves_metrics: bool = False
+    ) -> Evaluator:
         replicas = self._strategy.num_replicas_in_sync
         return Evaluator(
             strategy=self._strategy,
@@ -242,6 +246,7 @@ class Takeover:
             schedule=Schedule(rows=data.rows, global_batch_size=max(replicas, size), replicas=replicas),
             first_replica=first_replica(self._strategy, self._env),
             heartbeat=self._heartbeat,
+            leaves_metrics=leaves_metrics,
         )
 
     def _evaluate_within_fit(

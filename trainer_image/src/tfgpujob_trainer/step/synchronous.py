@@ -20,7 +20,13 @@ from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
 from tfgpujob_trainer.model.loss import LossParts, LossSums, add_step, grouped, mean_loss
-from tfgpujob_trainer.model.metrics import MetricStates, check_shared_metrics, results
+from tfgpujob_trainer.model.metrics import (
+    MetricStates,
+    check_shared_metrics,
+    has_own_numbers,
+    numbers_left_out,
+    results,
+)
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import state_kept
@@ -97,12 +103,18 @@ class SynchronousSteps:
 
     def check_metrics(self, rows: Any) -> list[str]:
         """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
-        if self._strategy.num_replicas_in_sync == 1:
+        own, several = has_own_numbers(self._model), self._strategy.num_replicas_in_sync > 1
+        if not own and not several:
             return []
         batch = unpack(tf.nest.map_structure(tf.convert_to_tensor, rows))
         with state_kept(self._model):
             y_pred = self._model(batch[0], training=False)
-        return check_shared_metrics(self._model, batch, y_pred, name_in_support(self._strategy))
+        notes = numbers_left_out(self._model, batch, y_pred) if own else []
+        return (
+            notes
+            if not several
+            else notes + check_shared_metrics(self._model, batch, y_pred, name_in_support(self._strategy))
+        )
 
     def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
         """What to say of a loss that couples rows; raises ConfigError if it is to be accumulated and not allowed."""

@@ -38,9 +38,11 @@ class Evaluator:
     schedule: Schedule
     first_replica: int
     heartbeat: Heartbeat
+    leaves_metrics: bool = False
+    """Whether the metrics may be asked for their results afterwards. Else they are reset."""
 
     def __call__(self, data: Source, hooks: BatchHooks | None = None) -> dict[str, Any]:
-        """`loss` and the metrics over all rows, none padded or left out. Resets the model's metrics."""
+        """`loss` and the metrics over all rows, none padded or left out."""
         hooks = hooks if hooks is not None and hooks.per_test_batch else None
         self.steps.metric_states.reset()
         schedule = evaluation_schedule(self.schedule, data)
@@ -60,5 +62,8 @@ class Evaluator:
         finally:
             feed.close()
         values = self.steps.evaluated(loss, states)
-        self.steps.metric_states.reset()
+        if self.leaves_metrics:
+            self.steps.metric_states.leave(states)
+        else:
+            self.steps.metric_states.reset()
         return values
