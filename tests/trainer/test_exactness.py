@@ -222,7 +222,7 @@ def test_the_loss_of_each_of_several_outputs_equals_plain_keras():
     run = train_here(two_outputs, (x, y, weights), devices=2, epochs=1, batch=16, seed=1)
     plain = two_outputs()
     plain.set_weights(weights_of(run))
-    expected = plain.evaluate(x, y, batch_size=ROWS, sample_weight=weights, verbose=0, return_dict=True)
+    expected = plain.evaluate(x, y, batch_size=16, sample_weight=weights, verbose=0, return_dict=True)
     assert set(expected) == {"loss", "a_loss", "b_loss"}
     assert run.evaluate(run.built.data) == pytest.approx(expected, abs=1e-12)
 

@@ -25,8 +25,8 @@ from tfgpujob_trainer.model.variables import state_kept
 ROWS = 8
 """How many rows are looked at: two halves of four."""
 _TOLERANCE = {"float16": 0.05, "bfloat16": 0.05, "float64": 1e-10}
-"""By what fraction sums may differ because they were rounded; otherwise `_EXACT`. Libraries compute 8 rows otherwise than
-4, and many layers add that up.
+"""By what fraction sums may differ because they were rounded; otherwise `_EXACT`. Libraries compute 8 rows otherwise
+than 4, and many layers add that up.
 
 Before the first step all rows have nearly the same loss: one that is divided by how many of their tokens count differs
 by little more than that.
