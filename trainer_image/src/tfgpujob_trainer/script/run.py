@@ -42,8 +42,8 @@ from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _HERE = "localhost:2222"
-_OF_SEVERAL = "DistributedVariable.handle is not available outside the replica context"
-"""What TensorFlow says of a gradient in a script on several workers."""
+_OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
+"""What Keras' optimizers say where a script on several workers applies gradients itself."""
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
 _WORDS = {
     "data('train') returned": "fit() was given",
@@ -134,11 +134,9 @@ def _run(path: Path) -> None:
             fix = "give them in trainer.args, or as -- ARG… on the command line"
             raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
         raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
-    except ValueError as error:
-        if _OF_SEVERAL in str(error):
-            error.add_note(
-                "gradients are for fit(); run a loop with GradientTape as your own program: remove spec.trainer"
-            )
+    except AttributeError as error:
+        if _OUTSIDE_OF_A_STEP in str(error):
+            error.add_note("weights are for fit(); run a loop that trains as your own program: remove spec.trainer")
         raise
 
 
