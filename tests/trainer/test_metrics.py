@@ -104,7 +104,15 @@ def test_an_evaluation_in_the_middle_of_an_epoch_leaves_its_metrics_alone(tmp_pa
         class Evaluates(keras.callbacks.Callback):
             def on_train_batch_end(self, batch, logs=None):
                 if evaluates:
-                    given = {"x": x[:9], "y": y[:9], "sample_weight": None, "batch_size": 4, "steps": None}
+                    given = {
+                        "x": x[:9],
+                        "y": y[:9],
+                        "sample_weight": None,
+                        "batch_size": 4,
+                        "steps": None,
+                        "callbacks": None,
+                        "verbose": 0,
+                    }
                     takeover.evaluate(self.model, given)
 
         keras.utils.set_random_seed(1)

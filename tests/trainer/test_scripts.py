@@ -490,7 +490,10 @@ def test_metrics_can_be_asked_after_evaluate(devices, tmp_path, capsys):
     x = np.array([[0.0], [1.0], [1.0], [0.0], [1.0]])
     y = np.array([[0.0], [1.0], [0.0], [1.0], [1.0]])
     for _ in range(2):
-        values = takeover.evaluate(model, {"x": x, "y": y, "sample_weight": None, "batch_size": 2, "steps": None})
+        values = takeover.evaluate(
+            model,
+            {"x": x, "y": y, "sample_weight": None, "batch_size": 2, "steps": None, "callbacks": None, "verbose": 0},
+        )
         assert values["confusion"] == pytest.approx(0.6)
         assert confusion.counts.numpy().tolist() == [[1, 1], [1, 2]]
         assert float(confusion.result()) == pytest.approx(0.6)
