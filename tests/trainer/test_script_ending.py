@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
 from tests.trainer.harness import launcher
+from tests.trainer.inprocess import strategy_over
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.script.ending import AtExit
@@ -128,7 +128,7 @@ def test_what_click_and_absl_find_wrong_with_the_arguments_is_said(text, argumen
 def test_a_loop_that_trains_on_several_workers_is_said_to_be_for_a_program_of_ones_own(tmp_path):
     script = tmp_path / "a.py"
     script.write_text(LOOP)
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    strategy = strategy_over(2)
     with strategy.scope(), pytest.raises(AttributeError, match="merge_call") as caught:
         _run(script)
     assert caught.value.__notes__[0].endswith("run a loop that trains as your own program: remove spec.trainer")

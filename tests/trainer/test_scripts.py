@@ -19,6 +19,7 @@ import tensorflow as tf
 from tests.machine import PATIENCE, is_within
 from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.harness import Launcher, Task, launcher
+from tests.trainer.inprocess import strategy_over
 
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, script
@@ -477,7 +478,7 @@ class Twice(keras.Model):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_metrics_can_be_asked_after_evaluate(devices, tmp_path, capsys):
-    strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(devices)])
+    strategy = strategy_over(devices)
     with strategy.scope():
         inputs = keras.Input((1,))
         model = Twice(inputs, keras.layers.Lambda(lambda x: x)(inputs))
