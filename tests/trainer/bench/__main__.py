@@ -1,9 +1,9 @@
 """`make bench-trainer`: is the trainer as fast as a loop written by hand, and is what it promises free really free?
 
-Everything is timed in turns, in the same processes on the same cores. A process has a luck of its own of one or two
-percent, such as where its memory lies, so a case runs in several, one after the other. It is judged by the mean of
-their ratios, with a 95 % interval. A bound is missed only if the whole interval is on the wrong side of it. Ratios of
-CPU time, which hardly depends on what else the machine does, have no bound.
+Everything is timed in turns, in the same processes (scripts: in one each) on the same cores. A process has a luck of
+its own of one or two percent, such as where its memory lies, so a case runs in several, one after the other. It is
+judged by the mean of their ratios, with a 95 % interval. A bound is missed only if the whole interval is on the wrong
+side of it. Ratios of CPU time, which hardly depends on what else the machine does, have no bound.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Turns(keras.callbacks.Callback):
 
 
 class Training:
-    """In a process of its own: two that read datasets in one process keep each other waiting, for seconds an epoch."""
+    """In a process of its own, as users have it, with threads and a memory of its own."""
 
     def __init__(self, kind: str, way: str, strategies: Callable[[], tf.distribute.Strategy]) -> None:
         context = multiprocessing.get_context("spawn")
