@@ -79,7 +79,33 @@ def _is(callback: keras.callbacks.Callback, name: str) -> bool:
     return isinstance(callback, getattr(keras.callbacks, name))
 
 
-class ScriptCallbacks:
+class CallCallbacks:
+    """The callbacks of one evaluate() or predict()."""
+
+    def __init__(
+        self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, verbose: Any, **more: Any
+    ) -> None:
+        """`more`: what else Keras' CallbackList is made with."""
+        self._model = model
+        self._list = keras.callbacks.CallbackList(
+            list(callbacks), model=model, verbose=verbose, **{"epochs": 1, **more}
+        )
+        self.per_test_batch = _have_any(callbacks, _TEST_BATCH_HOOKS)
+
+    def __call__(self, hook: str, *arguments: Any) -> None:
+        """Run a hook of all callbacks. Their exceptions pass through."""
+        getattr(self._list, hook)(*arguments)
+
+    def test_batch_begin(self, index: int) -> None:
+        """Before each batch of an evaluation."""
+        self._list.on_test_batch_begin(index)
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """After each batch."""
+        self._list.on_test_batch_end(index, as_logs(self._model, values))
+
+
+class ScriptCallbacks(CallCallbacks):
     """Keras' own callback list under the trainer's loop; `model.stop_training` counts at the end of an epoch."""
 
     def __init__(
@@ -92,12 +118,9 @@ class ScriptCallbacks:
         steps: int,
         verbose: Any = 0,
     ) -> None:
-        self._peers, self._model = peers, model
-        self._list = keras.callbacks.CallbackList(
-            list(callbacks), add_history=True, model=model, verbose=verbose, epochs=epochs, steps=steps
-        )
+        super().__init__(callbacks, model, verbose, add_history=True, epochs=epochs, steps=steps)
+        self._peers = peers
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
-        self.per_test_batch = _have_any(callbacks, _TEST_BATCH_HOOKS)
         self.stops = model.stop_training = False
         self._at_begin: list[dict[str, Any]] = []
         self._resumed: Mapping[str, Any] = {}
@@ -119,7 +142,7 @@ class ScriptCallbacks:
             self._logs = arguments[1]
         if hook == "on_train_end":
             arguments = (None if self._logs is None else as_logs(self._model, self._logs),)
-        getattr(self._list, hook)(*arguments)
+        super().__call__(hook, *arguments)
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
             self._apply()
@@ -134,14 +157,6 @@ class ScriptCallbacks:
     def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch."""
         self._list.on_train_batch_end(index, as_logs(self._model, values))
-
-    def test_batch_begin(self, index: int) -> None:
-        """Before each batch of an evaluation."""
-        self._list.on_test_batch_begin(index)
-
-    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
-        """After each batch."""
-        self._list.on_test_batch_end(index, as_logs(self._model, values))
 
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""
@@ -171,27 +186,6 @@ class ScriptCallbacks:
             left.remove(saved)
             for name, value in saved["attributes"].items():
                 setattr(callback, name, _decoded(json.loads(value)))
-
-
-class CallCallbacks:
-    """The callbacks of one evaluate() or predict()."""
-
-    def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, verbose: Any) -> None:
-        self._model = model
-        self._list = keras.callbacks.CallbackList(list(callbacks), model=model, verbose=verbose, epochs=1)
-        self.per_test_batch = _have_any(callbacks, _TEST_BATCH_HOOKS)
-
-    def __call__(self, hook: str, *arguments: Any) -> None:
-        """Run a hook of all callbacks. Their exceptions pass through."""
-        getattr(self._list, hook)(*arguments)
-
-    def test_batch_begin(self, index: int) -> None:
-        """Before each batch of an evaluation."""
-        self._list.on_test_batch_begin(index)
-
-    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
-        """After each batch."""
-        self._list.on_test_batch_end(index, as_logs(self._model, values))
 
 
 def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:
