@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 
 import keras
@@ -131,7 +132,7 @@ def test_an_unknown_protocol_names_the_field():
         ObjectStore("s4://bucket", print)
 
 
-def test_a_run_goes_on_from_its_object_store_to_the_same_bits(s3, tmp_path):
+def test_a_run_goes_on_from_its_object_store_to_the_same_bits(s3, tmp_path, monkeypatch):
     def make_model():
         x = keras.Input((6,), name="x")
         net = keras.Model(x, keras.layers.Dense(3, name="out")(x), name="net")
@@ -152,5 +153,8 @@ def test_a_run_goes_on_from_its_object_store_to_the_same_bits(s3, tmp_path):
     train("before", epochs=2, store=store)
     resumed = weights_of(train("after", epochs=4, store=store))
     assert all((a == b).all() for a, b in zip(resumed, whole, strict=True))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     tuned = train("tuned", epochs=1, seed=2, initialWeights=store)
+    assert [path.name for path in (tmp_path / "temporary").iterdir() if "weights" in path.name] == []
     assert not any((a == b).all() for a, b in zip(weights_of(tuned), whole, strict=True))

@@ -34,7 +34,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
-from tfgpujob_trainer.script.ending import flush_files
+from tfgpujob_trainer.script.ending import flush_files, remove_generated_files
 from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
@@ -74,6 +74,7 @@ def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) ->
     """Report the end, and end."""
     heartbeat.ended(outcome)
     flush_files()
+    remove_generated_files()
     sys.stdout.flush()
     sys.stderr.flush()
     deadline.leave_after_the_stalled()

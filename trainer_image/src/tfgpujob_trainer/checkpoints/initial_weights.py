@@ -29,18 +29,22 @@ def load_initial_weights(
     newest whole checkpoint counts. `new_layers`, by glob, keep the weights that the model has, and all others are
     looked up by name. Raises ConfigError, on the chief, if they are not there or do not fit.
     """
-    values, how = _read(_local(where, say), model, new_layers, say) if peers.is_chief else (None, "")
+    values, how = _read_at(where, model, new_layers, say) if peers.is_chief else (None, "")
     for index, variable in enumerate(model.weights):
         data = peers.broadcast_from_chief(b"" if values is None else values[index].tobytes())
         variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
     say(f"initial weights from {where}{how}")
 
 
-def _local(where: str, say: Say) -> Path:
-    """`where`, copied from its object store if it is in one."""
+def _read_at(where: str, model: keras.Model, new_layers: Sequence[str], say: Say) -> tuple[list[np.ndarray], str]:
     if "://" not in where:
-        return Path(where)
-    copy = Path(tempfile.mkdtemp(prefix="tfgpu-weights-"))
+        return _read(Path(where), model, new_layers, say)
+    with tempfile.TemporaryDirectory(prefix="tfgpu-weights-") as folder:
+        return _read(_fetched(where, Path(folder), say), model, new_layers, say)
+
+
+def _fetched(where: str, copy: Path, say: Say) -> Path:
+    """`where`, copied from its object store."""
     if where.endswith((".keras", ".h5")):
         folder, name = where.rsplit("/", 1)
         ObjectStore(folder, say).get(name, copy / name)

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
+from tfgpujob_trainer.data.sources.elements import elements
 from tfgpujob_trainer.data.sources.stream import draws, with_inputs
 from tfgpujob_trainer.data.sources.text import as_text, is_text, refuse_text
 from tfgpujob_trainer.script.transformations import AGAIN, BATCHES, GROUPS, MAPS
@@ -77,7 +78,7 @@ class _Dataset:
         options = tf.data.Options()
         options.deterministic = True
         arranged = self._arranged(self._dataset, count(), seed, number).with_options(options)
-        for element in arranged.skip(first).prefetch(2).as_numpy_iterator():
+        for element in elements(arranged.skip(first).prefetch(2)):
             yield tf.nest.map_structure(as_keras_has_it, parts(element))
 
     def specs(self) -> Any:

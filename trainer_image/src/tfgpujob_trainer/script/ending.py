@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import gc
 import io
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -54,3 +56,11 @@ def flush_files() -> None:
         if issubclass(type(one), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
             with suppress(OSError, ValueError):  # closed, detached, or on a disk that is full
                 one.flush()
+
+
+def remove_generated_files() -> None:
+    """Remove the sources that TensorFlow's AutoGraph has written to the temporary directory, as it would at the end."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file"):
+            with suppress(OSError):
+                Path(str(module.__file__)).unlink()

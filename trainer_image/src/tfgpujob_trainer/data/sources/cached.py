@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
@@ -68,17 +67,17 @@ def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:
         if kind == MEMORY:
             chunks.append(flat)
         else:
-            files = files or [(_directory() / f"{id(chunks)}-{i}").open("wb") for i in range(len(flat))]
+            files = files or [_file() for _ in flat]
             for file, array in zip(files, flat, strict=True):
-                array.tofile(file)
+                _keep(file.write, array.tobytes())
         beat()
     if kind == MEMORY:
         whole = [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
     else:
         whole = []
         for file, array in zip(files, leaves(structure), strict=True):
+            whole.append(np.memmap(file, array.dtype, "r", shape=(rows, *array.shape[1:])))
             file.close()
-            whole.append(np.memmap(file.name, array.dtype, "r", shape=(rows, *array.shape[1:])))
     size = sum(map(text.size, whole))
     note = f"cache in {kind}: {counted(rows, 'row')}, {size / 2**20:.1f} MiB, read once by every worker"
     return Arrays(tuple(tf.nest.pack_sequence_as(structure, whole)), kind="cached rows", notes=(note,))
@@ -94,15 +93,24 @@ def _check_kind(kind: str, arrays: Sequence[np.ndarray]) -> None:
 def _space(kind: str, rows: int) -> Callable[[np.ndarray], np.ndarray]:
     def allocate(like: np.ndarray) -> np.ndarray:
         shape = (rows, *like.shape[1:])
-        if kind == MEMORY:
+        if kind == MEMORY or not like.size:
             return np.empty(shape, like.dtype)
-        with tempfile.NamedTemporaryFile(dir=_directory(), delete=False) as file:
-            return np.memmap(file.name, like.dtype, "w+", shape=shape)
+        with _file() as file:
+            # Now, since a page that a full disk has no room for would end the process by SIGBUS.
+            _keep(os.posix_fallocate, file.fileno(), 0, rows * like[0].nbytes)
+            return np.memmap(file, like.dtype, "r+", shape=shape)
 
     return allocate
 
 
-@cache
-def _directory() -> Path:
-    """A temporary directory for this process's caches."""
-    return Path(tempfile.mkdtemp(prefix="tfgpu-cache-"))
+def _file() -> IO[bytes]:
+    """A temporary file without a name: its room is free again when the process has ended, whatever ended it."""
+    return tempfile.TemporaryFile()
+
+
+def _keep(write: Callable[..., Any], *arguments: Any) -> None:
+    """Write to such a file. Raises OSError that tells the folder, if it has no room."""
+    try:
+        write(*arguments)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"{tempfile.gettempdir()}/") from error

@@ -24,6 +24,7 @@ from tfgpujob_trainer.data.sources.base import (
     map_leaves,
     parts_of,
 )
+from tfgpujob_trainer.data.sources.elements import elements
 from tfgpujob_trainer.data.sources.text import content, refuse_text
 
 _READ_ALL = (
@@ -56,7 +57,7 @@ class Stream(Ordered):
 
     def chunks(self) -> Iterator[Rows]:
         """All rows in the order of the dataset, some at a time."""
-        yield from self._dataset.batch(_CHUNK).prefetch(1).as_numpy_iterator()
+        yield from elements(self._dataset.batch(_CHUNK).prefetch(1))
 
     def batches(
         self, start: tuple[int, int], size: Callable[[int], slice], steps: int, seed: int | None
@@ -76,7 +77,7 @@ class Stream(Ordered):
             dataset = dataset.shuffle(self._window, seed=own, reshuffle_each_iteration=False)
         places = [size(k) for k in range(steps)]
         regular = places[0].stop
-        iterator = dataset.skip(skipped).batch(regular).prefetch(2).as_numpy_iterator()
+        iterator = elements(dataset.skip(skipped).batch(regular).prefetch(2))
         while True:
             for place in places[index:]:
                 rows = next(iterator)
