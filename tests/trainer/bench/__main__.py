@@ -24,6 +24,8 @@ from tests.trainer.harness import free_ports
 
 from tfgpujob_trainer.supervise.processes import KEEP_MEMORY
 
+KINDS = ("arrays", "dataset", "strings", "py_dataset")
+"""Data of the scripts that are timed."""
 _T95 = {2: 12.706, 4: 3.182, 6: 2.571, 12: 2.201}
 """Two-sided 95 % points of Student's distribution, by the number of ratios."""
 
@@ -130,10 +132,10 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         yield paired(f"{name}_memory", run(f"{name}_memory", 1, 3)["mib"], plain, most=more)
 
 
-def scripts(*, quick: bool) -> Iterator[Figure]:
+def scripts(*, quick: bool, kinds: Sequence[str] = KINDS) -> Iterator[Figure]:
     """Scripts that are taken over, beside the trainer's own entrypoint and Keras' own fit()."""
     times, rounds = (2, 2) if quick else (6, 6)
-    for kind in ("arrays", "dataset", "strings", "py_dataset"):
+    for kind in kinds:
         found = repeated(f"script_{kind}", times, rounds, 1)
         yield paired(f"script_{kind}_vs_entrypoint", found["entrypoint"], found["script"], least=0.98)
         yield paired(f"script_{kind}_vs_keras", found["keras"], found["script"], least=1.0)
@@ -144,11 +146,14 @@ def main() -> int:
     """Measure, print a table and a line of JSON; 0 if every bound may hold."""
     parser = argparse.ArgumentParser(prog="bench-trainer", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
-    parser.add_argument("--scripts", action="store_true", help="only the scripts that are taken over")
+    parser.add_argument("--scripts", nargs="*", choices=KINDS, help="only scripts that are taken over, by their data")
     options = parser.parse_args()
     print(f"{'figure':42}{'ratio':>6}  {'95 % interval':18}bound")
     figures = []
-    for figure in (scripts if options.scripts else measure)(quick=options.quick):
+    found = measure(quick=options.quick)
+    if options.scripts is not None:
+        found = scripts(quick=options.quick, kinds=options.scripts or KINDS)
+    for figure in found:
         figures.append(figure)
         print(figure.row(), flush=True)
     ok = all(figure.ok for figure in figures)
