@@ -26,6 +26,7 @@ ELASTIC = "tests/integration/test_elastic.py"
 SIGNING = "tests/unit/release/test_signing.py"
 
 TYPED_BY = {
+    "tfgpu run examples/scripts/timeseries.py --local --workers 2": HERE,
     "tfgpu run examples/digits-multiworker.yaml --local": HERE,
     "tfgpu explain examples/digits-multiworker.yaml": HERE,
     "ls runs/digits": HERE,

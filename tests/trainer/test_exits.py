@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 
@@ -183,3 +184,14 @@ def test_whoever_has_lost_its_supervisor_ends_at_once():
     lost = "os.close(reads)\ntry: Heartbeat(writes).alive()\nfinally: print('the interpreter ends')"
     done = subprocess.run([sys.executable, "-c", f"{begin}\n{lost}"], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.FAILED, "", "")
+
+
+def test_the_traceback_of_a_script_begins_in_the_script(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import nowhere_to_be_found\n")
+    with pytest.raises(ModuleNotFoundError) as caught:
+        runpy.run_path(str(script))
+    assert caught.tb.tb_next is not None
+    from_runpy_on = caught.value.with_traceback(caught.tb.tb_next)
+    lines = users_traceback(from_runpy_on).splitlines()
+    assert lines[1] == f'  File "{script}", line 1, in <module>'

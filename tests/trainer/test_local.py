@@ -109,6 +109,9 @@ def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
         assert f"{job}-worker-1" in printed[f"tfgpu explain {file}"]
         summary = json.loads((tmp_path / f"runs/{job}/checkpoints/COMPLETED.json").read_text())["summary"]
         assert summary["splits"]["test"]["accuracy"] >= 0.9
+    script = printed["tfgpu run examples/scripts/timeseries.py --local --workers 2"]
+    assert "timeseries succeeded" in script
+    assert "all 2 replicas have equal weights" in script
     claim = "the folder runs/claims/digits-output, for all jobs that name it"
     assert f"claim digits-output: {claim}" in printed["tfgpu run examples/digits-checkpointed.yaml --local"]
     assert "digits-predict succeeded" in printed["tfgpu run examples/predict.yaml --local"]

@@ -22,7 +22,7 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
-from tfgpujob_trainer.script.callbacks import share_logs
+from tfgpujob_trainer.script.callbacks import CallCallbacks, share_logs
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.run import replacements
 from tfgpujob_trainer.script.scope import JobScope
@@ -184,6 +184,31 @@ def test_scripts_are_told_what_keras_tells_them(make, devices, tmp_path):
     )
     for mine, its in zip(ours, of_keras, strict=True):
         np.testing.assert_allclose(np.asarray(mine), np.asarray(its), rtol=0, atol=1e-10)
+
+
+class AsksOnce(OwnLoss):
+    """Counts how often it is asked for its metrics."""
+
+    asked = 0
+
+    @property
+    def metrics(self):
+        self.asked += 1
+        return [self.mine]
+
+
+def test_the_model_is_asked_for_its_metrics_once_a_call_and_not_for_each_batch():
+    """model.metrics walks through all layers."""
+    told, model = Told(), AsksOnce()
+    hooks = CallCallbacks([told], model, 0)
+    model.asked = 0
+    hooks("on_test_begin")
+    for index in range(3):
+        hooks.test_batch_begin(index)
+        hooks.test_batch_end(index, {"mine": 0.5, "loss": 1.0})
+    hooks("on_test_end", hooks.logs({"mine": 0.5, "loss": 1.0}))
+    assert model.asked == 1
+    assert [names for hook, _, names, _ in told.moments if hook.endswith("_end")] == [["mine"]] * 4
 
 
 def test_gradients_of_variables_are_found_between_the_calls():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +172,27 @@ def test_a_pipe_that_is_closed_before_it_is_written_to_is_no_failure() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (Exit.OK, "")
+
+
+def test_an_option_of_the_scripts_own_is_told_to_go_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "train.py", "--local", "--epochs", "5"]) == Exit.USAGE
+    assert "No such option '--epochs'; the script's own options go after --; see" in capsys.readouterr().err
+    assert cli.main(["run", "train.py", "--local", "--worker", "2"]) == Exit.USAGE
+    assert "after --;" not in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_a_verb_is_told_what_runs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train.py"]) == Exit.USAGE
+    assert "(did you mean run train.py --local?)" in capsys.readouterr().err
+
+
+def test_interrupt_while_a_verb_is_loaded_ends_without_a_word(tmp_path: Path) -> None:
+    """pydantic makes a SchemaError of the KeyboardInterrupt, which was shown with a hundred lines of traceback."""
+    (tmp_path / "slow.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "except KeyboardInterrupt:\n    raise ValueError('no schema')\n"
+    )
+    code = "import sys; from tfgpujob.cli import main, verbs; verbs.__path__.append(sys.argv[1]); main.main(['slow'])"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

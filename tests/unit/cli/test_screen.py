@@ -42,3 +42,14 @@ def test_verbose_shows_everybodys_lines(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_progress_line() -> None:
     shown = progress_line(RECORD)
     assert shown == "[#####...............] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 1m30s to go"
+
+
+def test_what_is_waited_for_is_shown_until_a_replica_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("tfgpujob.cli.output.StatusLine.show", lambda _, text: shown.append(text))
+    screen = Screen(["worker-0"], "worker-0", everything=False)
+    screen.wait("importing TensorFlow")
+    screen.say("a line of our own")
+    screen.said("worker-0", "tfgpu-train: devices: CPU")
+    screen.say("another one")
+    assert shown == ["importing TensorFlow …", "importing TensorFlow …"]

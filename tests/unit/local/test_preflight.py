@@ -15,7 +15,7 @@ from tfgpujob.cli import main as cli
 from tfgpujob.exits import CliError
 from tfgpujob.local import preflight
 from tfgpujob.local.job_file import JobFile, read_job, without_spares
-from tfgpujob.local.preflight import check, code_folder, ignored, unknown_entrypoint
+from tfgpujob.local.preflight import check, code_folder, hidden_modules, ignored, unknown_entrypoint
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN: dict[str, Any] = {"strategy": "OneDevice", "image": "x", "replicaSpecs": {"worker": {}}}
@@ -189,3 +189,9 @@ def test_every_example_passes_by_itself_or_with_the_command_that_it_names(
     flags, _, command = " ".join(words).partition(" -- ")
     _, _, code = flags.partition(" --code ")
     check(read_job(str(example)), ROOT / (code or "examples"), command.split())
+
+
+def test_files_that_hide_a_module_of_everybodys_are_named(tmp_path: Path) -> None:
+    for name in ("json.py", "keras.py", "train.py"):
+        (tmp_path / name).touch()
+    assert hidden_modules(tmp_path) == ["json", "keras"]

@@ -18,7 +18,7 @@ import yaml
 from tests.machine import PATIENCE, Deadline
 
 from tfgpujob.exits import Exit
-from tfgpujob.local.session import what_was_said
+from tfgpujob.local.session import failure_of, what_was_said
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +131,28 @@ def test_the_failure_of_a_program_is_its_last_error_and_what_to_do_speaks_of_no_
 )
 def test_a_failure_of_several_lines_is_said_to_its_end(text: str, line: str) -> None:
     assert what_was_said(text, bundled=False) == line
+
+
+def test_a_trainer_that_fell_before_it_could_say_anything_leaves_its_error() -> None:
+    trace = (
+        "Traceback (most recent call last):\n  File x, line 1\nAttributeError: module 'json' has no attribute 'loads'"
+    )
+    assert what_was_said(trace, bundled=True) == "AttributeError: module 'json' has no attribute 'loads'"
+    assert what_was_said("the loss is nan\nValueError: an older line", bundled=True) == "the loss is nan"
+
+
+@pytest.mark.parametrize(
+    ("cause", "message", "hint"),
+    [
+        ("DiskFull", "the disk is full: /dev/shm", "; make room on that disk, then: again"),
+        ("Exception", "ModuleNotFoundError: No module named 'pandas'", "; pip install it here, or name it in "),
+    ],
+)
+def test_what_to_do_here_speaks_of_this_machine(cause: str, message: str, hint: str) -> None:
+    failure = {"cause": cause, "message": message, "action": "Ask for a larger volume.", "role": "worker", "index": 0}
+    failed = {"type": "Failed", "message": "worker-0 ended."}
+    job = {"spec": {"trainer": {}}, "status": {"lastFailure": failure, "conditions": [failed]}}
+    assert hint in f"; {failure_of(job, again='again', logs='logs')[1]}"
 
 
 def test_a_command_that_is_not_there_is_a_permanent_failure(tool: Tool) -> None:

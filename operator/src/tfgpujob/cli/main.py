@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,19 @@ _WHOLE_SENTENCE: Final = 200
 """Characters; click would cut the first sentence of a help text short."""
 
 
+@contextmanager
+def _interrupt_ends() -> Iterator[None]:
+    """^C ends the process at once: a KeyboardInterrupt in an import comes out as whatever the module makes of it."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class _Verbs(click.Group):
     """Loads a verb only when it is called: `tfgpu explain` must not wait for the Kubernetes client to be imported."""
 
@@ -35,7 +50,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = verbs.module(cmd_name).command
+        with _interrupt_ends():
+            command: click.Command = verbs.module(cmd_name).command
         return command
 
     def resolve_command(
@@ -45,6 +61,8 @@ class _Verbs(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if args[0].endswith((".py", ".yaml", ".yml")):
+                close = [f"run {args[0]} --local"]
             if not close:
                 raise
             raise click.UsageError(f"{error.message.rstrip('.')} (did you mean {close[0]}?)", ctx) from error
@@ -120,7 +138,14 @@ def _usage(error: click.ClickException, program: str) -> str:
     for theirs, ours in _NUMBERS.items():
         message = message.replace(theirs, ours)
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and context and _takes_arguments(context):
+        message += "; the script's own options go after --"
     return f"{message}; see {context.command_path if context else program} --help"
+
+
+def _takes_arguments(context: click.Context) -> bool:
+    """Whether the verb hands what is after -- to a script."""
+    return any(one.type is click.UNPROCESSED for one in context.command.params)
 
 
 def _fail(message: str, code: Exit) -> int:

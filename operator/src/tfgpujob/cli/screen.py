@@ -31,6 +31,8 @@ class Screen:
         self._colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(replicas)}
         self._progress = StatusLine()
         self._line = ""
+        self._waits = False
+        """The line says what is waited for."""
 
     def said(self, replica: str, line: str) -> None:
         """A line of a replica's output. What is not shown is in its log."""
@@ -46,12 +48,19 @@ class Screen:
         """A line of our own."""
         self._write(coloured(text, colour) if colour else text)
 
+    def wait(self, for_what: str) -> None:
+        """A line of progress until a replica says something."""
+        self._waits, self._line = True, f"{for_what} …"
+        self._progress.show(self._line)
+
     def close(self) -> None:
         """No more progress."""
         self._line = ""
         self._progress.clear()
 
     def _print(self, replica: str, line: str) -> None:
+        if self._waits:
+            self._waits, self._line = False, ""
         self._write(f"{coloured(f'{replica:<{self._width}} |', self._colours[replica])} {line}")
 
     def _write(self, line: str) -> None:
@@ -68,6 +77,7 @@ class Screen:
             self._line = progress_line(json.loads(line))
         except (ValueError, KeyError, TypeError):
             return
+        self._waits = False
         self._progress.show(self._line)
 
 

@@ -19,6 +19,7 @@ _KEY: Final = re.compile(r"[-\w.]{1,253}", re.ASCII)
 
 
 _LEFT_OUT: Final = ("__pycache__",)
+_NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 _BETWEEN: Final = ".."
 """In a key, which may have no slash, in the place of one."""
 
@@ -92,6 +93,37 @@ def _listed(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
                 yield "/".join(parts), inside
 
 
+def job_name(file: Path) -> str:
+    """A valid metadata.name for the job of a Python file: `my_train.py` is `my-train`, `01_train.py` `job-01-train`."""
+    words = _NOT_IN_A_NAME.sub("-", file.stem.lower()).strip("-")
+    name = words if words[:1].isalpha() else f"job-{words}"
+    return name[: names.MAX_NAME_LENGTH].rstrip("-")
+
+
+def job_without_code(
+    file: Path,
+    *,
+    name: str,
+    workers: int,
+    gpus: int,
+    strategy: Strategy | None = None,
+    trainer: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A TFGPUJob that trains `file`, which is already where it runs. The arguments are those of `job_of_file`."""
+    single = Strategy.MIRRORED if gpus > 1 else Strategy.ONE_DEVICE
+    chosen = strategy or (Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single)
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name},
+        "spec": {
+            "strategy": str(chosen),
+            "replicaSpecs": {"worker": {"replicas": workers, "gpus": gpus}},
+            "trainer": {"entrypoint": file.name, **trainer},
+        },
+    }
+
+
 def job_of_file(
     file: Path,
     *,
@@ -108,23 +140,9 @@ def job_of_file(
     `gpus` are those of each worker. `strategy` None: OneDevice, Mirrored for several GPUs, MultiWorkerMirrored for
     several workers. `trainer` has the rest of spec.trainer: globalBatchSize, epochs, params, …
     """
-    single = Strategy.MIRRORED if gpus > 1 else Strategy.ONE_DEVICE
-    chosen = strategy or (Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single)
     code = code_map(name, [file, *extra_files])
     source = {"name": code["metadata"]["name"]}
     paths = paths_of(code)
-    job = {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "metadata": {"name": name},
-        "spec": {
-            "strategy": str(chosen),
-            "replicaSpecs": {"worker": {"replicas": workers, "gpus": gpus}},
-            "trainer": {
-                "entrypoint": file.name,
-                "code": {"configMap": source if paths is None else {**source, "paths": paths}},
-                **trainer,
-            },
-        },
-    }
-    return job, code
+    mounted = {"configMap": source if paths is None else {**source, "paths": paths}}
+    trained = {"code": mounted, **trainer}
+    return job_without_code(file, name=name, workers=workers, gpus=gpus, strategy=strategy, trainer=trained), code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ from tfgpujob.local.offline import CONFIG
 
 INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
 _ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "spares", "ttl_seconds_after_finished")
+_IMPORTED_BY_ALL: Final = {"keras", "numpy", "tensorflow"}
 _CONTAINER_FIELDS: Final = {"name", "image", "env", "command", "args"}
 
 
@@ -67,6 +69,11 @@ def _check_syntax(file: Path) -> None:
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise CliError(f"{file}{line}: {getattr(error, 'msg', error)}", "correct it") from error
+
+
+def hidden_modules(code: Path) -> list[str]:
+    """Modules of Python, and those that every training imports, in whose place a file of the code is imported."""
+    return sorted({file.stem for file in code.glob("*.py")} & (sys.stdlib_module_names | _IMPORTED_BY_ALL))
 
 
 def _is_importable(module: str, code: Path) -> bool:

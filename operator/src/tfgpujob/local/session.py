@@ -45,6 +45,8 @@ _HERE: Final = {
     ACTIONS[Diagnosis.HOST_OUT_OF_MEMORY]: "run fewer replicas or a smaller batch: they need more memory than there is",
 }
 """What to do in place of an action that speaks of pods and new jobs."""
+_PACKAGE: Final = "pip install it here, or name it in trainer.requirements (of a script: --requirements FILE)"
+_ROOM: Final = "make room on that disk"
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
 """How Python begins the last word on an exception."""
 
@@ -203,20 +205,12 @@ class Session:
             self._screen.say(f"{self._key.name} succeeded in {duration(seconds)}{self._result()}", "green")
             return Exit.OK
         if is_true(job, Condition.FAILED):
-            raise CliError(*self._failure(job), Exit.JOB_FAILED)
+            problem, advice = failure_of(job, again=self._again, logs=f"{self._folder.shown()}/logs")
+            raise CliError(f"{self._key.name} failed: {problem}", advice, Exit.JOB_FAILED)
         step = self._folder.last_step()
         saved = "nothing is saved yet" if step is None else f"saved after step {step}"
         self._screen.say(f"{self._key.name} is stopped, {saved}; go on with: {self._again}")
         return Exit.INTERRUPTED if self._signals[0] is signal.SIGINT else Exit.TERMINATED
-
-    def _failure(self, job: Object) -> tuple[str, str]:
-        failure = job["status"].get("lastFailure") or {}
-        said = what_was_said(str(failure.get("message", "")), bundled="trainer" in job["spec"])
-        problem = f"{self._key.name} failed: {message(job, Condition.FAILED)}{f' {said}' if said else ''}"
-        action = str(failure.get("action", ""))
-        first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
-        log = f"{failure['role']}-{failure['index']}.log" if "role" in failure else ""
-        return problem, f"{f'{first}, ' if first else ''}then: {self._again} (log: {self._folder.shown()}/logs/{log})"
 
     def _result(self) -> str:
         """Where the results are, and whether the trainers' last words name the same weights."""
@@ -244,10 +238,28 @@ class _PatientHandler(logging.FileHandler):
         del record
 
 
+def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:
+    """What ended the job, and what to do on this machine. `again`: the command that goes on; `logs`: their folder."""
+    failure = job["status"].get("lastFailure") or {}
+    said = what_was_said(str(failure.get("message", "")), bundled="trainer" in job["spec"])
+    action = str(failure.get("action", ""))
+    first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
+    if said.startswith("ModuleNotFoundError: "):
+        first = _PACKAGE
+    elif failure.get("cause") == Diagnosis.DISK_FULL:
+        first = _ROOM
+    log = f"{failure['role']}-{failure['index']}.log" if "role" in failure else ""
+    problem = f"{message(job, Condition.FAILED)}{f' {said}' if said else ''}"
+    return problem, f"{f'{first}, ' if first else ''}then: {again} (log: {logs}/{log})"
+
+
 def what_was_said(text: str, *, bundled: bool) -> str:
-    """The line of lastFailure.message that says what happened: the trainer's first, else the last error."""
+    """The line of lastFailure.message that says what happened: the trainer's first, else the last error.
+
+    A trainer that fell before it could say anything leaves what Python prints of an exception.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if bundled or not lines:
+    if not lines or (bundled and not lines[0].startswith("Traceback ")):
         return lines[0] if lines else ""
     number = next((i for i in reversed(range(len(lines))) if _ERROR.match(lines[i])), -1)
     return _to_its_end(lines[number:]).rstrip(":")

@@ -10,6 +10,7 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +97,21 @@ class CallCallbacks:
         """Run a hook of all callbacks. Their exceptions pass through."""
         getattr(self._list, hook)(*arguments)
 
+    def logs(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """`as_logs` of the call's model, which is asked for its metrics once: that walks through all layers."""
+        return _logs(values, has_loss=self._has_loss)
+
+    @cached_property
+    def _has_loss(self) -> bool:
+        return _has_loss(self._model)
+
     def test_batch_begin(self, index: int) -> None:
         """Before each batch of an evaluation."""
         self._list.on_test_batch_begin(index)
 
     def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch."""
-        self._list.on_test_batch_end(index, as_logs(self._model, values))
+        self._list.on_test_batch_end(index, self.logs(values))
 
 
 class ScriptCallbacks(CallCallbacks):
@@ -137,11 +146,11 @@ class ScriptCallbacks(CallCallbacks):
         if hook == "on_train_batch_end":  # at a progress line, for callbacks that only observe
             return
         if hook in ("on_epoch_end", "on_test_end"):
-            arguments = (*arguments[:-1], as_logs(self._model, arguments[-1]))
+            arguments = (*arguments[:-1], self.logs(arguments[-1]))
         if hook == "on_epoch_end":
             self._logs = arguments[1]
         if hook == "on_train_end":
-            arguments = (None if self._logs is None else as_logs(self._model, self._logs),)
+            arguments = (None if self._logs is None else self.logs(self._logs),)
         super().__call__(hook, *arguments)
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
@@ -156,7 +165,7 @@ class ScriptCallbacks(CallCallbacks):
 
     def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch."""
-        self._list.on_train_batch_end(index, as_logs(self._model, values))
+        self._list.on_train_batch_end(index, self.logs(values))
 
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""
@@ -193,7 +202,14 @@ def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Without the loss, if `metrics` of the model is a property of its own that leaves it out.
     """
-    has_loss = has_own_steps(model) or any(metric.name == "loss" for metric in model.metrics)
+    return _logs(values, has_loss=_has_loss(model))
+
+
+def _has_loss(model: keras.Model) -> bool:
+    return has_own_steps(model) or any(metric.name == "loss" for metric in model.metrics)
+
+
+def _logs(values: Mapping[str, Any], *, has_loss: bool) -> dict[str, Any]:
     kept = {name: value for name, value in values.items() if has_loss or name not in ("loss", "val_loss")}
     return {name: np.asarray(value) if isinstance(value, list) else value for name, value in sorted(kept.items())}
 

@@ -48,7 +48,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.as_module import as_module, settings_of
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, same_rows, source_of
-from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, as_logs, chosen, share_logs
+from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, chosen, share_logs
 from tfgpujob_trainer.script.datasets import parts
 from tfgpujob_trainer.script.trained_layers import remember_trained, trained_as_at_first
 from tfgpujob_trainer.step.own_step import OwnSteps
@@ -208,7 +208,7 @@ class Takeover:
         hooks = CallCallbacks(chosen(given["callbacks"], is_chief=self._env.is_chief), model, given["verbose"])
         hooks("on_test_begin")
         values = self._evaluated(model, data, size, hooks)
-        hooks("on_test_end", as_logs(model, values))
+        hooks("on_test_end", hooks.logs(values))
         return values
 
     def _evaluated(self, model: keras.Model, data: Source, size: int, hooks: CallCallbacks) -> dict[str, Any]:

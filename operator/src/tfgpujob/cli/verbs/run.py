@@ -13,7 +13,7 @@ import click
 from tfgpujob.cli import options
 from tfgpujob.cli.screen import Screen
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.convert.code import job_of_file
+from tfgpujob.convert.code import job_name, job_without_code
 from tfgpujob.convert.python_file import is_script
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Object
@@ -155,6 +155,10 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: I
     if (claim := claim_of(file.job)) is not None:
         screen.say(f"  claim {claim}: the folder {shown(here.folder.output)}, for all jobs that name it")
     screen.say(f"  results in {shown(here.folder.output)}, logs in {here.folder.shown()}/logs: {logs}")
+    if file.spec.trainer is not None:
+        for module in preflight.hidden_modules(here.code):
+            screen.say(f"  {module}.py hides another module {module}: rename it if an import fails", "yellow")
+        screen.wait("importing TensorFlow")
 
 
 def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
@@ -175,12 +179,11 @@ def _job_of_script(
         raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
     except ValueError as error:
         raise CliError(str(error)) from error
-    name = file.stem.replace("_", "-").lower()
     trainer = {} if requirements is None else {"requirements": options.required(requirements)}
     if args:
         trainer["args"] = list(args)
-    job, _ = job_of_file(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
-    del job["spec"]["trainer"]["code"]
+    name = job_name(file)
+    job = job_without_code(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
     return job_file_of(job, str(file))
 
 

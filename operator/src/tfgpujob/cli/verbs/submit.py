@@ -18,7 +18,7 @@ from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
-from tfgpujob.convert.code import wheel_lines
+from tfgpujob.convert.code import job_name, wheel_lines
 from tfgpujob.convert.python_file import is_script
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
@@ -138,7 +138,7 @@ def _of_python(
     try:
         job, code = job_of_file(
             file,
-            name=name or file.stem.replace("_", "-").lower(),
+            name=name or job_name(file),
             workers=workers,
             gpus=gpus,
             strategy=Strategy(strategy) if strategy else None,

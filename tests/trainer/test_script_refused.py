@@ -1,0 +1,105 @@
+"""What a script is told by its text, and what of it is refused before anything is trained."""
+
+from __future__ import annotations
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config, script
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.call import FitCall
+from tfgpujob_trainer.script.takeover import Takeover
+
+MODULE = "def model(): ...\ndef data(split): ...\n"
+FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_script"),
+    [
+        (MODULE, False),
+        (MODULE + "if __name__ == '__main__':\n    model().fit(*data('train'))\n", False),
+        ("from mine import model, data\n", False),
+        ("from mine import *\n", False),
+        ("from mine import *\ndef data(split): ...\nmodel().fit(*data('train'))\n", False),
+        ("from keras.layers import *\n" + FIT, True),
+        ("try:\n    from mine import model\nexcept ImportError:\n    def model(): ...\ndef data(split): ...\n", False),
+        (FIT, True),
+        ("def main():\n    net.fit(x)\nif __name__ == '__main__':\n    main()\n", True),
+        ("data = 3\n" + FIT, True),
+        ("def model(): ...\nmodel().fit(1)\n", True),
+    ],
+)
+def test_a_script_is_told_from_a_module_by_its_text(text, is_script, tmp_path):
+    (tmp_path / "a.py").write_text("raise RuntimeError('run')\n" + text)
+    assert script.is_script(tmp_path / "a.py") is is_script
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "message", "fix"),
+    [
+        ("x = 1\n", {}, "a.py has no function model() and data(), and calls no fit", "define model() and data(split)"),
+        ("def model(): ...", {}, "a.py has no function data(), and calls no fit", "define model() and data(split)"),
+        ("def f(:", {}, "a.py is no Python file: invalid syntax, at a.py:1", "correct it"),
+        (FIT, {"epochs": 2}, "trainer.epochs is set, and a.py is a plain script", "remove it: fit(epochs=...) says it"),
+        (FIT, {"params": {"a": 1}}, "trainer.params is set, and a.py", "remove it: there is no model()"),
+        (MODULE, {"args": ["--a"]}, "trainer.args is set, and a.py is no script", "use params: those go to model()"),
+        (MODULE, {"epochs": 2}, "trainer.globalBatchSize is missing, and a.py has model() and data()", "set it"),
+        (MODULE, {"globalBatchSize": 2}, "trainer.epochs is missing, and a.py has model() and data()", "set it"),
+    ],
+)
+def test_what_a_file_cannot_be_is_refused_before_it_runs(text, fields, message, fix, tmp_path):
+    (tmp_path / "a.py").write_text(text)
+    parsed = config.parse({"entrypoint": "a.py", **fields})
+    with pytest.raises(ConfigError) as caught:
+        script.find(parsed, Environment(code_directory=tmp_path))
+    assert message in str(caught.value)
+    assert caught.value.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("first", "x", "message"),
+    [
+        (
+            None,
+            iter([(np.ones((4, 2)), np.ones(4))]),
+            "a generator, and under ParameterServer a worker may be given a batch once more",
+        ),
+        (FitCall(x=np.ones((4, 2))), np.ones((4, 2)), "a second fit() with other data, and under ParameterServer"),
+    ],
+)
+def test_what_parameter_servers_cannot_do_with_a_script_is_refused(first, x, message, tmp_path):
+    env = Environment(strategy="ParameterServer", role="worker")
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        tmp_path, parsed, env, strategy=tf.distribute.get_strategy(), heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+    takeover._served = first
+    y = np.ones(4) if isinstance(x, np.ndarray) else None
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        takeover.fit(keras.Sequential([keras.layers.Dense(1)]), FitCall(x=x, y=y, steps_per_epoch=1))
+    assert caught.value.fix.endswith("or use MultiWorkerMirrored")
+
+
+def test_a_step_of_several_batches_is_refused(tmp_path):
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        tmp_path,
+        parsed,
+        Environment(),
+        strategy=tf.distribute.get_strategy(),
+        heartbeat=Heartbeat(None),
+        stop=StopFlag(),
+    )
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=4), "mse")
+    with pytest.raises(ConfigError, match="gradient_accumulation_steps=4: Keras makes one step of 4 batches") as caught:
+        takeover.fit(model, FitCall(x=np.ones((9, 2)), y=np.ones(9), batch_size=3))
+    assert caught.value.fix == "leave it out and make batches of 12 rows; trainer.accumulate: 4 computes 3 at a time"

@@ -1,0 +1,151 @@
+"""What a script and its callbacks see of weights, trainable layers and metrics, at the moment that Keras shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.trainer.inprocess import strategy_over
+
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.call import FitCall
+from tfgpujob_trainer.script.takeover import Takeover
+
+
+class Seen(keras.callbacks.Callback):
+    """The weights at some moments."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = []
+
+    def on_test_begin(self, logs=None):
+        self.weights.append(self.model.get_weights()[0])
+
+    def on_train_end(self, logs=None):
+        self.weights.append(self.model.get_weights()[0])
+
+
+def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
+    """SwapEMAWeights swaps before an evaluation; the averages are the weights before EarlyStopping restores its own."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(96, 5)).astype("float32")
+    y = (x[:, 0] > 0).astype("int32")
+
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+    def trained(fit):
+        keras.utils.set_random_seed(5)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(2)])
+            model.compile(keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.8), loss)
+        seen = Seen()
+        restores = keras.callbacks.EarlyStopping("val_loss", mode="max", patience=9, restore_best_weights=True)
+        callbacks = [keras.callbacks.SwapEMAWeights(), restores, seen]
+        history = fit(model, x=x[:64], y=y[:64], batch_size=16, epochs=3, shuffle=False, callbacks=callbacks)
+        return history.history["val_loss"], [*seen.weights, model.get_weights()[0]]
+
+    def by_trainer(model, **given):
+        parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+        takeover = Takeover(
+            Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+        )
+        return takeover.fit(model, FitCall(**given, validation_data=(x[64:], y[64:])))
+
+    def by_keras(model, **given):
+        return model.fit(**given, validation_data=(x[64:], y[64:]), verbose=0)
+
+    (expected, wanted), (losses, found) = trained(by_keras), trained(by_trainer)
+    assert np.abs(np.subtract(losses, expected)).max() < 1e-6
+    assert [np.abs(a - b).max() < 1e-6 for a, b in zip(found, wanted, strict=True)] == [True] * 5
+
+
+@pytest.mark.parametrize("freezes", [True, False])
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, float64, tmp_path, capsys):
+    """Without compile() its own function of a step goes on as it is."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(32, 3))
+    y = x.sum(axis=1)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+    def trained(fit):
+        keras.utils.set_random_seed(5)
+        with strategy.scope():
+            base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(4)])
+            model = keras.Sequential([base, keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+            base.layers[1].trainable = False
+            base.layers[0].trainable = freezes
+            model.compile(keras.optimizers.Adam(0.01), "mse")
+        fit(model)
+        base.layers[0].trainable = not freezes
+        if compiles:
+            with strategy.scope():
+                model.compile(keras.optimizers.Adam(0.01), "mse")
+        fit(model)
+        assert [layer.trainable for layer in base.layers] == [not freezes, False]
+        return model.get_weights()
+
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+    expected = trained(lambda model: model.fit(x, y, batch_size=16, shuffle=False, verbose=0))
+    found = trained(lambda model: takeover.fit(model, FitCall(x=x, y=y, batch_size=16, shuffle=False)))
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
+    assert ("counts from the next compile() on" in capsys.readouterr().out) is not compiles
+
+
+class Confusion(keras.metrics.Metric):
+    """Counts that are read one by one."""
+
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.counts = self.add_weight(shape=(2, 2), initializer="zeros", name="counts")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        pair = [keras.ops.one_hot(keras.ops.cast(v[:, 0] > 0.5, "int32"), 2) for v in (y_true, y_pred)]
+        self.counts.assign_add(keras.ops.matmul(keras.ops.transpose(pair[0]), pair[1]))
+
+    def result(self):
+        return keras.ops.trace(self.counts) / keras.ops.sum(self.counts)
+
+
+class Twice(keras.Model):
+    """Returns a number that is no metric."""
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        found = super().compute_metrics(x, y, y_pred, sample_weight)
+        return {**found, "twice": 2 * found["confusion"]}
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_metrics_can_be_asked_after_evaluate(devices, tmp_path, capsys):
+    strategy = strategy_over(devices)
+    with strategy.scope():
+        inputs = keras.Input((1,))
+        model = Twice(inputs, keras.layers.Lambda(lambda x: x)(inputs))
+        confusion = Confusion(name="confusion")
+        model.compile(loss="mse", metrics=[confusion])
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    takeover = Takeover(
+        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+    x = np.array([[0.0], [1.0], [1.0], [0.0], [1.0]])
+    y = np.array([[0.0], [1.0], [0.0], [1.0], [1.0]])
+    for _ in range(2):
+        values = takeover.evaluate(
+            model,
+            {"x": x, "y": y, "sample_weight": None, "batch_size": 2, "steps": None, "callbacks": None, "verbose": 0},
+        )
+        assert values["confusion"] == pytest.approx(0.6)
+        assert confusion.counts.numpy().tolist() == [[1, 1], [1, 2]]
+        assert float(confusion.result()) == pytest.approx(0.6)
+    assert "'twice' of Twice.compute_metrics() is no metric of the model: it is left out" in capsys.readouterr().out
