@@ -24,6 +24,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.callbacks import share_logs
 from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import replacements
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import Takeover
@@ -192,7 +193,8 @@ def test_gradients_of_variables_are_found_between_the_calls():
     takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(strategy_over(2)))
-        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment(strategy="Mirrored")):
+        env, end = Environment(strategy="Mirrored"), JobEnd(has_peers=False)
+        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), env, end=end):
             stack.enter_context(replaced)
         model, image = dense()(), tf.Variable(x[:1])
         with tf.GradientTape() as tape:

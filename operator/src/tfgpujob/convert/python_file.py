@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +22,11 @@ def is_script(file: Path) -> bool:
     except SyntaxError as error:
         raise ValueError(f"{file.name} is no Python file: {error.msg}, at {file.name}:{error.lineno}") from error
     functions = set(_bound(tree.body))
-    fits = any(_is_call(node) for node in ast.walk(tree))
+    fits = _calls(tree)
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if fits:
+    if fits or (functions.isdisjoint(_FUNCTIONS) and any(map(_calls, _imported(file, tree)))):
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
@@ -46,5 +47,35 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
             yield from _bound([*node.body, *getattr(node, "orelse", ())])
 
 
-def _is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+def _calls(tree: ast.Module) -> bool:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr in _CALLS for called in calls)
+
+
+def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
+    """The modules beside the script that it imports, and those that they import in turn."""
+    seen, left = {script}, [(script, tree)]
+    while left:
+        for place in _places(*left.pop(), script.parent):
+            if place in seen or not place.is_file():
+                continue
+            seen.add(place)
+            with suppress(SyntaxError, ValueError, OSError):  # Python says it, if it is ever imported
+                left.append((place, ast.parse(place.read_bytes())))
+                yield left[-1][1]
+
+
+def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
+    """The files in which Python looks for what the file imports: below the folder of the script, or beside itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            start, found = folder, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above, module = [folder, *file.absolute().parents], node.module or ""
+            start = above[min(node.level, len(above) - 1)]
+            found = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+        else:
+            continue
+        for name in found:
+            place = start.joinpath(*name.split("."))
+            yield from (place.parent / f"{place.name}.py", place / "__init__.py")

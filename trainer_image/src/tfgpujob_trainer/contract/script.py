@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tfgpujob_trainer.contract import config, entrypoint
@@ -37,7 +38,8 @@ def is_script(path: Path) -> bool:
     """Whether the file is a plain script. Raises ConfigError if it is neither that nor a module, or no Python at all.
 
     A file that defines or imports both functions is a module, whatever else it does. One that hides what it imports
-    behind a `*` is a module unless it calls fit() and has neither by itself.
+    behind a `*` is a module unless it calls fit() and has neither by itself. One that has neither is a script also if
+    a module beside it, which it imports, calls fit().
     """
     try:
         tree = ast.parse(path.read_bytes(), str(path))
@@ -48,11 +50,11 @@ def is_script(path: Path) -> bool:
             f"trainer.entrypoint: {path.name} is no Python file: {problem}{place}", "correct it"
         ) from error
     functions = set(_functions(tree.body))
-    fits = any(_is_call(node) for node in ast.walk(tree))
+    fits = _calls(tree)
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if fits:
+    if fits or (functions.isdisjoint(_FUNCTIONS) and any(map(_calls, _imported(path, tree)))):
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ConfigError(
@@ -74,8 +76,38 @@ def _functions(body: list[ast.stmt]) -> Iterator[str]:
             yield from _functions([*node.body, *getattr(node, "orelse", ())])
 
 
-def _is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+def _calls(tree: ast.Module) -> bool:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr in _CALLS for called in calls)
+
+
+def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
+    """The modules beside the script that it imports, and those that they import in turn."""
+    seen, left = {script}, [(script, tree)]
+    while left:
+        for place in _places(*left.pop(), script.parent):
+            if place in seen or not place.is_file():
+                continue
+            seen.add(place)
+            with suppress(SyntaxError, ValueError, OSError):  # Python says it, if it is ever imported
+                left.append((place, ast.parse(place.read_bytes())))
+                yield left[-1][1]
+
+
+def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
+    """The files in which Python looks for what the file imports: below the folder of the script, or beside itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            start, found = folder, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above, module = [folder, *file.absolute().parents], node.module or ""
+            start = above[min(node.level, len(above) - 1)]
+            found = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+        else:
+            continue
+        for name in found:
+            place = start.joinpath(*name.split("."))
+            yield from (place.parent / f"{place.name}.py", place / "__init__.py")
 
 
 def find(settings: TrainerConfig, env: Environment) -> Path | None:
