@@ -20,6 +20,9 @@ TEXTS = {
     "model = data = 3\nmodel.fit(1)": True,
     "if x:\n    def model(): ...\ndata = lambda split: 1\n": False,
     "net.predict(1)": True,
+    "import keras_tuner as kt\nkt.Hyperband(build).search(1)": True,
+    "from keras_tuner.tuners import RandomSearch\nRandomSearch(build).search(1)": True,
+    "import re\nre.search(1)": None,
     "x = 1": None,
     "def model(:": None,
 }

@@ -13,6 +13,8 @@ from typing import Final
 
 _FUNCTIONS: Final = ("model", "data")
 _CALLS: Final = ("fit", "evaluate", "predict")
+_TUNERS: Final = ("keras_tuner", "kerastuner")
+"""Packages whose search() calls fit()."""
 
 
 def is_script(file: Path) -> bool:
@@ -48,8 +50,17 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _calls(tree: ast.Module) -> bool:
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr in _CALLS for called in calls)
+    return any(_is_call(node) or _is_tuner(node) for node in ast.walk(tree))
+
+
+def _is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+
+
+def _is_tuner(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] in _TUNERS
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] in _TUNERS for alias in node.names)
 
 
 def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:

@@ -17,6 +17,8 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 
 _FUNCTIONS = ("model", "data")
 _CALLS = ("fit", "evaluate", "predict")
+_TUNERS = ("keras_tuner", "kerastuner")
+"""Packages whose search() calls fit()."""
 _IN_SCRIPT = {
     "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
     "globalBatchSize": "fit(batch_size=...) says it",
@@ -77,8 +79,17 @@ def _functions(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _calls(tree: ast.Module) -> bool:
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr in _CALLS for called in calls)
+    return any(_is_call(node) or _is_tuner(node) for node in ast.walk(tree))
+
+
+def _is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+
+
+def _is_tuner(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] in _TUNERS
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] in _TUNERS for alias in node.names)
 
 
 def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
