@@ -33,7 +33,7 @@ def is_script(file: Path) -> bool:
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
         f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself: define model() and "
-        "data(split), or write a script that calls model.fit()"
+        "data(split), or write a script that calls model.fit(), itself or in a module beside it"
     )
 
 

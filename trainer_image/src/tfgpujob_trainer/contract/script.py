@@ -61,7 +61,7 @@ def is_script(path: Path) -> bool:
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ConfigError(
         f"trainer.entrypoint: {path.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
-        "define model() and data(split), or write a script that calls model.fit()",
+        "define model() and data(split), or write a script that calls model.fit(), itself or in a module beside it",
     )
 
 
