@@ -20,6 +20,9 @@ TEXTS = {
     "model = data = 3\nmodel.fit(1)": True,
     "if x:\n    def model(): ...\ndata = lambda split: 1\n": False,
     "net.predict(1)": True,
+    "import keras_tuner as kt\nkt.Hyperband(build).search(1)": True,
+    "from keras_tuner.tuners import RandomSearch\nRandomSearch(build).search(1)": True,
+    "import re\nre.search(1)": None,
     "x = 1": None,
     "def model(:": None,
 }
@@ -27,10 +30,14 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_both_sides_tell_a_script_from_a_module_alike(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "a.py"
+    both_sides_say(TEXTS[text], text, tmp_path)
+
+
+def both_sides_say(expected: bool | None, text: str, folder: Path) -> None:
+    """Hold both against what is expected of a file with that text: None if it is neither."""
+    file = folder / "a.py"
     file.write_text(text)
     theirs = trainer("kind", {"file": str(file)})
-    expected = TEXTS[text]
     assert theirs.get("script") == expected
     if expected is not None:
         assert is_script(file) == expected
@@ -38,3 +45,33 @@ def test_both_sides_tell_a_script_from_a_module_alike(text: str, tmp_path: Path)
     with pytest.raises(ValueError, match=r"a\.py") as caught:
         is_script(file)
     assert str(caught.value).partition(":")[0] in theirs["error"]
+
+
+HELPERS = {
+    "lib/training.py": "from .steps import train\ndef run(): train()",
+    "lib/steps.py": "def train():\n    net.fit(1)",
+    "alone.py": "from . import wrong\ndef prepare(rows): return scaler.fit_transform(rows)",
+    "wrong.py": "def f(:",
+    "package/__init__.py": "import package.steps",
+    "package/steps.py": "from . import wrong\nnet.predict(1)",
+}
+IMPORTING = {
+    "from lib.training import run\nrun()": True,
+    "def main():\n    from lib import training\n    training.run()": True,
+    "import lib.training": True,
+    "import package": True,
+    "from package import steps": True,
+    "import alone, keras, lib": None,
+    "from .lib import training": True,
+    "from .... import training": None,
+    "from lib.training import run\ndef model(): ...": None,
+    "from lib.training import *": False,
+}
+
+
+@pytest.mark.parametrize("text", IMPORTING)
+def test_a_script_may_leave_the_call_to_a_module_beside_it(text: str, tmp_path: Path) -> None:
+    for name, helper in HELPERS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(helper)
+    both_sides_say(IMPORTING[text], text, tmp_path)

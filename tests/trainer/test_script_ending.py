@@ -5,14 +5,22 @@ from __future__ import annotations
 import atexit
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import tensorflow as tf
 from tests.trainer.harness import launcher
 from tests.trainer.inprocess import strategy_over
 
-from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, NotFiniteError, PeerLostError, StoppedError
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.ending import AtExit
-from tfgpujob_trainer.script.run import _run
+from tfgpujob_trainer.script.run import _run, run_with
 from tfgpujob_trainer.supervise.processes import training_environment
 
 LEAVES = """
@@ -138,3 +146,84 @@ def test_a_loop_that_trains_on_several_workers_is_said_to_be_for_a_program_of_on
     with strategy.scope(), pytest.raises(AttributeError, match="merge_call") as caught:
         _run(script)
     assert caught.value.__notes__[0].endswith("run a loop that trains as your own program: remove spec.trainer")
+
+
+SEARCH = """
+import keras
+for width in (1, 2):
+    model = keras.Sequential([keras.layers.Dense(width)])
+    try:
+        model.fit(width)
+    except{what}:
+        continue
+"""
+
+
+def searched(tmp_path, what: str, error: Exception | None) -> tuple[Any, list[int]]:
+    """How a search for a good width ends if its first fit() raises that, and the widths that it has tried."""
+    tried: list[int] = []
+
+    def fit(_, call):
+        tried.append(call.x)
+        if call.x == 1 and error is not None:
+            raise error
+
+    script = tmp_path / "search.py"
+    script.write_text(SEARCH.format(what=what))
+    try:
+        return run(script, fit), tried
+    except Exception as raised:
+        return raised, tried
+
+
+def run(script: Path, fit: Callable[..., Any]) -> Any:
+    """How a script ends whose fit() is that."""
+    takeover: Any = SimpleNamespace(fit=fit, calls=1, fits=0, summary={})
+    settings = config.parse({"entrypoint": script.name, "output": {"directory": str(script.parent)}})
+    strategy, env = strategy_over(1), Environment(peers=("worker-0:2222", "worker-1:2222"))
+    return run_with(takeover, script, settings, env, strategy=strategy, heartbeat=Heartbeat(None))
+
+
+@pytest.mark.parametrize("what", [" Exception", ""])
+def test_what_ends_the_job_is_no_error_of_the_scripts(what, tmp_path):
+    """A search that goes on after a trial that failed doesn't go on after SIGTERM, and isn't done then."""
+    outcome, tried = searched(tmp_path, what, StoppedError("stopped by SIGTERM after step 5, saved"))
+    assert (outcome.code, tried) == (ExitCode.STOPPED, [1])
+    for error in (PeerLostError("worker-1 does not answer"), tf.errors.UnavailableError(None, None, "Socket closed")):
+        assert searched(tmp_path, what, error) == (error, [1])
+    refused, tried = searched(tmp_path, what, ConfigError("batch_size is 0"))
+    assert (str(refused), tried) == ("batch_size is 0, at search.py:6", [1])
+
+
+@pytest.mark.parametrize("error", [NotFiniteError("the loss is nan"), ValueError("wrong"), None])
+def test_other_errors_are_the_scripts_to_handle(error, tmp_path):
+    outcome, tried = searched(tmp_path, " Exception", error)
+    assert (outcome.code, tried) == (ExitCode.DONE, [1, 2])
+
+
+TRAINING = """
+import keras
+def train():
+    keras.Sequential([keras.layers.Dense(1)]).fit([])
+"""
+
+
+def refuse(*_):
+    raise ConfigError("no rows")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("from lib_of_a_test.training import train\ntrain()", "no rows, at lib_of_a_test/training.py:4"),
+        ("import keras\nkeras.Sequential().fit([])", "no rows, at a.py:2"),
+        ("from .training import train", "a.py is part of a package, as `python -m` runs it: attempted relative import"),
+    ],
+)
+def test_an_error_names_the_line_of_the_script_or_of_a_module_beside_it(text, message, tmp_path):
+    (tmp_path / "lib_of_a_test").mkdir()
+    (tmp_path / "lib_of_a_test/training.py").write_text(TRAINING)
+    (tmp_path / "a.py").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        run(tmp_path / "a.py", refuse)
+    assert str(caught.value).startswith(message)

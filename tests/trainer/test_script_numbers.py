@@ -24,6 +24,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.callbacks import CallCallbacks, share_logs
 from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import replacements
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.script.takeover import Takeover
@@ -146,6 +147,42 @@ def own_loss():
     return model
 
 
+class Guided(keras.Model):
+    """Steps as Keras' guide to customizing fit() has them: what compile() is given is one metric of several results."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            found = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=found)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return self.counted(loss, y, found, ops.shape(y)[0])
+
+    def test_step(self, data):
+        x, y = data
+        found = self(x, training=False)
+        return self.counted(self.compute_loss(y=y, y_pred=found), y, found, ops.shape(y)[0])
+
+    def counted(self, loss, y, found, rows):
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss, sample_weight=ops.cast(rows, "float64"))
+            else:
+                metric.update_state(y, found)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def predict_step(self, data):
+        return 2 * self(data, training=False)
+
+
+def guided():
+    inputs = keras.Input((4,))
+    model = Guided(inputs, keras.layers.Dense(3, "softmax")(inputs))
+    model.compile(keras.optimizers.SGD(0.05), "categorical_crossentropy", metrics=["mae", keras.metrics.F1Score()])
+    return model
+
+
 def everything(model, fit, evaluate, predict):
     """Train, evaluate and predict with a callback, and gather all that there is."""
     x, y = rows()
@@ -171,6 +208,7 @@ def everything(model, fit, evaluate, predict):
         pytest.param(two_outputs, id="two outputs"),
         pytest.param(lambda: two_outputs("sum"), id="two outputs, one summed"),
         pytest.param(own_loss, id="own compute_loss and metrics"),
+        pytest.param(guided, id="own steps and compiled metrics"),
     ],
 )
 def test_scripts_are_told_what_keras_tells_them(make, devices, tmp_path):
@@ -217,7 +255,8 @@ def test_gradients_of_variables_are_found_between_the_calls():
     takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(strategy_over(2)))
-        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment(strategy="Mirrored")):
+        env, end = Environment(strategy="Mirrored"), JobEnd(has_peers=False)
+        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), env, end=end):
             stack.enter_context(replaced)
         model, image = dense()(), tf.Variable(x[:1])
         with tf.GradientTape() as tape:
@@ -247,3 +286,31 @@ def test_every_worker_finds_what_csv_logger_wrote(shared, tmp_path, monkeypatch)
             Path("logs/a.csv").write_text("epoch,loss\n0,1.5\n")
         share_logs([logger, keras.callbacks.History()], peers(is_chief=not broadcast))
         assert Path("logs/a.csv").read_text() == "epoch,loss\n0,1.5\n"
+
+
+class Given(keras.Model):
+    """Keeps how the data look that its predict_step() is given."""
+
+    def predict_step(self, data):
+        self.given = type(data), [(tensor.dtype, tensor.shape[1:]) for tensor in tf.nest.flatten(data)]
+        first = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
+        return {"first": first, "double": 2 * first}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(lambda x, _: x, id="an array"),
+        pytest.param(lambda x, _: (x, x), id="arrays in a tuple"),
+        pytest.param(lambda x, _: {"a": x, "b": x}, id="arrays by name"),
+        pytest.param(lambda x, y: tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH), id="a dataset with labels"),
+    ],
+)
+def test_a_predict_step_is_given_what_keras_gives_it(data, tmp_path):
+    def script(model, fit, evaluate, predict):
+        found = predict(model, data(*rows()), verbose=0)
+        return found, model.given
+
+    (expected, given), found = (used_by(tmp_path, script, Given, devices) for devices in (0, 1))
+    assert found[1] == given
+    np.testing.assert_equal(found[0], expected)

@@ -19,6 +19,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script import saving
+from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import _run, as_the_chief, replacements
 from tfgpujob_trainer.script.saving import publish, shared_folders
 from tfgpujob_trainer.script.scope import JobScope
@@ -93,7 +94,8 @@ def in_a_script():
     takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(tf.distribute.OneDeviceStrategy("/cpu:0")))
-        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment()):
+        end = JobEnd(has_peers=False)
+        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment(), end=end):
             stack.enter_context(replaced)
         yield scope
 

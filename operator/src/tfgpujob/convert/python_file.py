@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _FUNCTIONS: Final = ("model", "data")
 _CALLS: Final = ("fit", "evaluate", "predict")
+_TUNERS: Final = ("keras_tuner", "kerastuner")
+"""Packages whose search() calls fit()."""
 
 
 def is_script(file: Path) -> bool:
@@ -21,16 +24,16 @@ def is_script(file: Path) -> bool:
     except SyntaxError as error:
         raise ValueError(f"{file.name} is no Python file: {error.msg}, at {file.name}:{error.lineno}") from error
     functions = set(_bound(tree.body))
-    fits = any(_is_call(node) for node in ast.walk(tree))
+    fits = _calls(tree)
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if fits:
+    if fits or (functions.isdisjoint(_FUNCTIONS) and any(map(_calls, _imported(file, tree)))):
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
         f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself: define model() and "
-        "data(split), or write a script that calls model.fit()"
+        "data(split), or write a script that calls model.fit(), itself or in a module beside it"
     )
 
 
@@ -46,5 +49,44 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
             yield from _bound([*node.body, *getattr(node, "orelse", ())])
 
 
+def _calls(tree: ast.Module) -> bool:
+    return any(_is_call(node) or _is_tuner(node) for node in ast.walk(tree))
+
+
 def _is_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+
+
+def _is_tuner(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] in _TUNERS
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] in _TUNERS for alias in node.names)
+
+
+def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
+    """The modules beside the script that it imports, and those that they import in turn."""
+    seen, left = {script}, [(script, tree)]
+    while left:
+        for place in _places(*left.pop(), script.parent):
+            if place in seen or not place.is_file():
+                continue
+            seen.add(place)
+            with suppress(SyntaxError, ValueError, OSError):  # Python says it, if it is ever imported
+                left.append((place, ast.parse(place.read_bytes())))
+                yield left[-1][1]
+
+
+def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
+    """The files in which Python looks for what the file imports: below the folder of the script, or beside itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            start, found = folder, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above, module = [folder, *file.absolute().parents], node.module or ""
+            start = above[min(node.level, len(above) - 1)]
+            found = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+        else:
+            continue
+        for name in found:
+            place = start.joinpath(*name.split("."))
+            yield from (place.parent / f"{place.name}.py", place / "__init__.py")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
-from traceback import walk_tb
+from traceback import walk_stack, walk_tb
 from typing import Any
 from unittest import mock
 
@@ -27,7 +27,7 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import class_name
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError, TrainerError
+from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting import phases
@@ -36,6 +36,7 @@ from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.device_settings import device_settings
 from tfgpujob_trainer.script.ending import AtExit
+from tfgpujob_trainer.script.job_end import JobEnd, JobEndError
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
@@ -44,7 +45,10 @@ _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStra
 _HERE = "localhost:2222"
 _OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
 """What Keras' optimizers say where a script on several workers applies gradients itself."""
+_RELATIVE = "attempted relative import with no known parent package"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
+_NOT_THE_SCRIPTS = {"site-packages", "dist-packages", Path(__file__).parents[1]}
+"""Parts of paths, and a folder, of files that may be below the script's folder and are not its own."""
 _WORDS = {
     "data('train') returned": "fit() was given",
     "data('validation') returned": "validation_data has",
@@ -91,22 +95,25 @@ def run_with(
     heartbeat: Heartbeat,
 ) -> Outcome:
     """The same with fit(), evaluate() and predict() of this takeover."""
-    scope, at_exit = JobScope(strategy), AtExit()
+    scope, at_exit, end = JobScope(strategy), AtExit(), JobEnd(has_peers=env.has_peers)
     try:
         with ExitStack() as stack:
             stack.enter_context(scope)
-            for replaced in replacements(path, takeover, scope, heartbeat, env):
+            for replaced in replacements(path, takeover, scope, heartbeat, env, end=end):
                 stack.enter_context(replaced)
             stack.enter_context(mock.patch.object(sys, "argv", [str(path), *settings.args]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             stack.enter_context(at_exit.listening())
             try:
                 _run(path)
+                end.check()
             finally:
-                if not isinstance(sys.exception(), StoppedError | FollowedError):
+                if not isinstance(end.error, StoppedError | FollowedError):
                     at_exit.call()
-    except (StoppedError, FollowedError) as error:
-        return error.outcome()
+    except JobEndError as ended:
+        if isinstance(ended.error, StoppedError | FollowedError):
+            return ended.error.outcome()
+        raise ended.error from None
     if not takeover.calls:
         raise ConfigError(
             f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
@@ -134,6 +141,13 @@ def _run(path: Path) -> None:
             fix = "give them in trainer.args, or as -- ARG… on the command line"
             raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
         raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
+    except ImportError as error:
+        if _RELATIVE not in str(error):
+            raise
+        raise ConfigError(
+            f"{path.name} is part of a package, as `python -m` runs it: {error}",
+            f"name a file beside {path.parent.name}/ that imports what {path.name} runs, and calls it",
+        ) from error
     except AttributeError as error:
         if _OUTSIDE_OF_A_STEP in str(error):
             error.add_note("weights are for fit(); run a loop that trains as your own program: remove spec.trainer")
@@ -165,11 +179,11 @@ def _is_a(error: Any, name: str) -> bool:
 
 
 def replacements(
-    path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, env: Environment
+    path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, env: Environment, *, end: JobEnd
 ) -> Iterator[Any]:
     """What the script finds in place of Keras' and TensorFlow's own."""
     for name, function in calls(takeover).items():
-        own = _with_place(path, function, getattr(keras.Model, name), scope, heartbeat)
+        own = _with_place(path, function, getattr(keras.Model, name), scope, heartbeat, end=end)
         yield mock.patch.object(keras.Model, name, own)
     for original in (saving_api.save_model, saving_api.save_weights, keras.Model.export):
         own = saving(original, takeover, scope, is_chief=env.is_chief)
@@ -212,28 +226,36 @@ def as_the_chief(tf_config: str) -> str:
 
 
 def _with_place(
-    path: Path, function: Callable[..., Any], original: Any, scope: JobScope, heartbeat: Heartbeat
+    path: Path, function: Callable[..., Any], original: Any, scope: JobScope, heartbeat: Heartbeat, *, end: JobEnd
 ) -> Callable[..., Any]:
-    """`function` with errors that speak of the script and name its line."""
+    """`function` with errors that speak of the script and name its line. Raises JobEndError for those that end it."""
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
+        end.check()
         try:
             _refuse_threads(original.__name__)
             with scope.left():
                 return function(*args, **kwargs)
-        except ConfigError as error:
-            text, fix = _in_words_of_scripts(str(error)), _in_words_of_scripts(error.fix)
-            raise ConfigError(f"{text}{_place(path)}", fix) from error
         except Exception as error:
-            notes = getattr(error, "__notes__", ())
-            error.__notes__ = [_in_words_of_scripts(note) for note in notes]
+            in_words = _of_script(error, path)
+            if end.found(in_words):
+                raise JobEndError(in_words) from error
             raise
         finally:
-            if not isinstance(sys.exception(), TrainerError):
+            if end.error is None:
                 heartbeat.beat(phases.SCRIPT)
 
     return call
+
+
+def _of_script(error: Exception, path: Path) -> Exception:
+    if isinstance(error, ConfigError):
+        text, fix = _in_words_of_scripts(str(error)), _in_words_of_scripts(error.fix)
+        return ConfigError(f"{text}{_place(path)}", fix)
+    notes = getattr(error, "__notes__", ())
+    error.__notes__ = [_in_words_of_scripts(note) for note in notes]
+    return error
 
 
 def _refuse_threads(name: str) -> None:
@@ -245,11 +267,12 @@ def _refuse_threads(name: str) -> None:
 
 
 def _place(path: Path) -> str:
-    """`, at train.py:12`: the script's innermost line on the way here."""
-    frame = sys._getframe()  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename != str(path):
-        frame = frame.f_back  # type: ignore[assignment]
-    return "" if frame is None else f", at {path.name}:{frame.f_lineno}"
+    """`, at train.py:12`: the innermost line on the way here of the script, or of a module beside it."""
+    for frame, line in walk_stack(None):
+        file = Path(frame.f_code.co_filename)
+        if file.is_relative_to(path.parent) and not _NOT_THE_SCRIPTS.intersection((*file.parents, *file.parts)):
+            return f", at {file.relative_to(path.parent)}:{line}"
+    return ""
 
 
 def _in_words_of_scripts(text: str) -> str:

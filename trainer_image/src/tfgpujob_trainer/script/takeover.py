@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -284,15 +285,14 @@ class Takeover:
     ) -> Any:
         """The outputs for all rows; every worker computes all of them, since the script on each wants them."""
         self.calls += 1
-        _refuse_own_steps(model, "predict_step")
+        own = type(model).predict_step is not keras.Model.predict_step
         if model.predict_function is None:  # which compile() forgets, as the one that Keras keeps there
-            model.predict_function = tf.function(
-                lambda rows: model(rows, training=False), autograph=False, reduce_retracing=True
-            )
+            step = model.predict_step if own else partial(model, training=False)
+            model.predict_function = tf.function(step, autograph=False, reduce_retracing=True)
         hooks = CallCallbacks(chosen(callbacks, is_chief=self._env.is_chief), model, verbose)
         hooks("on_predict_begin")
         parts = []
-        for index, batch in enumerate(islice(_batches(x, batch_size or DEFAULT_BATCH), steps)):
+        for index, batch in enumerate(islice(_batches(x, batch_size or DEFAULT_BATCH, whole=own), steps)):
             hooks("on_predict_batch_begin", index)
             parts.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
             hooks("on_predict_batch_end", index, {"outputs": parts[-1]})
@@ -325,16 +325,20 @@ class Takeover:
             draw_as_compiled(model)
 
 
-def _batches(x: Any, size: int) -> Iterator[Any]:
-    """What predict() computes at a time: a dataset's own batches, or that many rows of arrays."""
+def _batches(x: Any, size: int, *, whole: bool) -> Iterator[Any]:
+    """What predict() computes at a time: a dataset's own batches, or that many rows of arrays.
+
+    Their inputs or, if `whole`, what Keras gives to a predict_step().
+    """
     if isinstance(x, BATCHED):
         batches = (x[i] for i in range(x.num_batches)) if isinstance(x, keras.utils.PyDataset) else x
-        yield from (parts(batch)[0] for batch in batches)
+        yield from batches if whole else (parts(batch)[0] for batch in batches)
         return
     data = source_of(x, None, None, "predict", size)
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
-        yield data.tensors(np.arange(start, min(start + size, data.rows)))[0]
+        rows = data.tensors(np.arange(start, min(start + size, data.rows)))
+        yield rows if whole and isinstance(x, tuple | list) else rows[0]
 
 
 def _compiled_metrics(model: keras.Model) -> Any:
@@ -353,8 +357,3 @@ def _refuse_steps_of_several_batches(model: keras.Model, rows: int) -> None:
             f"leave it out and make batches of {steps * rows} rows; trainer.accumulate: {steps} computes {rows} at a "
             "time",
         )
-
-
-def _refuse_own_steps(model: keras.Model, name: str) -> None:
-    if getattr(type(model), name) is not getattr(keras.Model, name):
-        raise ConfigError(f"{type(model).__name__} overrides {name}", "run it as your own script: remove spec.trainer")

@@ -147,11 +147,14 @@ class OwnSteps:
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
         self._rows[replica], self._uses[replica] = rows, 0
         before = self.metric_states.begin_step()
-        logs = getattr(self._model, step)(self._as_given(batch)) or {}
+        given = getattr(self._model, step)(self._as_given(batch)) or {}
+        logs = dict(_by_name(given))
         self._names[step] = tuple(logs)
         count = tf.cast(rows, keras.config.floatx())
         groups = [(tf.cast(value, count.dtype) * count, count) for value in logs.values()]
-        finite = [tf.math.is_finite(tf.cast(value, count.dtype)) for value in logs.values()]
+        # What compile() is given may be NaN, as a score without rows; a loss is among the others.
+        numbers = [tf.cast(value, count.dtype) for value in given.values() if not isinstance(value, Mapping)]
+        finite = [tf.reduce_all(tf.math.is_finite(value)) for value in numbers]
         message = {
             "flags": flags(self._strategy, tf.reduce_all(finite), votes, own_seconds, count.dtype),
             "groups": groups,
@@ -235,6 +238,15 @@ class OwnSteps:
             yield
         finally:
             self._tried = None
+
+
+def _by_name(logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each value by its name: a metric that has several, such as all that compile() is given, is a dict of them."""
+    for name, value in logs.items():
+        if isinstance(value, Mapping):
+            yield from _by_name(value)
+        else:
+            yield name, value
 
 
 def _is_mean(found: Sequence[Gradients]) -> bool:
