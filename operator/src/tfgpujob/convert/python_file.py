@@ -19,22 +19,33 @@ _TUNERS: Final = ("keras_tuner", "kerastuner")
 
 def is_script(file: Path) -> bool:
     """Whether the file is a plain script. Runs nothing of it. Raises ValueError if it is neither that nor a module."""
-    try:
-        tree = ast.parse(file.read_bytes(), str(file))
-    except SyntaxError as error:
-        raise ValueError(f"{file.name} is no Python file: {error.msg}, at {file.name}:{error.lineno}") from error
+    tree = _parsed(file)
     functions = set(_bound(tree.body))
     fits = _calls(tree)
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if fits or (functions.isdisjoint(_FUNCTIONS) and any(map(_calls, _imported(file, tree)))):
+    if fits or (functions.isdisjoint(_FUNCTIONS) and any(_calls(one) for _, one in _imported(file, tree))):
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
         f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself: define model() and "
         "data(split), or write a script that calls model.fit(), itself or in a module beside it"
     )
+
+
+def imported_beside(file: Path) -> list[str]:
+    """The names of files and folders beside it that a Python file imports, or what it imports does."""
+    folder = file.absolute().parent
+    places = (place.absolute() for place, _ in _imported(file, _parsed(file)))
+    return sorted({place.relative_to(folder).parts[0] for place in places if place.is_relative_to(folder)})
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes(), str(file))
+    except SyntaxError as error:
+        raise ValueError(f"{file.name} is no Python file: {error.msg}, at {file.name}:{error.lineno}") from error
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
@@ -63,8 +74,8 @@ def _is_tuner(node: ast.AST) -> bool:
     return isinstance(node, ast.Import) and any(alias.name.split(".")[0] in _TUNERS for alias in node.names)
 
 
-def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
-    """The modules beside the script that it imports, and those that they import in turn."""
+def _imported(script: Path, tree: ast.Module) -> Iterator[tuple[Path, ast.Module]]:
+    """The modules beside the script that it imports, and those that they import in turn, with their files."""
     seen, left = {script}, [(script, tree)]
     while left:
         for place in _places(*left.pop(), script.parent):
@@ -73,7 +84,7 @@ def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
             seen.add(place)
             with suppress(SyntaxError, ValueError, OSError):  # Python says it, if it is ever imported
                 left.append((place, ast.parse(place.read_bytes())))
-                yield left[-1][1]
+                yield left[-1]
 
 
 def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:

@@ -19,7 +19,7 @@ from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.convert.code import job_name, wheel_lines
-from tfgpujob.convert.python_file import is_script
+from tfgpujob.convert.python_file import imported_beside, is_script
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
@@ -129,6 +129,9 @@ def _of_python(
     trainer = _fields(file, batch, epochs, params, args)
     if given:
         trainer["params"] = given
+    for one in sorted({*imported_beside(file)} - {sent.name for sent in extra}):
+        what = f"warning: {file.name} imports {one}, which is beside it and does not go with it"
+        click.echo(f"{what}; add --with {file.parent / one}", err=True)
     lines = [*wheel_lines(extra), *([] if requirements is None else options.required(requirements))]
     if lines:
         trainer["requirements"] = lines
