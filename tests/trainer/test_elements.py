@@ -45,3 +45,14 @@ def test_nobody_waits_for_the_end_of_a_pipeline(count):
     assert not dataset.ended.is_set()
     dataset.may_end.set()
     assert dataset.ended.wait(PATIENCE)
+
+
+def test_no_room_for_a_thread_is_no_error_of_the_data(monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    dataset = SlowToEnd()
+    dataset.may_end.set()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert list(elements(dataset)) == [0, 1, 2]
+    assert dataset.ended.is_set()

@@ -195,6 +195,26 @@ def test_what_ends_the_job_is_no_error_of_the_scripts(what, tmp_path):
     assert (str(refused), tried) == ("batch_size is 0, at search.py:6", [1])
 
 
+@pytest.mark.parametrize(
+    "then",
+    [
+        "except:\n    raise SystemExit(1)",
+        "except BaseException as error:\n    raise RuntimeError('a trial failed') from error",
+        "finally:\n    model.load_weights('best.weights.h5')",
+        "finally:\n    raise SystemExit",
+    ],
+)
+def test_what_a_script_raises_in_place_of_a_stop_is_a_stop(then, tmp_path):
+    """A clean-up that fails since fit() has not come to its end, say: the job would never be started again."""
+
+    def fit(*_):
+        raise StoppedError("stopped by SIGTERM after step 5, saved")
+
+    script = tmp_path / "cleans_up.py"
+    script.write_text(f"import keras\nmodel = keras.Sequential()\ntry:\n    model.fit([])\n{then}\n")
+    assert run(script, fit).code == ExitCode.STOPPED
+
+
 @pytest.mark.parametrize("error", [NotFiniteError("the loss is nan"), ValueError("wrong"), None])
 def test_other_errors_are_the_scripts_to_handle(error, tmp_path):
     outcome, tried = searched(tmp_path, " Exception", error)
@@ -227,3 +247,10 @@ def test_an_error_names_the_line_of_the_script_or_of_a_module_beside_it(text, me
     with pytest.raises(ConfigError) as caught:
         run(tmp_path / "a.py", refuse)
     assert str(caught.value).startswith(message)
+
+
+def test_a_relative_import_of_a_module_beside_the_script_is_not_the_scripts(tmp_path):
+    (tmp_path / "helper_of_a_test.py").write_text("from .steps import train\n")
+    (tmp_path / "a.py").write_text("import helper_of_a_test")
+    with pytest.raises(ImportError, match="attempted relative import"):
+        run(tmp_path / "a.py", refuse)

@@ -155,6 +155,13 @@ def test_what_to_do_here_speaks_of_this_machine(cause: str, message: str, hint: 
     assert hint in f"; {failure_of(job, again='again', logs='logs')[1]}"
 
 
+def test_a_program_of_ones_own_is_told_of_no_field_of_the_trainer() -> None:
+    failure = {"cause": "Exception", "message": "ModuleNotFoundError: No module named 'pandas'"}
+    failed = {"type": "Failed", "message": "worker-0 ended."}
+    job = {"spec": {}, "status": {"lastFailure": failure, "conditions": [failed]}}
+    assert failure_of(job, again="again", logs="logs")[1].startswith("pip install it here, then: again")
+
+
 def test_a_command_that_is_not_there_is_a_permanent_failure(tool: Tool) -> None:
     container = {"name": "tensorflow", "image": "x", "command": ["no-such-program"]}
     write_job(tool.folder, replicaSpecs={"worker": {"template": {"spec": {"containers": [container]}}}})

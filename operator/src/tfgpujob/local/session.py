@@ -45,7 +45,8 @@ _HERE: Final = {
     ACTIONS[Diagnosis.HOST_OUT_OF_MEMORY]: "run fewer replicas or a smaller batch: they need more memory than there is",
 }
 """What to do in place of an action that speaks of pods and new jobs."""
-_PACKAGE: Final = "pip install it here, or name it in trainer.requirements (of a script: --requirements FILE)"
+_INSTALL: Final = "pip install it here"
+_REQUIRE: Final = f"{_INSTALL}, or name it in trainer.requirements (of a script: --requirements FILE)"
 _ROOM: Final = "make room on that disk"
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
 """How Python begins the last word on an exception."""
@@ -245,7 +246,7 @@ def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:
     action = str(failure.get("action", ""))
     first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
     if said.startswith("ModuleNotFoundError: "):
-        first = _PACKAGE
+        first = _REQUIRE if "trainer" in job["spec"] else _INSTALL
     elif failure.get("cause") == Diagnosis.DISK_FULL:
         first = _ROOM
     log = f"{failure['role']}-{failure['index']}.log" if "role" in failure else ""

@@ -105,8 +105,10 @@ def run_with(
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             stack.enter_context(at_exit.listening())
             try:
-                _run(path)
-                end.check()
+                try:
+                    _run(path)
+                finally:  # whatever the script has raised in its place, such as a clean-up that fails
+                    end.check()
             finally:
                 if not isinstance(end.error, StoppedError | FollowedError):
                     at_exit.call()
@@ -142,7 +144,8 @@ def _run(path: Path) -> None:
             raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
         raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
     except ImportError as error:
-        if _RELATIVE not in str(error):
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if _RELATIVE not in str(error) or frame.f_code.co_filename != str(path):
             raise
         raise ConfigError(
             f"{path.name} is part of a package, as `python -m` runs it: {error}",

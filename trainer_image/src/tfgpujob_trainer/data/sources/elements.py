@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 
@@ -18,4 +19,5 @@ def elements(dataset: Any) -> Iterator[Any]:
     try:
         yield from held[0]
     finally:
-        threading.Thread(target=held.clear, name="end-of-pipeline", daemon=True).start()
+        with suppress(RuntimeError):  # no room for one more thread, or Python ends: then who has read waits after all
+            threading.Thread(target=held.clear, name="end-of-pipeline", daemon=True).start()
