@@ -64,7 +64,9 @@ IMPORTING = {
     "import alone, keras, lib": None,
     "from .lib import training": True,
     "from .... import training": None,
-    "from lib.training import run\ndef model(): ...": None,
+    "from lib.training import run\ndef model(): ...": True,
+    "from lib import data, training": True,
+    "import alone\ndef model(): ...": None,
     "from lib.training import *": False,
 }
 

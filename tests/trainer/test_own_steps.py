@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_plainly
 
-from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.model.own_steps import leave_optimizers
 from tfgpujob_trainer.train.exports import model_file
 
@@ -193,6 +193,18 @@ def test_what_cannot_be_shown_is_said():
 def test_what_a_step_of_its_own_excludes(make, fields, message):
     with pytest.raises(ConfigError, match=message):
         train(make, **fields)
+
+
+class Nested(Distilled):
+    """Its loss is one of several under one name."""
+
+    def train_step(self, data):
+        return {"losses": super().train_step(data) | {"loss": tf.constant(np.inf)}}
+
+
+def test_a_loss_that_is_not_finite_ends_it_under_any_name():
+    with pytest.raises(NotFiniteError, match="NaN or infinite"):
+        train(lambda: distilled(Nested))
 
 
 def test_under_parameter_servers_it_is_refused_with_the_reason_and_another_way():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -247,6 +248,25 @@ def test_an_error_names_the_line_of_the_script_or_of_a_module_beside_it(text, me
     with pytest.raises(ConfigError) as caught:
         run(tmp_path / "a.py", refuse)
     assert str(caught.value).startswith(message)
+
+
+def test_a_call_in_a_thread_is_refused_there_and_the_rest_goes_on(tmp_path, monkeypatch):
+    """A thread's error is nobody's: it must not end a training of hours when that is done."""
+    tried: list[Any] = []
+    refused: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda raised: refused.append(raised.exc_value))
+    lines = [
+        "import keras, threading",
+        "model = keras.Sequential()",
+        "threads = [threading.Thread(target=model.fit, args=([],))]",
+        "threads[0].start()",
+        "threads[0].join()",
+        "model.fit([1])",
+    ]
+    (tmp_path / "a.py").write_text("\n".join(lines))
+    assert run(tmp_path / "a.py", lambda _, call: tried.append(call.x)).code == ExitCode.DONE
+    assert tried == [[1]]
+    assert [str(error) for error in refused] == ["fit() is called in a thread of the script's own"]
 
 
 def test_a_relative_import_of_a_module_beside_the_script_is_not_the_scripts(tmp_path):

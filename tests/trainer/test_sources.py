@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import os
 import subprocess
 import sys
-import tempfile
 
 import keras
 import numpy as np
@@ -22,7 +20,7 @@ from tests.trainer.harness import free_ports
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.rows import FILES, ROWS, dataset, declared, generator, parse, write_tfrecords, x_of
 
-from tfgpujob_trainer.contract.exits import ConfigError, classify
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import Data
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
@@ -131,25 +129,6 @@ def test_a_cached_row_is_read_once(cache, tfrecords, tmp_path):
         file.unlink()
     assert feed_rows(data, replicas=1, batches=4) == first
     assert any(f"cache in {cache}" in note for note in data.notes)
-
-
-@pytest.mark.parametrize("kind", ["records", "dataset"])
-def test_the_room_of_a_cache_is_free_again_when_its_process_is_killed(kind, tfrecords, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    data = source(declared(tfrecords) if kind == "records" else dataset(), "train", Data(cache="disk"))
-    assert len(feed_rows(data, replicas=1, batches=4)) == 4
-    assert [path.name for path in tmp_path.iterdir() if "autograph" not in path.name] == []
-
-
-def test_a_cache_that_the_disk_has_no_room_for_is_refused_before_it_is_filled(tfrecords, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left") as refused:
-        source(declared(tfrecords), "train", Data(cache="disk"))
-    assert "ephemeral-storage" in classify(refused.value, has_peers=False).fix
 
 
 def test_augmentation_is_by_row_and_epoch_whichever_worker_does_it(tfrecords):

@@ -25,6 +25,7 @@ from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, cla
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
+from tfgpujob_trainer.data.sources.cached import remove_caches
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
@@ -75,6 +76,7 @@ def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) ->
     heartbeat.ended(outcome)
     flush_files()
     remove_generated_files()
+    remove_caches()
     sys.stdout.flush()
     sys.stderr.flush()
     deadline.leave_after_the_stalled()

@@ -25,7 +25,7 @@ def is_script(file: Path) -> bool:
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if fits or (functions.isdisjoint(_FUNCTIONS) and any(_calls(one) for _, one in _imported(file, tree))):
+    if fits or any(_calls(one) for _, one in _imported(file, tree)):
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
@@ -79,12 +79,13 @@ def _imported(script: Path, tree: ast.Module) -> Iterator[tuple[Path, ast.Module
     seen, left = {script}, [(script, tree)]
     while left:
         for place in _places(*left.pop(), script.parent):
-            if place in seen or not place.is_file():
+            if place in seen:
                 continue
             seen.add(place)
-            with suppress(SyntaxError, ValueError, OSError):  # Python says it, if it is ever imported
-                left.append((place, ast.parse(place.read_bytes())))
-                yield left[-1]
+            with suppress(SyntaxError, ValueError, OSError, RecursionError):  # Python says it, if it is ever imported
+                if place.is_file():
+                    left.append((place, ast.parse(place.read_bytes())))
+                    yield left[-1]
 
 
 def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:

@@ -40,8 +40,8 @@ def is_script(path: Path) -> bool:
     """Whether the file is a plain script. Raises ConfigError if it is neither that nor a module, or no Python at all.
 
     A file that defines or imports both functions is a module, whatever else it does. One that hides what it imports
-    behind a `*` is a module unless it calls fit() and has neither by itself. One that has neither is a script also if
-    a module beside it, which it imports, calls fit().
+    behind a `*` is a module unless it calls fit() and has neither by itself. Any other is a script if it calls fit(),
+    or a module beside it does, which it imports.
     """
     try:
         tree = ast.parse(path.read_bytes(), str(path))
@@ -56,7 +56,7 @@ def is_script(path: Path) -> bool:
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
-    if fits or (functions.isdisjoint(_FUNCTIONS) and any(map(_calls, _imported(path, tree)))):
+    if fits or any(map(_calls, _imported(path, tree))):
         return True
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ConfigError(
@@ -97,12 +97,13 @@ def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
     seen, left = {script}, [(script, tree)]
     while left:
         for place in _places(*left.pop(), script.parent):
-            if place in seen or not place.is_file():
+            if place in seen:
                 continue
             seen.add(place)
-            with suppress(SyntaxError, ValueError, OSError):  # Python says it, if it is ever imported
-                left.append((place, ast.parse(place.read_bytes())))
-                yield left[-1][1]
+            with suppress(SyntaxError, ValueError, OSError, RecursionError):  # Python says it, if it is ever imported
+                if place.is_file():
+                    left.append((place, ast.parse(place.read_bytes())))
+                    yield left[-1][1]
 
 
 def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:

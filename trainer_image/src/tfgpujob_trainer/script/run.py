@@ -236,8 +236,10 @@ def _with_place(
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         end.check()
+        if threading.current_thread() is not threading.main_thread():
+            # Where nobody may ever ask for it: the rest of the script goes on.
+            raise _of_script(_in_a_thread(original.__name__), path)
         try:
-            _refuse_threads(original.__name__)
             with scope.left():
                 return function(*args, **kwargs)
         except Exception as error:
@@ -261,17 +263,16 @@ def _of_script(error: Exception, path: Path) -> Exception:
     return error
 
 
-def _refuse_threads(name: str) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        raise ConfigError(
-            f"{name}() is called in a thread of the script's own",
-            "call it in the main thread: all workers must make the same calls in the same order",
-        )
+def _in_a_thread(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name}() is called in a thread of the script's own",
+        "call it in the main thread: all workers must make the same calls in the same order",
+    )
 
 
 def _place(path: Path) -> str:
     """`, at train.py:12`: the innermost line on the way here of the script, or of a module beside it."""
-    for frame, line in walk_stack(None):
+    for frame, line in walk_stack(sys._getframe()):  # noqa: SLF001
         file = Path(frame.f_code.co_filename)
         if file.is_relative_to(path.parent) and not _NOT_THE_SCRIPTS.intersection((*file.parents, *file.parts)):
             return f", at {file.relative_to(path.parent)}:{line}"

@@ -153,8 +153,9 @@ class OwnSteps:
         count = tf.cast(rows, keras.config.floatx())
         groups = [(tf.cast(value, count.dtype) * count, count) for value in logs.values()]
         # What compile() is given may be NaN, as a score without rows; a loss is among the others.
-        numbers = [tf.cast(value, count.dtype) for value in given.values() if not isinstance(value, Mapping)]
-        finite = [tf.reduce_all(tf.math.is_finite(value)) for value in numbers]
+        compiled = getattr(self._model._compile_metrics, "name", None)  # noqa: SLF001
+        numbers = _by_name({name: value for name, value in given.items() if name != compiled})
+        finite = [tf.reduce_all(tf.math.is_finite(tf.cast(value, count.dtype))) for _, value in numbers]
         message = {
             "flags": flags(self._strategy, tf.reduce_all(finite), votes, own_seconds, count.dtype),
             "groups": groups,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -20,6 +25,7 @@ from tfgpujob_trainer.data.sources.stream import Stream
 
 MEMORY = "memory"
 DISK = "disk"
+_NAME = "tfgpu-cache-"
 
 Beat = Callable[[], None]
 """Called while a cache is filled, to show that there is progress."""
@@ -69,15 +75,15 @@ def read_once(stream: Stream, kind: str, beat: Beat) -> Arrays:
         else:
             files = files or [_file() for _ in flat]
             for file, array in zip(files, flat, strict=True):
-                _keep(file.write, array.tobytes())
+                _keep(file, file.write, array.tobytes())
         beat()
     if kind == MEMORY:
         whole = [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
     else:
         whole = []
         for file, array in zip(files, leaves(structure), strict=True):
-            whole.append(np.memmap(file, array.dtype, "r", shape=(rows, *array.shape[1:])))
-            file.close()
+            _keep(file, file.close)
+            whole.append(np.memmap(file.name, array.dtype, "r", shape=(rows, *array.shape[1:])))
     size = sum(map(text.size, whole))
     note = f"cache in {kind}: {counted(rows, 'row')}, {size / 2**20:.1f} MiB, read once by every worker"
     return Arrays(tuple(tf.nest.pack_sequence_as(structure, whole)), kind="cached rows", notes=(note,))
@@ -97,20 +103,51 @@ def _space(kind: str, rows: int) -> Callable[[np.ndarray], np.ndarray]:
             return np.empty(shape, like.dtype)
         with _file() as file:
             # Now, since a page that a full disk has no room for would end the process by SIGBUS.
-            _keep(os.posix_fallocate, file.fileno(), 0, rows * like[0].nbytes)
-            return np.memmap(file, like.dtype, "r+", shape=shape)
+            _keep(file, os.posix_fallocate, file.fileno(), 0, rows * like[0].nbytes)
+        return np.memmap(file.name, like.dtype, "r+", shape=shape)
 
     return allocate
 
 
+def remove_caches() -> None:
+    """Give back the room of this process's caches, before it ends."""
+    if _directory.cache_info().currsize:
+        shutil.rmtree(_directory(), ignore_errors=True)
+
+
 def _file() -> IO[bytes]:
-    """A temporary file without a name: its room is free again when the process has ended, whatever ended it."""
-    return tempfile.TemporaryFile()
+    return tempfile.NamedTemporaryFile(dir=_directory(), delete=False)
 
 
-def _keep(write: Callable[..., Any], *arguments: Any) -> None:
-    """Write to such a file. Raises OSError that tells the folder, if it has no room."""
+@cache
+def _directory() -> Path:
+    """A temporary directory for this process's caches, in the place of those of processes that were killed.
+
+    Its files keep their names, since the kubelet counts what it finds towards ephemeral-storage.
+    """
+    parent = Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_NAME}*"):
+        with suppress(OSError), _opened(left) as descriptor:  # which are in use: others' are locked
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix="tfgpu-new-"))
+    # Until the process ends; and under that name only what is locked.
+    fcntl.flock(os.open(made, os.O_RDONLY), fcntl.LOCK_EX)
+    return made.rename(parent / f"{_NAME}{made.name.rpartition('-')[2]}")
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _keep(file: IO[bytes], write: Callable[..., Any], *arguments: Any) -> None:
+    """Write to the file. Raises OSError that names it, if there is no room."""
     try:
         write(*arguments)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, f"{tempfile.gettempdir()}/") from error
+        raise OSError(error.errno, error.strerror, file.name) from error
