@@ -62,6 +62,9 @@ def train(
     with tempfile.TemporaryDirectory(prefix="tfgpu-train-") as scratch:
         file = Path(scratch, _FILE.format(name=name.replace("-", "_")))
         file.write_text(code.text)
+        for module in code.modules:
+            if module.name != file.name:  # which job_of_file() refuses
+                Path(scratch, module.name).symlink_to(module.resolve())
         if script is not None and not is_script(file):
             raise ValueError("functions called model and data make a module of a script: rename one of them")
         job, config_map = job_of_file(
