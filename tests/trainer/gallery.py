@@ -102,6 +102,7 @@ worker, last = tf_config["task"]["index"], len(tf_config["cluster"]["worker"]) -
 if ends:
     end_in_the_middle(kill if kills else break_off)
 for name in os.environ["GALLERY_SCRIPTS"].split(","):
+    keras.utils.clear_session()  # names such as auc_1 count from the beginning, as in a process of its own
     keras.utils.set_random_seed(7)
     model.fits = 0
     print("script", name, flush=True)

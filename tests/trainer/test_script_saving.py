@@ -14,6 +14,7 @@ import keras
 import pytest
 import tensorflow as tf
 from keras.src.utils import file_utils
+from tensorflow.python.framework import ops
 
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -121,8 +122,10 @@ def test_whatever_saves_a_model_does_it_in_one_go(place, save, name, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cleared_session_keeps_the_scope_of_the_strategy(in_a_script):
-    keras.backend.clear_session()
+@pytest.mark.parametrize("clear", [keras.utils.clear_session, ops.reset_default_graph])
+def test_a_cleared_session_keeps_the_scope_of_the_strategy(clear, in_a_script):
+    """The second is what Keras calls after an `import tensorflow.compat.v1`."""
+    clear()
     assert tf.distribute.get_strategy() is in_a_script.strategy
     with in_a_script.left():
         assert not tf.distribute.has_strategy()

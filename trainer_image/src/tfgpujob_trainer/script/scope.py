@@ -9,6 +9,7 @@ from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
 
 from tfgpujob_trainer.reporting.log import say
 
@@ -63,11 +64,13 @@ def _set_device(device: tuple[str, Any]) -> None:
 @contextmanager
 def sessions_cleared_outside(scope: JobScope) -> Iterator[None]:
     """keras.backend.clear_session() puts a new default graph in the place of the one that knows of the scope."""
-    original = tf.compat.v1.reset_default_graph
+    # Not tf.compat.v1.reset_default_graph, which an import of tensorflow.compat.v1 puts back.
+    graphs = ops._default_graph_stack  # noqa: SLF001 (TensorFlow is pinned)
+    original = graphs.reset
 
     def reset() -> None:
         with scope.left():
             original()
 
-    with mock.patch.object(tf.compat.v1, "reset_default_graph", reset):
+    with mock.patch.object(graphs, "reset", reset):
         yield
