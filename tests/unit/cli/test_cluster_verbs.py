@@ -268,19 +268,22 @@ def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:
     assert made["spec"]["trainer"].keys() == {"entrypoint", "code"}
 
 
-def test_what_a_file_imports_from_beside_it_and_is_not_sent_is_named(tmp_path: Path, capsys: Output) -> None:
+def test_what_a_file_imports_from_beside_it_and_is_not_sent_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/training.py").write_text("import json, shapes\nnet.fit(1)")
+    (tmp_path / "lib/training.py").write_text("import json, shapes\nfrom .. import main\nnet.fit(1)")
     (tmp_path / "shapes.py").write_text("from elsewhere import *")
     (tmp_path / "main.py").write_text("from lib.training import run\nrun()")
-    command = ["submit", str(tmp_path / "main.py"), "--dry-run"]
+    monkeypatch.chdir(tmp_path)
+    command = ["submit", "main.py", "--dry-run"]
     assert cli.main(command) == Exit.OK
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition("; add ")[2] for line in lines] == [
-        f"--with {tmp_path}/lib",
-        f"--with {tmp_path}/shapes.py",
+        "--with lib",
+        "--with shapes.py",
     ]
-    assert cli.main([*command, "--with", str(tmp_path / "lib"), "--with", str(tmp_path / "shapes.py")]) == Exit.OK
+    assert cli.main([*command, "--with", "lib", "--with", "shapes.py"]) == Exit.OK
     assert capsys.readouterr().err == ""
 
 

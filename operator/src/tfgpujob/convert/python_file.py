@@ -38,7 +38,8 @@ def imported_beside(file: Path) -> list[str]:
     """The names of files and folders beside it that a Python file imports, or what it imports does."""
     folder = file.absolute().parent
     places = (place.absolute() for place, _ in _imported(file, _parsed(file)))
-    return sorted({place.relative_to(folder).parts[0] for place in places if place.is_relative_to(folder)})
+    found = {place.relative_to(folder).parts[0] for place in places if place.is_relative_to(folder)}
+    return sorted(found - {file.name})
 
 
 def _parsed(file: Path) -> ast.Module:
