@@ -72,26 +72,27 @@ cluster-down: venv ## stop it, and put the machine back as it was
 cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
-.PHONY: check
-check: lint types ## the loop: lint, types, unit tests without the slow ones, in a minute
-	$(PY) -m pytest tests/unit -m "not cluster and not slow" -n auto -q
+.PHONY: check check-trainer
+check: lint types ## the loop: lint, types, unit tests without the slow ones; what is changed comes first
+	$(PY) -m pytest tests/unit -m "not cluster and not slow and not deep" -n auto -q --changed-first --maxfail=5
+FILE ?= tests/trainer
+check-trainer: venv-trainer ## the trainer's tests of one file, without an import of TensorFlow (FILE=tests/trainer/test_best.py)
+	@$(TRAINER_PY) -m tests.trainer.kept $(FILE) -m "not deep" -q
 
-.PHONY: test test-unit test-trainer test-integration parity resumed
-PARTS := lint types docs test-unit test-trainer test-integration
-test: ## everything that must pass: all parts, whichever fail, and then how each went
+.PHONY: test test-unit test-trainer test-cluster test-deep test-all flakes
+PARTS := lint types docs test-unit test-trainer
+test: ## what must pass before a commit lands, and how each part went; no root, no cluster
 	@failed=0; rows=; for part in $(PARTS); do \
 		echo "=== $$part"; begun=$$SECONDS; went=passed; \
 		$(MAKE) --no-print-directory $$part || { went=FAILED; failed=1; }; \
 		rows+=$$(printf '%-18s%s %6d s' $$part $$went $$((SECONDS - begun)))$$'\n'; \
 	done; printf '\n%s' "$$rows"; exit $$failed
-test-unit: venv ## the operator's unit tests, in seconds
-	$(PY) -m pytest tests/unit tests/contract tests/conformance -m "not cluster" -n auto
-parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
-	@$(TRAINER_PY) -m tests.trainer.parity
-resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md)
-	@$(TRAINER_PY) -m tests.trainer.resumed
+UNIT := $(PY) -m pytest tests/unit tests/contract tests/conformance -n auto --dist worksteal
+TRAINER := $(TRAINER_PY) -m pytest tests/trainer -n 2 --dist loadfile --no-loadscope-reorder
+test-unit: venv ## the operator's tests: unit, contract with the trainer, crash points
+	$(UNIT) -m "not cluster and not deep" --budget test-unit
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
-	$(TRAINER_PY) -m pytest tests/trainer -n 2 --dist loadfile
+	$(TRAINER) -m "not deep" --budget test-trainer
 test-integration: venv ## the same promises on a real cluster; the local one ends with it, unless something failed
 	@$(PY) -m tests.integration.target
 	@failed=0; \
@@ -99,6 +100,23 @@ test-integration: venv ## the same promises on a real cluster; the local one end
 	$(PY) -m pytest tests/conformance -m cluster || failed=1; \
 	exit $$failed
 	$(PY) -m pytest tests/unit/localcluster -m cluster
+SHARD ?= $(shell $(PYTHON) -m tests.tiers shard)
+test-deep: venv venv-trainer ## one shard of what is too long for the tests above (SHARD=1/6 to 6/6; by default the commit's)
+	$(UNIT) -m "deep and not cluster" --shard $(SHARD) --part unit
+	FRESH=1 $(TRAINER) -m deep --shard $(SHARD) --part trainer
+	$(PY) -m pytest tests/integration -m "serial or deep" --shard $(SHARD) --part cluster
+test-all: ## everything, in hours: all of the above, all shards, and training processes that import TensorFlow
+	$(MAKE) --no-print-directory lint types docs test-unit
+	FRESH=1 $(MAKE) --no-print-directory test-trainer
+	$(MAKE) --no-print-directory test-cluster
+	for shard in 1 2 3 4 5 6; do $(MAKE) --no-print-directory test-deep SHARD=$$shard/6; done
+flakes: venv venv-trainer ## make test again and again, in random order at a load of 8 (RUNS=10); goes on where it was stopped
+	@$(PY) -m tests.flakes --runs $(RUNS)
+RUNS ?= 10
+parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
+	@$(TRAINER_PY) -m tests.trainer.parity
+resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md)
+	@$(TRAINER_PY) -m tests.trainer.resumed
 
 .PHONY: bench-operator
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)

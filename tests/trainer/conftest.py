@@ -11,11 +11,14 @@ import hypothesis
 import pytest
 import tensorflow as tf
 from moto.server import ThreadedMotoServer
+from tests.trainer import harness
+from tests.trainer.forking import ForkServer
 from tests.trainer.reference import use_float
 
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.supervise.processes import training_environment
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -27,6 +30,23 @@ hypothesis.settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any-machine")
+
+
+def pytest_configure(config):
+    """Training processes are forked, unless FRESH=1 asks for ones that import TensorFlow."""
+    tests_run_here = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if tests_run_here and not config.option.collectonly and os.environ.get("FRESH") != "1":
+        harness.forks = ForkServer(training_environment(harness.pod_environment()))
+
+
+def pytest_collection_finish():
+    if harness.forks is not None:
+        harness.forks.wait_until_ready()
+
+
+def pytest_unconfigure():
+    if harness.forks is not None:
+        harness.forks.close()
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.machine import PATIENCE, Deadline
+from tests.trainer.forking import ForkServer, Supervisor
 
 DEADLINE_SECONDS = 90
 """On a quiet machine."""
@@ -32,6 +33,9 @@ MOST_BYTES = 16 << 10
 MODULE = Path(__file__).parent / "user_module.py"
 """The module that most tests train; see there for its params."""
 
+
+forks: ForkServer | None = None
+"""Where training processes come from, if not from an import of their own (tests/trainer/conftest.py)."""
 
 _mine: list[socket.socket] = []
 """Abstract sockets of the ports that were given out, while this process lives."""
@@ -56,7 +60,7 @@ def free_ports(count: int) -> list[int]:
 class Task:
     """One `tfgpu-train` process, its log and its termination log."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Supervisor
     log_path: Path
     termination_path: Path
     name: str = ""
@@ -130,12 +134,21 @@ def training_process(supervisor: int) -> int:
     return max(below[1:], key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
 
 
+def pod_environment() -> dict[str, str]:
+    """What all tasks have in their environment."""
+    others = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
+    return {**others, "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
+
+
 class Launcher:
     """Starts tasks in a directory of their own, and ends what is left of them."""
 
-    def __init__(self, directory: Path, python: str = sys.executable) -> None:
-        """`python` is the interpreter of an environment that has the trainer."""
+    def __init__(self, directory: Path, python: str = sys.executable, *, fresh: bool = False) -> None:
+        """`python` is the interpreter of an environment that has the trainer; `fresh`: training processes import
+        TensorFlow, as where limits of the supervisor's process must hold for them too.
+        """
         self.directory, self._python = directory, python
+        self._fresh = fresh or python != sys.executable
         self._tasks: list[Task] = []
         self._count = 0
 
@@ -155,8 +168,11 @@ class Launcher:
         """Start one task with `config` as its trainer.json; `prefix` is a command that runs another."""
         written = self.directory / f"task{self._count + 1}.json"
         written.write_text(json.dumps(config))
-        command = [*prefix, self._python, "-m", "tfgpujob_trainer.main", "--config", str(written), *arguments]
-        return self.start_command(command, env=env)
+        given = ["--config", str(written), *arguments]
+        if forks is None or self._fresh or prefix:
+            return self.start_command([*prefix, self._python, "-m", "tfgpujob_trainer.main", *given], env=env)
+        server = forks
+        return self._start(lambda environment, log: server.start(given, environment, log, self.directory), env)
 
     def start_own(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Task:
         """Start a program of one's own as `tfgpu-supervise` does."""
@@ -164,23 +180,30 @@ class Launcher:
 
     def start_command(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Task:
         """Start it as the next task."""
+
+        def popen(environment: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.directory)
+
+        return self._start(popen, env)
+
+    def _start(
+        self,
+        process: Callable[[Mapping[str, str], int], subprocess.Popen[bytes] | Supervisor],
+        env: Mapping[str, str] | None,
+    ) -> Task:
+        """Start the next task: `process` is called with its environment and its log's descriptor."""
         self._count += 1
         base = self.directory / f"task{self._count}"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-        environment |= {
+        environment = {
+            **pod_environment(),
             "TFGPU_TERMINATION_LOG": str(base.with_suffix(".term")),
             "TFGPU_CODE_DIR": str(MODULE.parent),
-            "OMP_NUM_THREADS": "1",
-            "TF_NUM_INTRAOP_THREADS": "1",
-            "TF_NUM_INTEROP_THREADS": "2",
             **(env or {}),
         }
         with base.with_suffix(".log").open("wb") as log:
-            process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
-            )
+            started = process(environment, log.fileno())
         replica = f"{environment.get('TFGPU_REPLICA_TYPE', 'worker')}-{environment.get('TFGPU_REPLICA_INDEX', 0)}"
-        task = Task(process, base.with_suffix(".log"), base.with_suffix(".term"), f"{base.name} ({replica})")
+        task = Task(started, base.with_suffix(".log"), base.with_suffix(".term"), f"{base.name} ({replica})")
         self._tasks.append(task)
         return task
 
@@ -220,9 +243,9 @@ class Launcher:
 
 
 @contextmanager
-def launcher(directory: Path, python: str = sys.executable) -> Iterator[Launcher]:
+def launcher(directory: Path, python: str = sys.executable, *, fresh: bool = False) -> Iterator[Launcher]:
     """A Launcher whose tasks do not outlive the block."""
-    result = Launcher(directory, python)
+    result = Launcher(directory, python, fresh=fresh)
     try:
         yield result
     finally:

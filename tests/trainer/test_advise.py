@@ -104,6 +104,7 @@ def typed(folder: Path, option: str, *more: str) -> subprocess.CompletedProcess[
     return done
 
 
+@pytest.mark.deep
 def test_a_job_is_measured_and_leaves_nothing(tmp_path):
     done = typed(tmp_path, "--processes", "--processes", "1", "2", "--steps", "30")
     header, _, *rows, sentence = done.stdout.splitlines()
@@ -249,6 +250,7 @@ def test_what_nobody_would_look_at_is_refused(options, why, tmp_path, monkeypatc
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_a_number_of_workers_is_recommended_for_a_real_job(tmp_path):
     done = typed(tmp_path, "--workers", "--workers", "2", "--steps", "20")
     source, header, *rows, sentence, line = done.stdout.splitlines()

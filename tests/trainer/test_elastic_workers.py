@@ -57,6 +57,7 @@ def wait_until(condition: Callable[[], bool], job: ServerJob) -> None:
     assert condition() and job.chief.process.poll() is None, job.logs()
 
 
+@pytest.mark.deep
 def test_workers_join_and_leave_and_nobody_stops(launch):
     """Two of four begin; a third joins; one is told to leave; one is killed, and comes back in another process."""
     config = {
@@ -93,6 +94,7 @@ def test_workers_join_and_leave_and_nobody_stops(launch):
     job.end()
 
 
+@pytest.mark.deep
 def test_a_chief_waits_for_the_fewest_workers_and_says_so(launch):
     config = {"entrypoint": "wide_and_deep", "globalBatchSize": 128, "epochs": 1, "params": {}}
     config["output"] = {"directory": str(launch.directory / "waits")}

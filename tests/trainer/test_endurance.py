@@ -44,6 +44,7 @@ def ran(scenario: Scenario, tmp_path, steps: int = STEPS) -> Found:
     ("name", "steps"),
     [("multi-worker-evaluator", STEPS), ("parameter-server", STEPS), ("generator", 3000), ("predict", 20_000)],
 )
+@pytest.mark.deep
 def test_nothing_that_a_process_holds_grows_with_the_steps(name, steps, tmp_path):
     found = ran(BY_NAME[name], tmp_path, steps)
     assert found.ok, "\n".join(found.problems)

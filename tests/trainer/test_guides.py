@@ -82,12 +82,14 @@ def row(script: str, differences: list[float]) -> str:
     return f"| `{script}.py` | {what} | {' | '.join(cells)} |"
 
 
+@pytest.mark.deep
 def test_every_script_gives_what_plain_keras_gives(ran):
     found = {script: [difference(ran, script, workers) for workers in (1, 2)] for script in SCRIPTS}
     for script, values in found.items():
         assert max(values[:1] if script in DRAWS else values) < BOUND, (script, found)
 
 
+@pytest.mark.deep
 def test_what_workers_draw_for_themselves_is_said_and_they_stay_equal(ran):
     log = (ran / "2.log").read_text()
     assert {script for script in SCRIPTS if NOTE in said_of(log, script)} == set(DRAWS)
@@ -98,6 +100,7 @@ def test_what_workers_draw_for_themselves_is_said_and_they_stay_equal(ran):
         assert difference(ran, script, 2) > BOUND
 
 
+@pytest.mark.deep
 def test_the_table_of_the_page_is_the_one_found_here(served):
     found = {script: [difference(served, script, workers) for workers in (1, 2)] for script in SCRIPTS}
     found[SERVED[0]] = [difference(served, SERVED[0], 1, f"servers-{SERVED[0]}")]
@@ -108,12 +111,14 @@ def test_the_table_of_the_page_is_the_one_found_here(served):
     assert rest.partition(END)[0] == table
 
 
+@pytest.mark.deep
 def test_a_strategy_that_the_script_makes_is_the_jobs(ran):
     line = "MultiWorkerMirroredStrategy() in the script is the job's MultiWorkerMirroredStrategy"
     assert line in (ran / "2.log").read_text()
     assert "in the script is the job's OneDeviceStrategy" in (ran / "1.log").read_text()
 
 
+@pytest.mark.deep
 def test_broken_off_killed_and_resumed_scripts_end_with_the_same_bits(gallery, ran):
     for script, found in resumed.together(gallery, RESUMED, 2).items():
         assert found["resumedAfter"], script
@@ -127,6 +132,7 @@ def test_a_script_that_has_changed_since_it_was_killed_is_not_said_to_have_been(
     assert resumed.cell("gan") == resumed.cell("new") == "not tried as it is now"
 
 
+@pytest.mark.deep
 def test_under_parameter_server_one_worker_gives_what_plain_keras_gives(served):
     found = {script: difference(served, script, 1, f"servers-{script}") for script in SERVED}
     assert max(found.values()) < BOUND, found

@@ -34,7 +34,7 @@ def launch() -> Iterator[Launcher]:
     """A launcher in a directory that every user may write."""
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o777)
-    with launcher(directory) as started:
+    with launcher(directory, fresh=True) as started:
         yield started
     shutil.rmtree(directory)
 
@@ -107,6 +107,7 @@ def test_threads_of_python_that_the_cgroup_refuses(launch):
         assert_says(line, r"can't start new thread, at limits_module\.py:\d+", "podPidsLimit", "parallelReads")
 
 
+@pytest.mark.deep
 def test_threads_of_tensorflow_that_the_cgroup_refuses_after_a_warning(launch):
     with cgroup("pids", "pids.max", 150) as group:
         task = start(launch, "threads_of_tensorflow")
@@ -119,6 +120,7 @@ def test_threads_of_tensorflow_that_the_cgroup_refuses_after_a_warning(launch):
         assert task.log.count("nearly out of threads") == 1
 
 
+@pytest.mark.deep
 def test_a_pids_limit_that_is_too_small_to_start_is_not_tried_again(launch):
     with cgroup("pids", "pids.max", 30) as group:
         task = start(launch, "threads", when="import")
@@ -126,6 +128,7 @@ def test_a_pids_limit_that_is_too_small_to_start_is_not_tried_again(launch):
         assert_says(ended(task, 72), "pids.max of the cgroup", "is 30, ")
 
 
+@pytest.mark.deep
 def test_a_supervisor_that_can_start_nothing_says_why(launch):
     with cgroup("pids", "pids.max", 1) as group:
         task = start(launch, "threads")
@@ -135,6 +138,7 @@ def test_a_supervisor_that_can_start_nothing_says_why(launch):
         )
 
 
+@pytest.mark.deep
 def test_threads_that_the_users_own_limit_refuses(launch):
     """RLIMIT_NPROC does not bind root. It counts what all processes of the user have, so it is worth another try."""
     if os.geteuid() == 0:
@@ -148,6 +152,7 @@ def test_threads_that_the_users_own_limit_refuses(launch):
     assert_says(ended(task, 162), r"RLIMIT_NPROC \(ulimit -u\), of all processes of this user, is", "LimitNPROC")
 
 
+@pytest.mark.deep
 def test_a_limit_of_the_pod_that_cannot_be_seen_is_named_by_what_is_left(launch):
     """The kubelet sets pids.max above the container, which sees only its own."""
     with cgroup("pids", "pids.max", 150) as pod:
@@ -165,6 +170,7 @@ def test_a_limit_of_the_pod_that_cannot_be_seen_is_named_by_what_is_left(launch)
         container.rmdir()
 
 
+@pytest.mark.deep
 def test_threads_for_whose_stacks_there_is_no_room(launch):
     assert_says(ended(start(launch, "stacks"), 162), r"out of room for threads: RLIMIT_AS \(ulimit -v\) is \d")
 
@@ -178,12 +184,14 @@ def test_descriptors_of_python(launch):
     assert "Traceback (most recent call last)" in task.log
 
 
+@pytest.mark.deep
 def test_descriptors_of_tensorflow_are_not_called_memory(launch):
     task = start(launch, "descriptors_of_tensorflow")
     limit(task, resource.RLIMIT_NOFILE, 200)
     assert_says(ended(task, 162), "RLIMIT_NOFILE", "ResourceExhaustedError: .*Too many open files", "holds 200")
 
 
+@pytest.mark.deep
 def test_a_server_that_finds_no_descriptor_does_not_blame_the_port(launch):
     config = {"entrypoint": "limits_module", "globalBatchSize": 32, "epochs": 2}
     env = {"TEST_USE": "server", "TEST_WHEN": "import", "TEST_DIRECTORY": str(launch.directory)}
@@ -202,17 +210,20 @@ def test_a_server_that_finds_no_descriptor_does_not_blame_the_port(launch):
         ("shared_by_tensorflow", "/dev/shm/cache.*No space left on device"),
     ],
 )
+@pytest.mark.deep
 def test_shared_memory_that_is_full(launch, use, words):
     line = ended(start(launch, use, prefix=SMALL_SHM), 162)
     assert_says(line, "out of shared memory: /dev/shm is 16 MiB, ", words, "emptyDir with medium: Memory")
 
 
 @pytest.mark.skipif(not can_mount(), reason="no mount namespace may be made here")
+@pytest.mark.deep
 def test_a_disk_without_a_name_that_is_full_may_be_shared_memory(launch):
     line = ended(start(launch, "shared_that_gives_back", prefix=SMALL_SHM), 1, "DiskFull")
     assert_says(line, "No space left on device", "if it was /dev/shm, which is 16 MiB, mount a larger")
 
 
+@pytest.mark.deep
 def test_memory_that_may_not_be_locked(launch):
     bound = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock") if os.geteuid() == 0 else ()
     task = start(launch, "locked", prefix=bound)
@@ -220,12 +231,14 @@ def test_memory_that_may_not_be_locked(launch):
     assert_says(ended(task, 162), r"RLIMIT_MEMLOCK \(ulimit -l\) is 64 KiB", "IPC_LOCK")
 
 
+@pytest.mark.deep
 def test_a_file_that_becomes_too_large_fails_the_job(launch):
     task = start(launch, "file")
     limit(task, resource.RLIMIT_FSIZE, 16 << 20)
     assert_says(ended(task, 1), r"RLIMIT_FSIZE \(ulimit -f\) is 16 MiB", "File too large")
 
 
+@pytest.mark.deep
 def test_memory_that_tensorflow_is_refused_is_no_crash(launch):
     task = start(launch, "memory_of_tensorflow")
     limit(task, resource.RLIMIT_AS, 3 << 30)

@@ -83,6 +83,7 @@ def undisturbed(tmp_path_factory) -> str:
     return weights(tool)
 
 
+@pytest.mark.deep
 def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
     """The commands of the README, the tutorial and of one machine: two workers train, and tell the time."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")

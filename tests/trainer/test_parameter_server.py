@@ -73,7 +73,7 @@ def test_one_worker_whose_server_and_chief_are_killed_equals_plain_keras(launch)
     job.end()
 
 
-@pytest.mark.parametrize(("workers", "epochs"), [(2, 2), (4, 8)])
+@pytest.mark.parametrize(("workers", "epochs"), [(2, 2), pytest.param(4, 8, marks=pytest.mark.deep)])
 def test_every_step_counts_once_and_the_model_learns(launch, workers, epochs):
     output = launch.directory / f"workers{workers}"
     by_time = {"everySeconds": 1, "keep": 100}

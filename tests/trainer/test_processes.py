@@ -182,6 +182,7 @@ def test_a_stalled_worker_is_told_from_the_one_that_waits_for_it(launch):
     assert_the_second_is_to_blame(tasks, seconds)
 
 
+@pytest.mark.deep
 def test_a_stalled_worker_is_told_from_one_that_waits_in_a_layer(launch):
     seconds = scaled(5)
     watchdog = {"stepSeconds": seconds, "startupSeconds": scaled(60)}
@@ -200,6 +201,7 @@ def assert_the_second_is_to_blame(tasks: list[Task], seconds: int) -> None:
     assert any("user_module.py" in line for line in tasks[1].ended["lastLines"])
 
 
+@pytest.mark.deep
 def test_a_stalled_leader_is_told_from_one_that_waits_for_it(launch):
     seconds = scaled(5)
     watchdog = {"stepSeconds": seconds, "startupSeconds": scaled(60)}
@@ -208,6 +210,7 @@ def test_a_stalled_leader_is_told_from_one_that_waits_for_it(launch):
     assert_the_second_is_to_blame(tasks[::-1], seconds)
 
 
+@pytest.mark.deep
 def test_a_step_that_never_ends_is_ended_with_its_stacks(launch):
     config = trainer_config(launch.directory / "hung", watchdog={"stepSeconds": scaled(2)})
     task = launch.start(config, env={"TEST_AT": "9", "TEST_DO": "stall"})

@@ -63,6 +63,7 @@ def run(program: str, folder: Path, *, workers: int = 1, replicas: int = 1) -> l
     ("program", "how"),
     [("custom_training.py", {"replicas": 2}), ("multi_worker_loop.py", {"workers": 2, "replicas": 2})],
 )
+@pytest.mark.deep
 def test_two_replicas_print_what_one_prints(program, how, tmp_path):
     (alone,) = run(program, tmp_path / "one")
     found = run(program, tmp_path / "two", **how)

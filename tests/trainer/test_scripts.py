@@ -249,6 +249,7 @@ def test_a_script_finds_its_arguments(launch):
     assert "3 epochs for 'nobody'" in others[0].log
 
 
+@pytest.mark.deep
 def test_the_page_as_it_is_typed(tmp_path):
     for name, text in files(ROOT / "docs/scripts.md").items():
         (tmp_path / name).write_text(text)

@@ -17,6 +17,7 @@ import pytest
 from tests.trainer.harness import free_ports, until
 
 SCRIPT = Path(__file__).with_name("tf_config_script.py")
+pytestmark = pytest.mark.deep
 HANG_SECONDS = 6
 """Much longer than the same call takes once it can succeed (under 1 s)."""
 

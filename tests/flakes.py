@@ -1,0 +1,96 @@
+"""`make flakes`: the tests of `make test` again and again, in random order, on a machine that others keep busy.
+
+A run that is stopped goes on where it was: each part that has ended is a line of build/flakes.jsonl with its seed, its
+load and what failed. Ends with one line of JSON, and with 1 if a test failed in one of the last RUNS runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "build/flakes.jsonl"
+TRAINER = (".venv-trainer/bin/python", "tests/trainer", "-m", "not deep", "-n", "2", "--dist", "loadfile")
+UNIT = (
+    ".venv/bin/python", "tests/unit", "tests/contract", "tests/conformance", "-m", "not cluster and not deep", "-n", "2"
+)  # fmt: skip
+PARTS = {"unit": UNIT, "trainer": (*TRAINER, "--no-loadscope-reorder")}
+SPIN = "while True: pass"
+
+
+@contextmanager
+def loaded(least: float) -> Iterator[list[float]]:
+    """Processes that spin as long as the load is below `least`; the loads that were seen."""
+    seen: list[float] = []
+    spinning: list[subprocess.Popen[bytes]] = []
+    over = threading.Event()
+
+    def hold() -> None:
+        while not over.wait(5):
+            seen.append(os.getloadavg()[0])
+            if seen[-1] < least and len(spinning) < least:
+                spinning.append(subprocess.Popen([sys.executable, "-c", SPIN]))
+            elif seen[-1] > least + 2 and spinning:
+                spinning.pop().kill()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        holder.join()
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def play(part: str, seed: int, least: float) -> dict[str, Any]:
+    """One run of a part."""
+    python, *arguments = PARTS[part]
+    began = time.monotonic()
+    with loaded(least) as loads:
+        command = [python, "-m", "pytest", *arguments, "--shuffle", str(seed), "-q"]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+    if run.returncode and not failed:
+        failed = [run.stdout[-2000:] + run.stderr[-2000:]]
+    median = sorted(loads)[len(loads) // 2] if loads else os.getloadavg()[0]
+    took = round(time.monotonic() - began)
+    return {"part": part, "seed": seed, "load": round(median, 1), "seconds": took, "failed": failed}
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(prog="make flakes")
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--load", type=float, default=8)
+    options = parser.parse_args()
+    FILE.parent.mkdir(exist_ok=True)
+    rows = [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
+    for part in PARTS:
+        while sum(row["part"] == part for row in rows) < options.runs:
+            row = play(part, random.randrange(1 << 32), options.load)
+            rows.append(row)
+            with FILE.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), file=sys.stderr, flush=True)
+    failures = [row for row in rows if row["failed"]]
+    print(json.dumps({"name": "flakes", "ok": not failures, "runs": len(rows), "failures": failures}))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
