@@ -18,6 +18,7 @@ from pathlib import Path
 
 from localcluster.helm import HelmError
 from localcluster.layout import ClusterError
+from tests import tiers
 
 from release import archive, manifest, notes, sbom, signing
 from release.images import IMAGES, save
@@ -125,6 +126,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--key", type=Path, help="private key of OpenSSH that signs the checksums")
     parser.add_argument("--write", action="store_true", help="also set the version and collect the changelog here")
     options = parser.parse_args(arguments)
+    if options.write and (old := tiers.stale(tiers.read(), datetime.now(UTC))):
+        print("make release: these shards have not passed lately:", *old, sep="\n  ", file=sys.stderr)
+        print("  fix: make test-deep SHARD=K/6 for each, or make test-all; commit tests/ran.json", file=sys.stderr)
+        return 1
     target = ROOT / "build" / "release" / options.version
     try:
         if target.exists():
