@@ -1,0 +1,148 @@
+"""Ten bugs planted in the trainer, one at a time, and the file of `make test` that must fail for each.
+
+    python -m tests.trainer.mutants       all of them; one line of JSON at the end
+
+What is taken away from the tests must leave each of them caught. test_mutants.py (deep) plays them too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "trainer_image/src"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A bug: `new` in the place of `old`, which stands once in `file`."""
+
+    name: str
+    file: str
+    """Within the package."""
+    old: str
+    new: str
+    caught_by: str
+    """The file of tests/trainer that must fail, and after a blank the tests of it that do, for speed."""
+
+
+MUTANTS = (
+    Mutant(
+        "clip each replica's gradients before the all-reduce",
+        "step/synchronous.py",
+        '        message = self._message(groups, votes, own_seconds)\n        message["gradients"]',
+        "        if self._takeover.clip is not None:\n"
+        "            gradients = [self._takeover.clip(group) for group in gradients]\n"
+        '        message = self._message(groups, votes, own_seconds)\n        message["gradients"]',
+        "test_exactness.py clipnorm",
+    ),
+    Mutant(
+        "leave moving statistics as the sum over replicas",
+        "step/synchronous.py",
+        "variable.assign(value / tf.cast(replicas, value.dtype))",
+        "variable.assign(value)",
+        "test_exactness.py statistics",
+    ),
+    Mutant(
+        "leave the weight regularisers out of the gradient",
+        "step/synchronous.py",
+        "        if self._loss.regularised:\n            with",
+        "        if False:\n            with",
+        "test_exactness.py mirrored_equals",
+    ),
+    Mutant(
+        "drop the last batch of an epoch where it is short",
+        "data/schedule.py",
+        "return -(-self.rows // self.global_batch_size) - (1 if self.leftover else 0)",
+        "return max(1, self.rows // self.global_batch_size)",
+        "test_data.py",
+    ),
+    Mutant(
+        "draw the same order in each epoch",
+        "data/schedule.py",
+        "np.random.default_rng([self.seed, epoch])",
+        "np.random.default_rng([self.seed])",
+        "test_data.py",
+    ),
+    Mutant(
+        "forget the last micro-batch of a step",
+        "step/gradient_accumulation.py",
+        "index < tf.shape(edges)[0] - 1",
+        "index < tf.shape(edges)[0] - 2",
+        "test_exactness.py accumulated_micro_batches",
+    ),
+    Mutant(
+        "draw the same Dropout mask on each replica",
+        "model/replica_seeds.py",
+        "replica * _STRIDE",
+        "0 * _STRIDE",
+        "test_replica_seeds.py",
+    ),
+    Mutant(
+        "publish a checkpoint without COMMIT",
+        "checkpoints/store.py",
+        "        replace_file(path / COMMIT, json.dumps(",
+        "        str(json.dumps(",
+        "test_checkpoint.py saved",
+    ),
+    Mutant(
+        "train the rows of an epoch again after a resume",
+        "train/run.py",
+        '**state["position"], "loss": loss})',
+        '**state["position"], "index": 0, "loss": loss})',
+        "test_processes.py killed_stopped_and_resumed",
+    ),
+    Mutant(
+        "write over a newer attempt's checkpoints",
+        "checkpoints/store.py",
+        "        if current is not None and current != self._owner:\n            raise self._fenced(current)",
+        "        if current is None:\n            return",
+        "test_checkpoint.py older_writer",
+    ),
+)
+
+
+def fails(mutant: Mutant) -> bool:
+    """Whether the named tests fail with that bug. Raises ValueError where it can't be planted."""
+    file, _, chosen = mutant.caught_by.partition(" ")
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        changed = copy / "tfgpujob_trainer" / mutant.file
+        text = changed.read_text()
+        if text.count(mutant.old) != 1:
+            raise ValueError(f"{mutant.file} has {text.count(mutant.old)} places to plant: {mutant.name}")
+        changed.write_text(text.replace(mutant.old, mutant.new))
+        command = [sys.executable, "-m", "pytest", f"tests/trainer/{file}", "-x", "-q", "-m", "not deep"]
+        run = subprocess.run(
+            [*command, *(("-k", chosen) if chosen else ())],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode not in (0, 1):
+            raise ValueError(f"the tests did not run: {run.stdout[-1000:]}{run.stderr[-1000:]}")
+        return run.returncode == 1
+
+
+def main() -> int:
+    """See the module's docstring."""
+    caught = {mutant.name: fails(mutant) for mutant in MUTANTS}
+    for name, found in caught.items():
+        print("caught" if found else "NOT CAUGHT", name, file=sys.stderr)
+    figures = {"planted": len(caught), "planted_found": sum(caught.values())}
+    print(json.dumps({"name": "mutants", "ok": all(caught.values()), **figures}))
+    return 0 if all(caught.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
