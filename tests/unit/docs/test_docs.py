@@ -12,7 +12,7 @@ import click
 import pytest
 import yaml
 from localcluster import cli, helm
-from tests.contract.sides import CONFIG, Object, all_read_by_trainer, pod_of
+from tests.contract.sides import CONFIG, Object, pod_of, read_by_trainer
 from tests.pages import FENCE, PAGES, ROOT
 from tests.pages import commands as typed
 
@@ -121,8 +121,7 @@ def test_jobs_in_the_text_are_accepted(page: Path) -> None:
             elif "spec" in document and set(document["spec"]) <= SPEC_PARTS:
                 whole = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, **document["spec"]}
                 assert isinstance(parse_job({"metadata": {"name": "a"}, "spec": whole}), JobSpec), parse_job(document)
-    if pods:
-        assert not [read for read in all_read_by_trainer(pods) if "error" in read]
+    assert not [read for read in map(read_by_trainer, pods) if "error" in read]
 
 
 def _pods(job: dict[str, Any]) -> list[Object]:
