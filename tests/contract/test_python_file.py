@@ -34,7 +34,8 @@ def test_both_sides_tell_a_script_from_a_module_alike(tmp_path: Path) -> None:
 
 def both_sides_say(expected: Mapping[str, bool | None], folder: Path) -> None:
     """Hold both against what is expected of a file with each text: None if it is neither."""
-    file, wrong = folder / "a.py", {}
+    file = folder / "a.py"
+    wrong: dict[str, object] = {}
     for text, meant in expected.items():
         file.write_text(text)
         theirs = trainer("kind", {"file": str(file)})

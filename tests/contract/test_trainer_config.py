@@ -60,7 +60,7 @@ FULL: dict[str, Any] = {
     "models": {"image": "example.com/models:1"},
     "requirements": ["einops==0.8.1", "-r requirements.txt"],
     "output": {"directory": "/results", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
-    "checkpoint": {"everySteps": 100, "everyEpochs": 2, "keep": 5},
+    "checkpoint": {"everySteps": 100, "everyEpochs": 2, "everySeconds": 60, "keep": 5},
     "evaluate": {"everyEpochs": 3, "everySteps": 50},
     "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.01, "patience": 4, "restore": False},
     "logEverySeconds": 30,
@@ -100,7 +100,8 @@ NESTED = [
 
 @cache
 def facts() -> dict[str, Any]:
-    return trainer("facts")
+    found: dict[str, Any] = trainer("facts")
+    return found
 
 
 def said(value: Any) -> Any:
