@@ -143,6 +143,7 @@ async def test_nothing_is_named_on_a_quiet_cluster(run: Run) -> None:
     assert {what: len(noise) for what, noise in run.figures.diary.noise.items()}["throughput"] == SIZE.rounds
 
 
+@pytest.mark.deep
 async def test_a_watch_that_ends_at_its_time_limit_disturbs_only_what_is_being_counted(run: Run) -> None:
     def end(what: str) -> None:
         if what in {"throughput", "idle among many"}:
@@ -178,6 +179,7 @@ async def test_another_leader_is_named_and_waited_for(run: Run) -> None:
     assert complete(run)
 
 
+@pytest.mark.deep
 async def test_what_there_is_stays_when_another_keeps_the_lead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.leader.LEAD_SECONDS", 1.0)
     monkeypatch.setattr("tests.bench.measure.MENDS", 1)
@@ -199,6 +201,7 @@ async def test_what_there_is_stays_when_another_keeps_the_lead(run: Run, monkeyp
     assert "apply_to_32_pods_vs_direct" in report.unjudged(values)
 
 
+@pytest.mark.deep
 async def test_what_never_passes_is_given_up_after_three_rounds(run: Run) -> None:
     quota = ApiError(403, "Forbidden", "exceeded quota: team")
 
