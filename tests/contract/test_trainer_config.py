@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +97,6 @@ NESTED = [
 ]
 
 
-@cache
-def facts() -> dict[str, Any]:
-    found: dict[str, Any] = trainer("facts")
-    return found
-
-
 def said(value: Any) -> Any:
     """Without what means "not given" on either side: null, an empty text, list or object."""
     if not isinstance(value, dict):
@@ -162,9 +155,10 @@ def test_both_sides_have_the_same_fields() -> None:
     def shape(value: Any) -> dict[str, Any]:
         return {key: shape(below) for key, below in value.items()} if isinstance(value, dict) else {}
 
-    ours, theirs = fields(structural(TrainerSpec)), shape(facts()["defaults"])
-    assert set(ours["code"]["volume"]) == set(facts()["volume"])
-    assert set(ours["code"]["configMap"]) == set(facts()["configMap"])
+    facts = trainer("facts")
+    ours, theirs = fields(structural(TrainerSpec)), shape(facts["defaults"])
+    assert set(ours["code"]["volume"]) == set(facts["volume"])
+    assert set(ours["code"]["configMap"]) == set(facts["configMap"])
     # The sources of code, and the models, are absent by default, so their own fields don't show.
     ours |= {"code": {source: {} for source in ours["code"]}, "models": {}}
     assert ours == theirs
