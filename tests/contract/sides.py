@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,33 +66,35 @@ def environment(pod: Object) -> dict[str, str]:
     return {variable["name"]: variable["value"] for variable in container["env"]}
 
 
-def trainer(question: str, given: Any = None) -> dict[str, Any]:
+@cache
+def _trainer_side() -> subprocess.Popen[str]:
+    """One for all tests of this process. It ends with its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-S", str(Path(__file__).parent / "trainer_side.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "trainer_image" / "src")},
+        text=True,
+    )
+
+
+def trainer(question: str, given: Any = None) -> Any:
     """The trainer's answer (trainer_side.py), from a process whose only packages are the trainer's own sources.
 
     The two are installed in different virtual environments, and what is asked of the trainer here needs nothing
     but the standard library, so this Python runs it, isolated from the operator's packages.
     """
-    done = subprocess.run(
-        [sys.executable, "-S", str(Path(__file__).parent / "trainer_side.py"), question],
-        input=json.dumps(given),
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "trainer_image" / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    side = _trainer_side()
+    assert side.stdin is not None
+    assert side.stdout is not None
+    side.stdin.write(json.dumps([question, given]) + "\n")
+    side.stdin.flush()
+    answer = json.loads(side.stdout.readline() or '{"raised": "it has ended: see its standard error"}')
+    assert "raised" not in answer, answer["raised"]
+    return answer["answer"]
 
 
 def read_by_trainer(pod: Object) -> dict[str, Any]:
     """What the trainer makes of the pod: `config` and `env`, or `error` and `code`."""
-    (read,) = all_read_by_trainer([pod])
-    return read
-
-
-def all_read_by_trainer(pods: Iterable[Object]) -> list[dict[str, Any]]:
-    """The same of each, by one process."""
-    given = [{"config": config_file(pod), "env": environment(pod)} for pod in pods]
-    read: list[dict[str, Any]] = trainer("pods", given)["read"]
+    read: dict[str, Any] = trainer("pod", {"config": config_file(pod), "env": environment(pod)})
     return read

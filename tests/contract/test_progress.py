@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, read_by_trainer, trainer
+from tests.unit.core.observed.test_progress_report import TOLD
 
 from tfgpujob import names
 from tfgpujob.core.observed.plan import resolve
@@ -17,23 +18,13 @@ from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.status import goodput_account, recovery
 
 KNOWN: dict[str, Any] = {
-    "phase": "training",
-    "step": 1200,
-    "steps": 9000,
-    "epoch": 3,
-    "epochs": 20,
-    "loss": 0.31,
-    "examplesPerSecond": 5120.0,
-    "inputWait": 0.02,
-    "stepSeconds": 0.025,
+    **{key: value for key, value in TOLD.items() if key not in ("waitsForPeers", "idleSeconds")},
     "workerSeconds": {"worker-0": 0.02, "worker-1": 0.03},
     "gpuMemoryMiB": [2048, 512],
     "gpuUsePercent": [93, 0],
-    "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z", "seconds": 7},
+    "lastCheckpoint": {**TOLD["lastCheckpoint"], "seconds": 7},
     "inPlaceRestarts": 2,
 }
-
-
 FOR_PEOPLE = {"allReduce", "compute"}
 """What /progress tells besides, and the operator does nothing with."""
 

@@ -1,8 +1,9 @@
 """The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
 
-`python trainer_side.py pods` reads a list of {"config": text of the file, "env": {…}} and prints what the trainer makes
-of each, or {"error": …, "code": …}; `pod` does so with one; `run_status` reads what is known of a run and prints what
-GET /progress says; `ended` reads a summary and prints the termination log; `facts` prints the trainer's own tables.
+Each line of standard input is [question, what is given], and is answered by a line. `pod` is given {"config": text of
+the file, "env": {…}} and answers with what the trainer makes of it, or {"error": …, "code": …}; `run_status` is given
+what is known of a run and answers with what GET /progress says; `ended` is given a summary and answers with the
+termination log; `kind` is given the path of a Python file; `facts` answers with the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
 
@@ -12,6 +13,7 @@ import dataclasses
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,12 +52,7 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
     return {"config": config.to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
 
 
-def pods(given: list[dict[str, Any]]) -> dict[str, Any]:
-    """Many in one process."""
-    return {"read": [pod(one) for one in given]}
-
-
-def facts() -> dict[str, Any]:
+def facts(_: None) -> dict[str, Any]:
     """The trainer's fields with their defaults, its strategies, its exit codes and phases, the most workers, and the
     words of limits."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
@@ -113,12 +110,17 @@ def kind(given: dict[str, str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    questions: dict[str, Callable[[Any], dict[str, Any]]] = {
+    questions: dict[str, Callable[[Any], Any]] = {
         "pod": pod,
-        "pods": pods,
+        "facts": facts,
         "run_status": run_status,
         "kind": kind,
         "ended": ended,
     }
-    answer = facts() if sys.argv[1] == "facts" else questions[sys.argv[1]](json.load(sys.stdin))
-    print(json.dumps(answer, default=str))
+    for line in sys.stdin:
+        question, given = json.loads(line)
+        try:
+            answer = {"answer": questions[question](given)}
+        except Exception:
+            answer = {"raised": traceback.format_exc()}
+        print(json.dumps(answer, default=str), flush=True)

@@ -6,7 +6,7 @@ import json
 
 from localcluster import helm
 from tests.integration.kube import Kube, Refused
-from tests.unit.chart.choices import MONITORS, PAIRS
+from tests.unit.chart.choices import MONITORS, covering, values
 
 
 def test_the_server_would_take_what_any_two_choices_of_the_chart_render(kube: Kube) -> None:
@@ -14,8 +14,8 @@ def test_the_server_would_take_what_any_two_choices_of_the_chart_render(kube: Ku
     version = kube.call("GET", "/version")["gitVersion"]
     served = [version["groupVersion"] for group in kube.call("GET", "/apis")["groups"] for version in group["versions"]]
     objects = {}
-    for values in PAIRS.values():
-        for item in helm.template(values=values, kube_version=version, api_versions=served):
+    for row in covering():
+        for item in helm.template(values=values(row), kube_version=version, api_versions=served):
             if item["kind"] not in MONITORS:
                 if "namespace" in item["metadata"]:
                     item["metadata"]["namespace"] = "default"

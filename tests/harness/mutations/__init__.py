@@ -1,7 +1,7 @@
 """Planted bugs, each of which the proof must catch: `python -m tests.harness.mutations` prints who caught what.
 
 A proof that never fails proves nothing. Each bug is planted in the real code; then the points of some scenarios
-are played until one of them is not as it is without the bug.
+are played until the promise that the bug names is broken.
 """
 
 from __future__ import annotations

@@ -47,20 +47,32 @@ def _forgets_what_was_counted(real: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation("ask all the time", (progress_poller.ProgressPoller, "run"), _asks_all_the_time, ("progress-told",)),
-    Mutation("forget the time without a pod", (goodput, "_without_pod"), _no_time_between, ("progress-told",)),
-    Mutation("count a pod's time on top of itself", (goodput, "_followed"), _twice, ("progress-told",)),
+    Mutation(
+        "ask all the time",
+        "progress_is_seldom",
+        (progress_poller.ProgressPoller, "run"),
+        _asks_all_the_time,
+        ("progress-told",),
+    ),
+    Mutation(
+        "forget the time without a pod", "time_adds_up", (goodput, "_without_pod"), _no_time_between, ("progress-told",)
+    ),
+    Mutation("count a pod's time on top of itself", "time_adds_up", (goodput, "_followed"), _twice, ("progress-told",)),
     Mutation(
         "count what the pods tell again with each report",
+        "failures_are_counted_once",
         (progress, "update"),
         _forgets_what_was_counted,
         ("servers-in-place",),
     ),
     Mutation(
         "count what a pod has told again at its end",
+        "failures_are_counted_once",
         (progress, "clear"),
         lambda _: lambda builder: builder.put("progress", None),
         ("servers-in-place",),
     ),
-    Mutation("see a stall in every step", (stall, "limit"), lambda _: lambda spec: -1, ("progress-told",)),
+    Mutation(
+        "see a stall in every step", "stalls_are_real", (stall, "limit"), lambda _: lambda spec: -1, ("progress-told",)
+    ),
 )

@@ -1,16 +1,15 @@
-"""A planted bug, and how it is caught: the points of some scenarios are played until one is not as it is without it."""
+"""A planted bug, and how it is caught: the points of some scenarios are played until it breaks the promise it names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 from tests.harness.crashpoints import Point, check, fault_free, points
-from tests.harness.driver import NO_STRIKE, Result, differences, play
+from tests.harness.driver import NO_STRIKE, Result, Strike, differences, play
 from tests.harness.scenarios import SCENARIOS
 
 Wrap = Callable[[Any], Any]
@@ -20,6 +19,8 @@ Wrap = Callable[[Any], Any]
 @dataclass(frozen=True, slots=True)
 class Mutation:
     name: str
+    breaks: str
+    """The promise that catches it, by name; `converges` and `phases` say that the scenario ends in another way."""
     where: tuple[Any, str]
     """The module or class, and the name of what is replaced in it."""
     bug: Wrap
@@ -27,6 +28,8 @@ class Mutation:
     """Where the bug must show; tried in this order."""
     also: tuple[tuple[Any, str], Wrap] | None = None
     """The second barrier, taken down too."""
+    at: Strike | None = None
+    """A point of the first scenario, played before all others: the search alone would reach it late."""
 
 
 @contextmanager
@@ -41,24 +44,22 @@ def planted(mutation: Mutation) -> Iterator[None]:
         yield
 
 
-@cache
 def caught(mutation: Mutation) -> tuple[Point, str] | None:
-    """The first point at which the bug shows, and as what; None when it gets away."""
-    expected = [(scenario, fault_free(scenario), list(points(scenario))) for scenario in mutation.scenarios]
+    """The first point at which the bug breaks the promise that it should, and how; None when it gets away."""
+    expected = {scenario: fault_free(scenario) for scenario in mutation.scenarios}
+    chosen = [Point(mutation.scenarios[0], mutation.at)] if mutation.at else []
+    for scenario in mutation.scenarios:
+        chosen += [Point(scenario, NO_STRIKE), *points(scenario)]
     with planted(mutation):
-        for scenario, free, mine in expected:
-            for point in (Point(scenario, NO_STRIKE), *mine):
-                problems = _problems(point, free)
-                if problems:
-                    return point, problems[0]
+        for point in chosen:
+            for problem in _problems(point, expected[point.scenario]):
+                if problem.partition(":")[0] == mutation.breaks:
+                    return point, problem
     return None
 
 
 def _problems(point: Point, free: Result) -> list[str]:
-    """Broken promises first; that it comes to another end is said of all bugs."""
-    if point.strike is NO_STRIKE:
-        result = play(SCENARIOS[point.scenario])
-        problems = result.problems + [f"converges: {line}" for line in differences(free.state, result.state)]
-    else:
-        problems = check(point)
-    return sorted(problems, key=lambda problem: problem.startswith(("converges", "phases")))
+    if point.strike is not NO_STRIKE:
+        return check(point)
+    result = play(SCENARIOS[point.scenario])
+    return result.problems + [f"converges: {line}" for line in differences(free.state, result.state)]

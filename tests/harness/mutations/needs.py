@@ -5,6 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from tests.harness.driver import Strike
+from tests.harness.feed import Sight
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.api import ReplicaSpec
@@ -55,25 +57,54 @@ def _all_at_once(real: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation("create the NetworkPolicy beside the pods", (Outcome, "stages"), _all_at_once, ("isolated",)),
-    Mutation("create the pod group beside the pods", (Outcome, "stages"), _all_at_once, ("gang",)),
-    Mutation("keep a finished job's pod group", (finished, "delete_pod_groups"), lambda _: lambda *of: (), ("gang",)),
+    Mutation(
+        "create the NetworkPolicy beside the pods",
+        "isolation_comes_before_pods",
+        (Outcome, "stages"),
+        _all_at_once,
+        ("isolated",),
+    ),
+    Mutation(
+        "create the pod group beside the pods", "gang_comes_before_pods", (Outcome, "stages"), _all_at_once, ("gang",)
+    ),
+    Mutation(
+        "keep a finished job's pod group",
+        "orphans",
+        (finished, "delete_pod_groups"),
+        lambda _: lambda *of: (),
+        ("gang",),
+    ),
     Mutation(
         "create a pod without its claims",
+        "claims_come_before_pods",
         (apply.ObjectWriter, "_ensure"),
         lambda _: _ensures_nothing,
         ("claims", "device-claim"),
     ),
-    Mutation("give each attempt other claims", (ensure_pods, "_build_pod"), _claims_by_attempt, ("claims",)),
+    Mutation(
+        "give each attempt other claims",
+        "claims_stay_the_replicas",
+        (ensure_pods, "_build_pod"),
+        _claims_by_attempt,
+        ("claims",),
+    ),
     Mutation(
         "let claims go that are to be kept",
+        "only_claims_that_are_to_go_have_an_owner",
         (ReplicaSpec, "owns_claims"),
         lambda _: property(lambda replica: True),
         ("claims",),
     ),
-    Mutation("begin before the admission", (kueue, "wait_for_admission"), lambda _: lambda *of: None, ("queued",)),
+    Mutation(
+        "begin before the admission",
+        "admission_comes_before_pods",
+        (kueue, "wait_for_admission"),
+        lambda _: lambda *of: None,
+        ("queued",),
+    ),
     Mutation(
         "give quota back while pods stop",
+        "quota_goes_after_pods",
         (kueue, "own_pods"),
         lambda _: lambda *of: (),
         ("queued-evicted",),
@@ -81,16 +112,37 @@ MUTATIONS = (
     ),
     Mutation(
         "delete a Workload while pods stop",
+        "quota_goes_after_pods",
         (kueue, "_all_pods"),
         lambda _: lambda snapshot: (),
         ("queued-suspended",),
         ((kueue, "_not_looked_up"), lambda _: lambda *of: ()),
     ),
-    Mutation("finish before the last pod", (kueue, "has_ended"), lambda _: lambda pod: True, ("queued-with-servers",)),
-    Mutation("take an earlier job's Workload", (admission, "own_workload"), _anybodys, ("queued-again",)),
-    Mutation("take an earlier spec's Workload", (kueue, "_current"), _any_pod_sets, ("queued-edited",)),
+    Mutation(
+        "finish before the last pod",
+        "quota_goes_after_pods",
+        (kueue, "has_ended"),
+        lambda _: lambda pod: True,
+        ("queued-with-servers",),
+    ),
+    Mutation(
+        "take an earlier job's Workload",
+        "admission_comes_before_pods",
+        (admission, "own_workload"),
+        _anybodys,
+        ("queued-again",),
+        at=Strike(events={17: Sight.DROPPED}),
+    ),
+    Mutation(
+        "take an earlier spec's Workload",
+        "admission_comes_before_pods",
+        (kueue, "_current"),
+        _any_pod_sets,
+        ("queued-edited",),
+    ),
     Mutation(
         "run what MultiKueue runs elsewhere here too",
+        "converges",
         (reconcile, "is_dispatched"),
         lambda _: lambda job: False,
         ("queued-elsewhere",),
@@ -98,18 +150,21 @@ MUTATIONS = (
     ),
     Mutation(
         "write over MultiKueue's copy of the status",
+        "converges",
         (admission, "is_elsewhere"),
         lambda _: lambda held: False,
         ("queued-elsewhere-evicted",),
     ),
     Mutation(
         "give the quota back while pods stop in another cluster",
+        "quota_goes_after_pods",
         (kueue, "_stopped_elsewhere"),
         lambda _: lambda held, builder: None,
         ("queued-elsewhere-evicted",),
     ),
     Mutation(
         "make a Workload beside the one that MultiKueue has sent",
+        "converges",
         (admission, "prebuilt_name"),
         lambda _: lambda job: "",
         ("queued-elsewhere",),

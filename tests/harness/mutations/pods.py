@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.harness.driver import Strike
+from tests.harness.faults import Fault
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core.observed import observed_pods, trim
@@ -64,40 +66,68 @@ def _this_attempt_too(real: Any) -> Any:
 MUTATIONS = (
     Mutation(
         "rerun a recorded success",
+        "phases",
         (observed_pods, "_recorded"),
         lambda _: lambda status: frozenset(),
         ("recorded-success-vanishes",),
     ),
-    Mutation("create beside old pods", (ensure_pods, "_stale_object"), lambda _: lambda of: "", ("evicted",)),
-    Mutation("delete what is not ours", (context, "own_pods"), _foreign_too, ("foreign-labelled-pod",)),
-    Mutation("leave pods behind", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
-    Mutation("keep the attempt's number", (start, "next_attempt"), _same_number, ("evicted",)),
+    Mutation(
+        "create beside old pods",
+        "creates_follow_persisted_intent",
+        (ensure_pods, "_stale_object"),
+        lambda _: lambda of: "",
+        ("evicted",),
+    ),
+    Mutation(
+        "delete what is not ours",
+        "touches_only_its_own",
+        (context, "own_pods"),
+        _foreign_too,
+        ("foreign-labelled-pod",),
+    ),
+    Mutation("leave pods behind", "converges", (finished, "clean_up"), lambda _: lambda *of: (), ("parameter-server",)),
+    Mutation(
+        "keep the attempt's number", "failures_are_counted_once", (start, "next_attempt"), _same_number, ("evicted",)
+    ),
     Mutation(
         "name pods by their attempt",
+        "one_object_per_replica",
         (ensure_pods, "build_pod"),
         _named_by_attempt,
         ("evicted",),
         ((ensure_pods, "_stale_object"), lambda _: lambda of: ""),
     ),
-    Mutation("give a replica another port", (pod, "tf_config"), _other_port, ("multi-worker",)),
-    Mutation("put a finalizer on pods", (ensure_pods, "build_pod"), _with_finalizer, ("deleted-while-running",)),
+    Mutation("give a replica another port", "addresses_agree", (pod, "tf_config"), _other_port, ("multi-worker",)),
+    Mutation(
+        "put a finalizer on pods", "orphans", (ensure_pods, "build_pod"), _with_finalizer, ("deleted-while-running",)
+    ),
     Mutation(
         "take every end for a success",
+        "outcome_is_true",
         (observed_pods, "has_succeeded"),
         lambda _: lambda pod: pod.termination is not None,
         ("retryable-failure",),
     ),
-    Mutation("delete what runs", (edited, "delete_old_pods"), _this_attempt_too, ("edited-while-running",)),
+    Mutation(
+        "delete what runs",
+        "deletes_follow_persisted_intent",
+        (edited, "delete_old_pods"),
+        _this_attempt_too,
+        ("edited-while-running",),
+    ),
     Mutation(
         "force at once",
+        "force_is_the_last_resort",
         (force_delete, "_stuck_from"),
         lambda _: lambda pod, after: moment(pod.deletion_due),
         ("node-lost-while-deleting",),
     ),
     Mutation(
         "take the peers' init container timing out for a failure",
+        "failures_are_counted_once",
         (trim, "_gave_up_at_gate"),
         lambda _: lambda status: False,
         ("unschedulable-and-fail-policy",),
+        at=Strike({2: Fault.PAUSED}),
     ),
 )

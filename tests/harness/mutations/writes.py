@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from tests.harness.driver import Strike
+from tests.harness.faults import Fault
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core import reconcile
@@ -113,35 +115,67 @@ def _ahead(real: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation("skip the intent write", (main, "reconcile"), _no_intent, ("multi-worker",)),
-    Mutation("forget the uid of a delete", (main, "reconcile"), _no_uid, ("evicted",)),
+    Mutation(
+        "skip the intent write", "creates_follow_persisted_intent", (main, "reconcile"), _no_intent, ("multi-worker",)
+    ),
+    Mutation("forget the uid of a delete", "deletes_carry_the_uid", (main, "reconcile"), _no_uid, ("evicted",)),
     Mutation(
         "create during deletion",
+        "nothing_for_a_job_that_goes",
         (main, "reconcile"),
         _deaf_to_deletion,
         ("deleted-in-the-foreground",),
         ((worker.Worker, "_check_unchanged"), lambda _: _no_check),
     ),
-    Mutation("write a second terminal condition", (main, "reconcile"), _second_ending, ("multi-worker",)),
-    Mutation("trust a stale cache", (worker.Worker, "_look_up"), _stale_cache, ("one-device",)),
+    Mutation(
+        "write a second terminal condition", "terminal_is_final", (main, "reconcile"), _second_ending, ("multi-worker",)
+    ),
+    Mutation(
+        "trust a stale cache",
+        "failures_are_counted_once",
+        (worker.Worker, "_look_up"),
+        _stale_cache,
+        ("one-device",),
+        at=Strike({6: Fault.CRASH_AFTER}, behind=8),
+    ),
     Mutation(
         "drop the precondition of status",
+        "terminal_is_final",
         (worker.Worker, "_write_status"),
         _overwrites,
         ("one-device",),
+        at=Strike({8: Fault.CRASH_AFTER}, behind=1),
     ),
-    Mutation("go on after a conflict", (worker.Worker, "_write_status"), _shrugs_at_conflicts, ("multi-worker",)),
-    Mutation("count a failure twice", (main, "reconcile"), _counts_twice, ("retryable-failure",)),
+    Mutation(
+        "go on after a conflict",
+        "creates_follow_persisted_intent",
+        (worker.Worker, "_write_status"),
+        _shrugs_at_conflicts,
+        ("multi-worker",),
+    ),
+    Mutation(
+        "count a failure twice", "failures_are_counted_once", (main, "reconcile"), _counts_twice, ("retryable-failure",)
+    ),
     Mutation(
         "take the Lease at once",
+        "one_leader",
         (leader_election.LeaderElector, "_expired"),
         lambda _: lambda self, now: True,
         ("two-jobs",),
     ),
-    Mutation("write when nothing is new", (reconcile, "_write_or_defer"), _writes_always, ("invalid",)),
-    Mutation("observe what is not there yet", (builder.StatusBuilder, "build"), _ahead, ("one-device",)),
+    Mutation(
+        "write when nothing is new", "idle_writes_nothing", (reconcile, "_write_or_defer"), _writes_always, ("invalid",)
+    ),
+    Mutation(
+        "observe what is not there yet",
+        "generation_is_observed",
+        (builder.StatusBuilder, "build"),
+        _ahead,
+        ("one-device",),
+    ),
     Mutation(
         "forget to reread before creates",
+        "nothing_for_a_job_that_goes",
         (worker.Worker, "_check_unchanged"),
         lambda _: _no_check,
         ("deleted-once-accepted",),

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.api.crd_emulator import Refused, admit
 from tests.unit.api.table import Case, load
 
-from tfgpujob.api import Invalid, JobSpec, parse_job
+from tfgpujob.api import parse_job
 from tfgpujob.api.crd import cel_entries, root_schema
 from tfgpujob.api.parse import read_spec, violations
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES
@@ -27,54 +27,27 @@ def refused_with_cel(case: str) -> tuple[Refused, ...]:
     return tuple(admit(WITH_CEL, next(c.job for c in CASES if c.name == case)))
 
 
-def name(case: Case) -> str:
-    return case.name
-
-
-@pytest.mark.parametrize("case", CASES, ids=name)
-def test_the_operator_says_exactly_what_is_wrong(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_operator_and_the_api_server_say_what_the_table_says(case: Case) -> None:
     before = copy.deepcopy(case.job)
-
     parsed = parse_job(case.job, **case.options)
-
     assert case.job == before
-    if not case.errors:
-        assert isinstance(parsed, JobSpec), "\n".join(map(str, parsed))
-        return
-    assert isinstance(parsed, tuple)
-    assert len(parsed) == len(case.errors), "\n".join(map(str, parsed))
-    for expected, invalid in zip(case.errors, parsed, strict=True):
+    invalids = parsed if isinstance(parsed, tuple) else ()
+    assert len(invalids) == len(case.errors), "\n".join(map(str, invalids))
+    for expected, invalid in zip(case.errors, invalids, strict=True):
         assert invalid.field.endswith(expected["field"])
         assert expected["problem"] in invalid.problem
         assert invalid.fix
-
-
-@pytest.mark.parametrize("case", CASES, ids=name)
-def test_the_case_breaks_the_rules_that_it_names(case: Case) -> None:
     assert broken_in_python(case) == case.rules
 
-
-@pytest.mark.parametrize("case", CASES, ids=name)
-def test_the_api_server_agrees(case: Case) -> None:
     refused = refused_with_cel(case.name)
-
     assert {rule for rule, _ in broken_in_cel(refused)} == {rule for rule in case.rules if RULES[rule]}
     assert sorted(r.field for r in refused if not r.rule) == sorted(case.schema)
+    for broken in (r for r in refused if r.rule):
+        said = broken.field or broken.message.partition(":")[0]
+        assert any(invalid.field.startswith(said) for invalid in invalids), broken
 
-
-@pytest.mark.parametrize("case", CASES, ids=name)
-def test_cel_names_the_field_that_the_operator_names(case: Case) -> None:
-    fields = [invalid.field for invalid in invalids(case)]
-    for refused in refused_with_cel(case.name):
-        if not refused.rule:
-            continue
-        said = refused.field or refused.message.partition(":")[0]
-        assert any(field.startswith(said) for field in fields), f"{refused} against {fields}"
-
-
-@pytest.mark.parametrize("case", CASES, ids=name)
-def test_without_cel_the_schema_says_the_same_and_knows_the_name(case: Case) -> None:
-    """Such an API server misses the other rules; the operator looks at them again anyway."""
+    # A server without CEL misses the other rules; the operator looks at them again anyway.
     by_name = {"metadata.name"} if case.rules & {"name.pattern", "name.length"} else set()
     assert {r.field for r in admit(WITHOUT_CEL, case.job)} == by_name | set(case.schema)
 
@@ -106,11 +79,6 @@ def test_all_cel_rules_are_in_the_crd() -> None:
 
     assert count(WITH_CEL) == len(list(cel_entries()))
     assert count(WITHOUT_CEL) == 0
-
-
-def invalids(case: Case) -> tuple[Invalid, ...]:
-    parsed = parse_job(case.job, **case.options)
-    return parsed if isinstance(parsed, tuple) else ()
 
 
 def broken_in_python(case: Case) -> set[str]:

@@ -171,25 +171,30 @@ ALLOWED = [
 ]
 
 
+ASK_FOR_IT = "or ask an administrator to allow host access in this namespace"
+
+
 def test_every_control_is_in_the_table() -> None:
     assert {control.name for control in CONTROLS} == {*OF_CONTAINERS, *OF_PODS}
 
 
-@pytest.mark.parametrize(("spec", "field"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_baseline_refuses_is_refused_with_field_and_fix(spec: dict[str, Any], field: str) -> None:
-    found = parse_job(job(spec))
-    assert isinstance(found, tuple)
-    (invalid,) = found
-    assert invalid.field == f"spec.replicaSpecs.worker.template.spec.{field}"
-    assert invalid.problem
-    assert invalid.fix.endswith("or ask an administrator to allow host access in this namespace")
-    assert isinstance(parse_job(job(spec), allow_host=True), JobSpec), "an administrator may allow it"
-    assert isinstance(parse_job(job(spec), accepted=True), tuple), "and take it back"
+def test_what_baseline_refuses_is_refused_with_field_and_fix() -> None:
+    wrong = []
+    for spec, field in REFUSED:
+        found, again = parse_job(job(spec)), parse_job(job(spec), accepted=True)
+        told = (
+            [(i.field, bool(i.problem), i.fix.endswith(ASK_FOR_IT)) for i in found] if isinstance(found, tuple) else []
+        )
+        if told != [(f"spec.replicaSpecs.worker.template.spec.{field}", True, True)]:
+            wrong.append((spec, field, found))
+        # An administrator may allow it, and take it back.
+        if not isinstance(parse_job(job(spec), allow_host=True), JobSpec) or isinstance(again, JobSpec):
+            wrong.append((spec, field, again))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("spec", ALLOWED, ids=str)
-def test_what_baseline_lets_pass_passes(spec: dict[str, Any]) -> None:
-    assert isinstance(parse_job(job(spec)), JobSpec)
+def test_what_baseline_lets_pass_passes() -> None:
+    assert [spec for spec in ALLOWED if not isinstance(parse_job(job(spec)), JobSpec)] == []
 
 
 @pytest.mark.parametrize(("key", "passing"), ANNOTATIONS.items())

@@ -103,9 +103,11 @@ WAYS: dict[str, tuple[Strike, frozenset[str], str]] = {
     "namespace": (delete_namespace, frozenset(ROUNDS), f"namespace {OURS} was deleted"),
     "operator": (end_operator, frozenset(ROUNDS), "the operator has ended"),
 }
+SAMPLE = ("conflict", "pod deleted", "watch reset")
+"""A request of its own, an object that it counts, a watch of its own: the other ways are deep."""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way if way in SAMPLE else pytest.param(way, marks=pytest.mark.deep) for way in WAYS])
 async def test_a_disturbed_round_is_named_and_measured_again(way: str, run: Run) -> None:
     strike, rounds, reason = WAYS[way]
     run.strike = lambda what: strike(run, what)
@@ -116,7 +118,7 @@ async def test_a_disturbed_round_is_named_and_measured_again(way: str, run: Run)
     assert complete(run)
 
 
-@pytest.mark.parametrize("code", [429, 500, 503, 0])
+@pytest.mark.parametrize("code", [503, *(pytest.param(code, marks=pytest.mark.deep) for code in (429, 500, 0))])
 async def test_a_request_whose_time_is_not_measured_is_sent_again(code: int, run: Run) -> None:
     refused = []
 
@@ -141,6 +143,7 @@ async def test_nothing_is_named_on_a_quiet_cluster(run: Run) -> None:
     assert {what: len(noise) for what, noise in run.figures.diary.noise.items()}["throughput"] == SIZE.rounds
 
 
+@pytest.mark.deep
 async def test_a_watch_that_ends_at_its_time_limit_disturbs_only_what_is_being_counted(run: Run) -> None:
     def end(what: str) -> None:
         if what in {"throughput", "idle among many"}:
@@ -176,6 +179,7 @@ async def test_another_leader_is_named_and_waited_for(run: Run) -> None:
     assert complete(run)
 
 
+@pytest.mark.deep
 async def test_what_there_is_stays_when_another_keeps_the_lead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.leader.LEAD_SECONDS", 1.0)
     monkeypatch.setattr("tests.bench.measure.MENDS", 1)
@@ -197,6 +201,7 @@ async def test_what_there_is_stays_when_another_keeps_the_lead(run: Run, monkeyp
     assert "apply_to_32_pods_vs_direct" in report.unjudged(values)
 
 
+@pytest.mark.deep
 async def test_what_never_passes_is_given_up_after_three_rounds(run: Run) -> None:
     quota = ApiError(403, "Forbidden", "exceeded quota: team")
 

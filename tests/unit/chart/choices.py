@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Any
 
@@ -36,9 +37,24 @@ CHOICES: dict[str, list[Object]] = {
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],
 }
-PAIRS: dict[str, Object] = {
-    f"{a}-{i}-{b}-{k}": {**first, **second}
+EVERY_PAIR = [
+    {(a, i), (b, k)}
     for a, b in combinations(CHOICES, 2)
-    for (i, first), (k, second) in product(enumerate(CHOICES[a]), enumerate(CHOICES[b]))
-    if first or second
-}
+    for i, k in product(range(len(CHOICES[a])), range(len(CHOICES[b])))
+]
+
+
+def covering() -> Iterator[dict[str, int]]:
+    """The numbers of what is chosen, so that each pair is in some row: one that is open, and what meets most others."""
+    left = EVERY_PAIR
+    while left:
+        row = dict(sorted(left[0]))
+        for name in [name for name in CHOICES if name not in row]:
+            met = [sum({(name, i), one} in left for one in row.items()) for i in range(len(CHOICES[name]))]
+            row[name] = met.index(max(met))
+        yield row
+        left = [pair for pair in left if not pair <= row.items()]
+
+
+def values(row: dict[str, int]) -> Object:
+    return {key: value for name, number in row.items() for key, value in CHOICES[name][number].items()}

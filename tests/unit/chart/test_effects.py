@@ -11,7 +11,7 @@ import pytest
 import yaml
 from localcluster import helm
 from tests.harness.process import settings
-from tests.unit.chart.choices import ALL_MONITORING, MONITORS, NETWORK, PAIRS, metrics
+from tests.unit.chart.choices import ALL_MONITORING, EVERY_PAIR, MONITORS, NETWORK, covering, metrics, values
 from tests.unit.chart.rendered import Object, environment, kinds, of, render
 
 from tfgpujob import names
@@ -233,18 +233,6 @@ def test_alerts_name_the_release_and_say_what_to_do() -> None:
         assert "{{" not in json.dumps(rule)
 
 
-def test_panels_of_the_dashboard_do_not_overlap() -> None:
-    board = json.loads(of(render(ALL_MONITORING), "ConfigMap")["data"]["tfgpujob.json"])
-    cells = [
-        (x, y)
-        for panel in board["panels"]
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) == 23
-
-
 @pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]])
 def test_helm_test_asks_what_the_operator_may_ask(namespaces: list[str]) -> None:
     chart = (helm.CHART / "templates/tests/installation.yaml").read_text()
@@ -265,24 +253,18 @@ def test_helm_test_asks_what_the_operator_may_ask(namespaces: list[str]) -> None
 
 
 def test_what_artifact_hub_shows_is_true() -> None:
-    chart = yaml.safe_load((helm.CHART / "Chart.yaml").read_text())
-    told = {key.removeprefix("artifacthub.io/"): text for key, text in chart["annotations"].items()}
-    objects = render()
-    images = {image["image"] for image in yaml.safe_load(told["images"])}
-    assert images == {environment(objects)[name] for name in ("OPERATOR_IMAGE", "TRAINER_IMAGE")}
-    [definition] = yaml.safe_load(told["crds"])
-    made = of(objects, "CustomResourceDefinition")
-    assert (definition["kind"], definition["name"]) == (made["spec"]["names"]["kind"], made["metadata"]["name"])
-    assert definition["version"] in {version["name"] for version in made["spec"]["versions"]}
-    [example] = yaml.safe_load(told["crdsExamples"])
+    told = yaml.safe_load((helm.CHART / "Chart.yaml").read_text())["annotations"]
+    images = {image["image"] for image in yaml.safe_load(told["artifacthub.io/images"])}
+    assert images == {environment(render())[name] for name in ("OPERATOR_IMAGE", "TRAINER_IMAGE")}
+    [example] = yaml.safe_load(told["artifacthub.io/crdsExamples"])
     assert isinstance(parse_job(example), JobSpec)
-    assert told["prerelease"] == str(chart["version"].startswith("0.")).lower()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("values", [*PAIRS.values()], ids=PAIRS)
-def test_every_two_choices_go_together(values: Object) -> None:
-    objects = render(values)
-    places = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects]
-    assert len(places) == len(set(places))
-    assert from_environment(environment(objects)).lease_name == "tfgpu-tfgpujob"
+def test_every_two_choices_go_together() -> None:
+    rows = list(covering())
+    assert [pair for pair in EVERY_PAIR if not any(pair <= row.items() for row in rows)] == []
+    for row in rows:
+        objects = render(values(row))
+        places = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects]
+        assert len(places) == len(set(places)), row
+        assert from_environment(environment(objects)).lease_name == "tfgpu-tfgpujob", row

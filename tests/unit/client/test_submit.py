@@ -160,7 +160,8 @@ def test_interrupted_work_cleans_up_before_the_interrupt_is_told(thread: Callabl
 
 
 @pytest.mark.slow
-def test_an_interrupt_at_any_moment_is_told_and_leaves_the_loop_alive() -> None:
+@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.deep)])
+def test_an_interrupt_at_any_moment_is_told_and_leaves_the_loop_alive(times: int) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -172,7 +173,7 @@ def test_an_interrupt_at_any_moment_is_told_and_leaves_the_loop_alive() -> None:
     before, chance = signal.signal(signal.SIGVTALRM, interrupt), random.Random(1)
     loop = LoopThread()
     try:
-        for _ in range(500):
+        for _ in range(times):
             with pytest.raises(KeyboardInterrupt):
                 work_until_interrupted()
         assert loop.run(asyncio.sleep(0, "alive")) == "alive"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 import yaml
 from localcluster import cli, helm
-from tests.contract.sides import CONFIG, Object, all_read_by_trainer, pod_of
+from tests.contract.sides import CONFIG, pod_of, read_by_trainer
 from tests.pages import FENCE, PAGES, ROOT
 from tests.pages import commands as typed
 
@@ -51,46 +51,73 @@ def documents(text: str) -> Iterator[dict[str, Any]]:
     yield from (d for d in yaml.safe_load_all(text) if isinstance(d, dict))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def problems(check: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """What a check finds on which page."""
+    return {shown(page): found for page in PAGES if (found := list(check(page)))}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_make_targets_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {word for c in commands(page) if c.startswith("make ") for word in re.findall(r"\s([a-z-]+)(?=\s|$)", c)}
-    prose = {word for word in named if word not in targets}
-    # A block may say after a target what it does; every `make X` itself must exist.
-    first = {c.split()[1] for c in commands(page) if c.startswith("make ") and len(c.split()) > 1}
-    assert {target for target in first & prose if re.fullmatch(r"[a-z-]+", target)} == set()
+def refusal(of: Callable[[], object]) -> str:
+    """Why it is not taken, or nothing."""
+    try:
+        of()
+    except (Exception, SystemExit) as error:
+        return repr(error)
+    return ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_commands_of_the_local_cluster_parse(page: Path) -> None:
+def refused(page: Path, begin: str, take: Callable[[str], object]) -> Iterator[str]:
+    """The commands that begin so and are not taken."""
     for command in commands(page):
+        if command.startswith(begin) and (why := refusal(partial(take, command))):
+            yield f"{command}: {why}"
+
+
+def test_links_lead_somewhere() -> None:
+    def dead(page: Path) -> Iterator[str]:
+        links = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text())
+        yield from (link for link in links if not (page.parent / link).exists())
+
+    assert problems(dead) == {}
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    def unknown(page: Path) -> set[str]:
+        named = {word for command in commands(page) for word in re.findall(r"^make ([a-z-]+)(?=\s|$)", command)}
+        return named - targets
+
+    assert problems(unknown) == {}
+
+
+def test_commands_of_the_local_cluster_parse() -> None:
+    def parse(command: str) -> None:
         _, module, rest = command.partition("-m localcluster")
         if module and not re.search(r"[\[|…)]", rest):
             cli._parser().parse_args([re.sub(r"^[A-Z_]+$", "2", word) for word in shlex.split(rest)])
 
-
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_files_and_kinds_that_kubectl_is_given_exist(page: Path) -> None:
-    for command in commands(page):
-        for file in re.findall(r"(?:-f|--filename)[ =](\S+)", command) if command.startswith("kubectl") else ():
-            assert file == "job.yaml" or file.startswith("build/release/") or (ROOT / file).exists(), command
+    assert problems(lambda page: refused(page, "", parse)) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_values_given_to_helm_are_taken(page: Path) -> None:
-    for command in commands(page):
-        if command.startswith("helm ") and "--set" in command:
-            values: dict[str, Any] = {}
-            for pair in re.findall(r"--set[ =]'?([^\s']+)", command):
-                path, _, value = pair.partition("=")
-                _put(values, path.split("."), yaml.safe_load(value.replace("{", "[").replace("}", "]")))
-            assert helm.template(values=values), command
+def test_files_that_kubectl_is_given_exist() -> None:
+    def missing(page: Path) -> Iterator[str]:
+        for command in commands(page):
+            for file in re.findall(r"(?:-f|--filename)[ =](\S+)", command) if command.startswith("kubectl") else ():
+                if file != "job.yaml" and not file.startswith("build/release/") and not (ROOT / file).exists():
+                    yield command
+
+    assert problems(missing) == {}
+
+
+def test_values_given_to_helm_are_taken() -> None:
+    def template(command: str) -> None:
+        values: dict[str, Any] = {}
+        for pair in re.findall(r"--set[ =]'?([^\s']+)", command):
+            path, _, value = pair.partition("=")
+            _put(values, path.split("."), yaml.safe_load(value.replace("{", "[").replace("}", "]")))
+        assert not values or helm.template(values=values)
+
+    assert problems(lambda page: refused(page, "helm ", template)) == {}
 
 
 def test_values_in_the_text_are_taken_by_the_chart() -> None:
@@ -111,49 +138,52 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     values[path[-1]] = value
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_jobs_in_the_text_are_accepted(page: Path) -> None:
-    pods = []
-    for text in blocks(page, "yaml"):
-        for document in documents(text):
-            if document.get("kind") == names.KIND:
-                pods += _pods(document)
-            elif "spec" in document and set(document["spec"]) <= SPEC_PARTS:
-                whole = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, **document["spec"]}
-                assert isinstance(parse_job({"metadata": {"name": "a"}, "spec": whole}), JobSpec), parse_job(document)
-    if pods:
-        assert not [read for read in all_read_by_trainer(pods) if "error" in read]
+def test_jobs_in_the_text_are_accepted() -> None:
+    def unaccepted(page: Path) -> Iterator[str]:
+        for text in blocks(page, "yaml"):
+            for document in documents(text):
+                if document.get("kind") == names.KIND or ("spec" in document and set(document["spec"]) <= SPEC_PARTS):
+                    yield from _refusals({"kind": "part of a job", **document})
+
+    assert problems(unaccepted) == {}
 
 
-def _pods(job: dict[str, Any]) -> list[Object]:
-    """The first pod of a job that the operator accepts, if the trainer runs in it."""
+def _refusals(job: dict[str, Any]) -> Iterator[str]:
+    """Of the operator, or of the trainer in the first pod."""
+    if job["kind"] != names.KIND:
+        job["spec"] = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, **job["spec"]}
+        job["metadata"] = {"name": "a"}
     job["metadata"] |= {"namespace": "team", "uid": "u"}
     spec = parse_job(job)
-    assert isinstance(spec, JobSpec), spec
-    if "trainer" not in job["spec"]:
-        return []
-    role, index = next(iter(resolve(spec, CONFIG).pods))
-    return [pod_of(job, role, index)]
+    if not isinstance(spec, JobSpec):
+        yield from map(str, spec)
+    elif job["kind"] == names.KIND and "trainer" in job["spec"]:
+        read = read_by_trainer(pod_of(job, *resolve(spec, CONFIG).pods[0]))
+        if "error" in read:
+            yield read["error"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_commands_of_the_tool_are_taken(page: Path) -> None:
+def test_commands_of_the_tool_are_taken() -> None:
     """Parsed as they would be, and not run."""
-    for command in commands(page):
+
+    def parse(command: str) -> None:
         words = shlex.split(command)
-        if words[0] != "tfgpu" or len(words) < 2 or "…" in command:
-            continue
-        # In running text a command may be named without its arguments.
-        root = click.Context(tfgpu.tfgpu, **tfgpu.tfgpu.context_settings)
-        verb = tfgpu.tfgpu.get_command(root, words[1])
-        assert verb is not None, command
-        verb.make_context(words[1], words[2:], parent=root, resilient_parsing=len(words) == 2)
+        if len(words) > 1 and "…" not in command:
+            # In running text a command may be named without its arguments.
+            root = click.Context(tfgpu.tfgpu, **tfgpu.tfgpu.context_settings)
+            verb = tfgpu.tfgpu.get_command(root, words[1])
+            assert verb is not None
+            verb.make_context(words[1], words[2:], parent=root, resilient_parsing=len(words) == 2)
+
+    assert problems(lambda page: refused(page, "tfgpu ", parse)) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_python_in_the_text_is_python(page: Path) -> None:
-    for text in blocks(page, "python"):
-        compile(text, shown(page), "exec")
+def test_python_in_the_text_is_python() -> None:
+    def broken(page: Path) -> Iterator[str]:
+        found = (refusal(partial(compile, text, shown(page), "exec")) for text in blocks(page, "python"))
+        yield from filter(None, found)
+
+    assert problems(broken) == {}
 
 
 def test_the_reference_of_the_command_line_is_what_the_tool_says() -> None:
@@ -165,12 +195,12 @@ def test_the_migration_page_shows_what_convert_makes() -> None:
     assert convert(before).job == after
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=shown)
-def test_examples_are_accepted(example: Path) -> None:
-    jobs = [d for d in documents(example.read_text()) if d["kind"] == names.KIND]
-    assert jobs
-    for job in jobs:
-        assert isinstance(parse_job(job), JobSpec), parse_job(job)
+def test_examples_are_accepted() -> None:
+    found = {example.name: list(documents(example.read_text())) for example in EXAMPLES}
+    jobs = {name: [parse_job(d) for d in those if d["kind"] == names.KIND] for name, those in found.items()}
+    assert {name: specs for name, specs in jobs.items() if not specs} == {}
+    refused = {name: [s for s in specs if not isinstance(s, JobSpec)] for name, specs in jobs.items()}
+    assert {name: why for name, why in refused.items() if why} == {}
 
 
 def test_the_readme_shows_the_example_that_it_applies() -> None:

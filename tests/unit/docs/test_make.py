@@ -1,4 +1,4 @@
-"""`make test` runs all of its parts and says how each went; `make release` passes on what it is given."""
+"""`make test` runs all of its parts and says how each went."""
 
 from __future__ import annotations
 
@@ -29,18 +29,3 @@ def test_a_part_that_fails_keeps_no_other_from_running(parts: str, code: int, we
     rows = re.findall(r"^(\S+) +(passed|FAILED) +\d+ s$", done.stdout, re.MULTILINE)
     assert rows == went
     assert "this list" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("given", "passed"),
-    [
-        (["IMAGES=gpu"], '"9.9.9" --registry "" --images gpu'),
-        (["KEY=a key", "REGISTRY=r.example/ml"], '--registry "r.example/ml" --images operator cpu gpu --key "a key"'),
-        (["WRITE=1", "IMAGES="], "--images --write"),
-    ],
-)
-def test_a_release_is_made_of_what_is_asked_for(given: list[str], passed: str) -> None:
-    command = ["make", "--dry-run", "release", "VERSION=9.9.9", *given]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
-    [line] = [line for line in done.stdout.splitlines() if " -m release " in line]
-    assert passed in " ".join(line.split())

@@ -8,7 +8,7 @@ import pytest
 from tests.endurance.operator import AT_ONCE, Run, in_memory
 from tests.endurance.part import Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 
 @pytest.mark.timeout(600)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.endurance.bounds import Flat
 from tests.endurance.sampling import ProcessTree, Recorder, command, descendants, folder, measure, shared_memory
-from tests.machine import scaled
+from tests.machine import Deadline
 
 pytestmark = pytest.mark.slow
 
@@ -183,11 +183,11 @@ def test_a_folder_that_goes_while_it_is_counted_is_no_error(tmp_path: Path) -> N
     busy.stdout.readline()
     try:
         seen = 0.0
-        end = time.monotonic() + scaled(60)
+        deadline = Deadline(60)
         # Often, and until something has been there at all: the other process may not have a core.
         for times in itertools.count():
             seen = max(seen, folder(tmp_path)["files"])
-            if (seen and times >= 2000) or time.monotonic() > end:
+            if (seen and times >= 2000) or deadline.passed:
                 break
         assert 0 < seen <= 24
     finally:

@@ -8,7 +8,7 @@ import pytest
 from tests.endurance.part import Stage
 from tests.endurance.tool import endure
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 
 @pytest.mark.timeout(400)

@@ -1,4 +1,4 @@
-"""Every planted bug is caught, and without it nothing is."""
+"""Every planted bug is caught by the promise that it breaks, and without it nothing is."""
 
 from __future__ import annotations
 
@@ -18,6 +18,4 @@ def test_planted_bug_is_caught(mutation: Mutation) -> None:
 
 
 def test_every_promise_catches_a_planted_bug_by_name() -> None:
-    told = {promise.__name__ for promise in ALL} | {"orphans"}
-    found = (caught(mutation) for mutation in MUTATIONS)
-    assert told - {hit[1].partition(":")[0] for hit in found if hit} == set()
+    assert {promise.__name__ for promise in ALL} | {"orphans"} <= {mutation.breaks for mutation in MUTATIONS}

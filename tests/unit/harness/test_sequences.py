@@ -1,4 +1,4 @@
-"""A few hundred random stories, the same ones every time, and those that once broke a promise."""
+"""Some random stories, the same ones every time, and those that once broke a promise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def test_kept_story(name: str) -> None:
     assert replay(KEPT[name]) == []
 
 
+@pytest.mark.parametrize("stories", [25, pytest.param(100, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("seed", range(4))
-def test_random_stories(seed: int) -> None:
-    assert play(60, seed) == ""
+def test_random_stories(seed: int, stories: int) -> None:
+    assert play(stories, seed) == ""

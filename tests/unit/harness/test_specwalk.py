@@ -10,7 +10,8 @@ from tests.harness.specwalk import check_field, problems, walk
 pytestmark = pytest.mark.slow
 
 FIELDS = list(walk())
-EVERY = 5
+EVERY = 7
+PARTS = 8
 
 
 def test_the_walk_reaches_every_corner() -> None:
@@ -24,12 +25,15 @@ def test_the_walk_reaches_every_corner() -> None:
     } <= paths
 
 
-@pytest.mark.parametrize("number", range(len(FIELDS)), ids=lambda number: ".".join(FIELDS[number][0]))
-def test_edge_values(number: int) -> None:
-    path, schema = FIELDS[number]
-    tried, found = check_field(path, schema, every=EVERY, offset=number % EVERY)
-    assert tried
-    assert found == {}
+@pytest.mark.parametrize("part", range(PARTS))
+def test_edge_values(part: int) -> None:
+    wrong = {}
+    for number in range(part, len(FIELDS), PARTS):
+        path, schema = FIELDS[number]
+        tried, found = check_field(path, schema, every=EVERY, offset=number % EVERY)
+        if found or not tried:
+            wrong[".".join(path)] = found
+    assert wrong == {}
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.deep
 def test_two_builds_have_equal_bytes(folder: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
@@ -98,6 +99,7 @@ def test_an_sbom_names_what_the_image_is_built_from(folder: Path, image: Image, 
     assert all(part["externalReferences"][0]["hashes"] for part in bill["components"])
 
 
+@pytest.mark.deep
 def test_an_sbom_fits_its_schema(folder: Path) -> None:
     # Seconds, which only this test pays for.
     from cyclonedx.schema import SchemaVersion  # noqa: PLC0415

@@ -16,7 +16,7 @@ import pytest
 from tests.harness.live import LiveCluster, live_cluster
 from tests.harness.poison import ODD, POISONS, spec
 from tests.harness.process import CONFIG, SYSTEM_NAMESPACE
-from tests.machine import scaled
+from tests.machine import Deadline
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Config, Outcome, Snapshot
@@ -74,9 +74,9 @@ async def operating(monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster, **mor
 
 async def until(holds: Callable[[], Any], what: str) -> None:
     """`holds` may look at the cluster from this thread: objects are never changed in place."""
-    deadline = asyncio.get_running_loop().time() + scaled(30)
+    deadline = Deadline(30)
     while not holds():
-        assert asyncio.get_running_loop().time() < deadline, f"not in time: {what}"
+        assert not deadline.passed, f"not in time: {what}"
         await asyncio.sleep(0.02)
 
 
@@ -151,13 +151,10 @@ async def test_a_leader_that_runs_goes_on_listing_and_watching(
         # Deleted, it is named no more.
         for name in POISONS:
             cluster.do(partial(cluster.server.delete, "TFGPUJob", STRANGERS, name, by="test"))
-
-        async def forgotten() -> bool:
-            return (await operator.get("/readyz"))[1] == "ok"
-
-        async with asyncio.timeout(scaled(30)):
-            while not await forgotten():
-                await asyncio.sleep(0.05)
+        deadline = Deadline(30)
+        while (await operator.get("/readyz"))[1] != "ok":
+            assert not deadline.passed, "they are still named"
+            await asyncio.sleep(0.05)
 
 
 async def test_a_job_that_runs_and_is_edited_beyond_reading_goes_on(
@@ -197,9 +194,10 @@ async def test_a_job_whose_reconciliation_raises_is_named_and_blocks_nobody(
     async with operating(monkeypatch, cluster) as operator:
 
         async def until_told(line: str, metric: str) -> None:
-            async with asyncio.timeout(scaled(30)):
-                while (await operator.get("/readyz")) != (200, line) or metric not in await figures():
-                    await asyncio.sleep(0.05)
+            deadline = Deadline(30)
+            while (await operator.get("/readyz")) != (200, line) or metric not in await figures():
+                assert not deadline.passed, f"not in time: {line}, {metric}"
+                await asyncio.sleep(0.05)
 
         async def figures() -> list[str]:
             return (await operator.get("/metrics"))[1].splitlines()

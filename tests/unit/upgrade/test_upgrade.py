@@ -17,7 +17,7 @@ needs_history = pytest.mark.skipif(not previous.is_there(), reason="a shallow cl
 
 @needs_history
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.deep
 def test_an_upgrade_and_a_rollback_restart_no_pod_and_lose_no_status(tmp_path: Path) -> None:
     with in_memory(tmp_path) as ground:
         found = Run(ground, previous.checkout(tmp_path), 12, print).result()
