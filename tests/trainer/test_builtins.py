@@ -62,6 +62,7 @@ print("sum", float(step()), "of", strategy.num_replicas_in_sync)
 """
 
 
+@pytest.mark.deep
 def test_a_program_of_the_users_own_runs_unchanged_with_the_pods_tf_config(tmp_path):
     """No trainer: the interpreter of the image, TF_CONFIG, and a script that knows nothing of us."""
     (tmp_path / "own.py").write_text(SCRIPT)

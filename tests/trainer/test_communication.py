@@ -54,7 +54,9 @@ def hints(task: Task) -> set[str]:
     return set(re.findall(r"all_reduce_v2 is given (\w+)", task.log))
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=pytest.mark.deep if more else ()) for name, more in PROGRAMS.items()]
+)
 def test_tensorflow_is_given_ring_and_the_result_is_the_same(launch, program):
     ring = two_workers(launch, program, f"ring-{program}", communication="Ring")
     auto = two_workers(launch, program, f"auto-{program}")

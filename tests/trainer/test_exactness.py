@@ -61,9 +61,9 @@ def test_mirrored_equals_plain_keras(case, devices):
     make_model, make_data = CASES[case]
     data = make_data()
     keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=4, batch=16, seed=1, **PLAIN.get(case, {}))
+    expected = train_plainly(make_model(), *data, epochs=2, batch=16, seed=1, **PLAIN.get(case, {}))
     keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1, **SETTINGS.get(case, {}))
+    run = train_here(make_model, data, devices=devices, epochs=2, batch=16, seed=1, **SETTINGS.get(case, {}))
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
     assert not any("couples the rows" in note for note in run.built.steps.notes)
@@ -111,14 +111,16 @@ def test_a_table_of_two_losses_with_their_own_divisors_counts_once():
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("case", ACCUMULATED)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.deep) if case.startswith("jit") else case for case in ACCUMULATED]
+)
 def test_accumulated_micro_batches_equal_the_batch_in_one_piece(case):
     make_model, make_data = CASES[case]
     data = make_data()
     keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=3, batch=16, seed=1, **PLAIN.get(case, {}))
+    expected = train_plainly(make_model(), *data, epochs=2, batch=16, seed=1, **PLAIN.get(case, {}))
     keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=2, epochs=3, batch=16, seed=1, **MICRO, **SETTINGS.get(case, {}))
+    run = train_here(make_model, data, devices=2, epochs=2, batch=16, seed=1, **MICRO, **SETTINGS.get(case, {}))
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
 
@@ -131,9 +133,9 @@ def test_statistics_of_micro_batches_equal_those_of_one_device_with_the_same_mic
     data = make_data()
     plan = Schedule(rows=ROWS, global_batch_size=16, replicas=devices, seed=1, accumulate=MICRO_BATCHES)
     keras.utils.set_random_seed(1)
-    expected = train_in_micro_batches(make_model(), data, plan, epochs=4)
+    expected = train_in_micro_batches(make_model(), data, plan, epochs=2)
     keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=devices, epochs=4, batch=16, seed=1, **MICRO)
+    run = train_here(make_model, data, devices=devices, epochs=2, batch=16, seed=1, **MICRO)
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-10
     assert any("batch statistics are each micro-batch's own" in note for note in run.built.steps.notes)

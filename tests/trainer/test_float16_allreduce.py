@@ -91,7 +91,14 @@ def test_what_is_not_finite_does_not_become_a_number_and_what_is_finite_stays_so
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("case", ["global_clipnorm", "sparse gradients of embeddings", "recompute"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "global_clipnorm",
+        pytest.param("sparse gradients of embeddings", marks=pytest.mark.deep),
+        pytest.param("recompute", marks=pytest.mark.deep),
+    ],
+)
 def test_a_run_stays_near_the_exact_one_and_alike_on_every_replica(case):
     """Of 28 steps in float64, with momentum or Adam, clipping, and micro-batches."""
     make_model, make_data = CASES[case]

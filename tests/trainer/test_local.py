@@ -120,6 +120,7 @@ def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
     assert {"model.keras", "checkpoints", "logs"} <= set(printed["ls runs/digits"].split())
 
 
+@pytest.mark.deep
 def test_interrupt_saves_and_resume_ends_with_the_same_weights(tmp_path, undisturbed):
     folder = folder_with_job(tmp_path / "interrupted", epochs=EPOCHS)
     tool = Tool(folder)
@@ -133,6 +134,7 @@ def test_interrupt_saves_and_resume_ends_with_the_same_weights(tmp_path, undistu
     assert weights(again) == undisturbed
 
 
+@pytest.mark.deep
 def test_a_killed_worker_restarts_the_gang_from_the_last_checkpoint(tmp_path, undisturbed):
     tool = Tool(folder_with_job(tmp_path / "killed", epochs=EPOCHS))
     tool.wait_for(f"epoch 5/{EPOCHS}")

@@ -77,6 +77,7 @@ def committed(folder):
     return sorted((folder / "checkpoints").glob("step-*/COMMIT"))
 
 
+@pytest.mark.deep
 def test_stopped_and_killed_on_one_worker_and_on_two_it_ends_with_the_same_weights(start, tmp_path):
     (alone,) = start(1, "one")
     port = int(alone.termination_path.name)

@@ -178,6 +178,7 @@ def test_a_loop_with_the_library_knows_sigterm_once_and_explains_its_exception(t
     assert "ValueError: no such row, at script.py:7" in task.ended["message"]
 
 
+@pytest.mark.deep
 def test_a_hand_written_loop_that_is_killed_and_resized_is_the_same_run(tmp_path, monkeypatch):
     """2 workers, killed in between, then 1, then 2: the weights of one process, to 1e-10."""
     (tmp_path / "keras.json").write_text('{"floatx": "float64"}')

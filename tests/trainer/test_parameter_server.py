@@ -54,6 +54,19 @@ def step_of(task: Task) -> int:
     return lines[-1]["step"] if lines else 0
 
 
+def test_one_worker_equals_plain_keras(launch):
+    output = launch.directory / "undisturbed"
+    job = ServerJob(launch, trainer_config(output, epochs=3), workers=1)
+    assert job.chief.wait() == 0, job.logs()
+    found = keras.saving.load_model(output / "model.keras").get_weights()
+    assert max(np.abs(a - b).max() for a, b in zip(found, plain_keras_weights(epochs=3), strict=True)) < 1e-10
+    summary = job.chief.ended["summary"]
+    assert (summary["examples"], summary["repeatedSteps"]) == (3 * 203, 0)
+    assert summary["steps"] == iterations(output) == 3 * 7
+    job.end()
+
+
+@pytest.mark.deep
 def test_one_worker_whose_server_and_chief_are_killed_equals_plain_keras(launch):
     """They go on from a copy in the chief's memory: there is no checkpoint in storage."""
     output = launch.directory / "exact"
@@ -73,7 +86,8 @@ def test_one_worker_whose_server_and_chief_are_killed_equals_plain_keras(launch)
     job.end()
 
 
-@pytest.mark.parametrize(("workers", "epochs"), [(2, 2), pytest.param(4, 8, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize(("workers", "epochs"), [(2, 2), (4, 8)])
 def test_every_step_counts_once_and_the_model_learns(launch, workers, epochs):
     output = launch.directory / f"workers{workers}"
     by_time = {"everySeconds": 1, "keep": 100}
@@ -134,6 +148,7 @@ def seconds_until(condition: Callable[[], bool], job: ServerJob) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.deep
 def test_whoever_dies_comes_back(launch):
     """kill -9 of each role, first of the process and then of the container.
 
@@ -178,6 +193,7 @@ def test_whoever_dies_comes_back(launch):
     job.end()
 
 
+@pytest.mark.deep
 def test_whoever_freezes_is_found_by_its_own_pod(launch):
     """Before the chief gives up, which would not know for whom it has waited."""
     seconds = scaled(8)
@@ -259,6 +275,7 @@ def test_who_can_never_be_reached_ends_the_run(monkeypatch):
         list(dispatcher(monkeypatch, {1: 99}).run(None, [(0, 0, 0), (0, 0, 1)]))
 
 
+@pytest.mark.deep
 def test_a_worker_that_falls_silent_ends_the_chief_by_its_deadline(launch):
     """As when its node is lost: no connection is closed. The operator then starts the worker and the chief again."""
     seconds = scaled(4)
@@ -278,6 +295,7 @@ def test_a_worker_that_falls_silent_ends_the_chief_by_its_deadline(launch):
     job.end()
 
 
+@pytest.mark.deep
 def test_an_evaluator_follows_and_a_worker_that_never_comes_is_a_start_up_deadline(launch):
     output = launch.directory / "late"
     patient = wide_and_deep(output, epochs=1)

@@ -96,6 +96,7 @@ def test_every_test_that_the_page_names_exists():
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
+@pytest.mark.deep
 def test_the_techniques_of_the_trainers_page_train_together(tmp_path):
     """Its module with its settings, on two workers that end with equal weights."""
     section = (ROOT / "docs/trainer.md").read_text().partition("## Techniques\n")[2]

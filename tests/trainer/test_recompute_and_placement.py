@@ -39,7 +39,7 @@ def with_everything():
     ("make_model", "data", "layers", "more"),
     [
         (with_everything, DATA, "block_*", {"devices": 1}),
-        (with_everything, DATA, "block_*", {"devices": 2, "accumulate": 3}),
+        pytest.param(with_everything, DATA, "block_*", {"devices": 2, "accumulate": 3}, marks=pytest.mark.deep),
         (masked, SEQUENCES, "embedding*", {"devices": 2}),
     ],
 )

@@ -43,6 +43,10 @@ def undisturbed(launch: Launcher) -> str:
     return digest
 
 
+def test_two_workers_train_without_it(undisturbed):
+    assert undisturbed
+
+
 def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undisturbed):
     # Steps so long that copying the state costs next to nothing of them, also on a busy machine.
     second = {"TEST_DO": "die once", "TEST_AT": "11", "TEST_PAUSE": "0.1"}
@@ -64,6 +68,7 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undi
         assert re.search(r"goodput \d+\.\d% of \d+\.\d s: ", task.log)
 
 
+@pytest.mark.deep
 def test_who_is_lost_with_its_pod_loses_no_more_than_the_memory_of_the_others_does(launch, undisturbed):
     """The leader's in one job, the other one's in another: whoever is left leaves the state to the next attempt."""
     slow = {"TEST_DO": "slow", "TEST_AT": "1", "TEST_SECONDS": "0.1", "TFGPU_JOB_UID": "u1"}

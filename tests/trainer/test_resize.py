@@ -214,6 +214,7 @@ class Elastic:
         until(known)
 
 
+@pytest.mark.deep
 def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
     """Also without one that was deleted in between, and with another pod in its place."""
     seen, gate = tmp_path / "seen", tmp_path / "gate"

@@ -86,10 +86,13 @@ def same(task: Task, own: list[np.ndarray], plain: Any) -> None:
     assert max(np.abs(a - b).max() for a, b in zip(own, expected_weights, strict=True)) < 1e-10
 
 
+def test_the_first_fit_of_plain_keras_stops_early_and_goes_back(plain):
+    assert [epochs[-1] for epochs in plain[0]["epochs"]] == [4, 8]
+    assert plain[0]["rate"] < 0.05
+
+
 def test_two_workers_give_what_plain_keras_gives(undisturbed, plain):
     tasks, own = undisturbed
-    assert [epochs[-1] for epochs in plain[0]["epochs"]] == [4, 8]  # the first fit() stops early, and goes back
-    assert plain[0]["rate"] < 0.05
     for task in tasks:
         same(task, own, plain)
     assert "global batch 50 = 25 × 2 workers" in tasks[0].log
@@ -101,6 +104,7 @@ def test_one_worker_gives_what_plain_keras_gives(launch, plain):
     same(task, weights(launch.directory), plain)
 
 
+@pytest.mark.deep
 def test_stopped_killed_and_resumed_it_ends_with_the_same_bits(launch, undisturbed):
     config = settings(launch.directory / "disturbed")
     stopped = launch.start_workers(config, env={1: {"TEST_AT": "2", "TEST_DO": "term"}})

@@ -255,6 +255,7 @@ def test_image_folders(folders):
     assert data.signature() == ["float32[2, 2, 3]", "int64[]", "classes cat, dog"]
 
 
+@pytest.mark.deep
 def test_two_workers_see_every_row_of_every_kind_of_data_once_an_epoch(tmp_path):
     kinds.write_files(tmp_path)
     workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
