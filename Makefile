@@ -76,8 +76,8 @@ cluster-status: venv ## what runs, and where its kubeconfig and logs are
 check: lint types ## the loop: lint, types, unit tests without the slow ones, in a minute
 	$(PY) -m pytest tests/unit -m "not cluster and not slow" -n auto -q
 
-.PHONY: test test-unit test-trainer test-integration parity resumed
-PARTS := lint types docs test-unit test-trainer test-integration
+.PHONY: test test-unit test-trainer test-cluster test-cluster-deep test-cluster-all parity resumed
+PARTS := lint types docs test-unit test-trainer
 test: ## everything that must pass: all parts, whichever fail, and then how each went
 	@failed=0; rows=; for part in $(PARTS); do \
 		echo "=== $$part"; begun=$$SECONDS; went=passed; \
@@ -92,13 +92,12 @@ resumed: venv-trainer ## every program of examples/, killed in the middle and st
 	@$(TRAINER_PY) -m tests.trainer.resumed
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER_PY) -m pytest tests/trainer -n 2 --dist loadfile
-test-integration: venv ## the same promises on a real cluster; the local one ends with it, unless something failed
-	@$(PY) -m tests.integration.target
-	@failed=0; \
-	$(PY) -m pytest tests/integration --durations=15 || failed=1; \
-	$(PY) -m pytest tests/conformance -m cluster || failed=1; \
-	exit $$failed
-	$(PY) -m pytest tests/unit/localcluster -m cluster
+test-cluster: venv ## the same promises on a real cluster: the one that is up, or one that is built and then ended
+	@$(PY) -m tests.integration quick
+test-cluster-deep: venv ## the tests that need the cluster for themselves, or take long: all, or one of six parts (SHARD=2/6)
+	@$(PY) -m tests.integration deep $(if $(SHARD),--shard $(SHARD))
+test-cluster-all: venv ## both
+	@$(PY) -m tests.integration all
 
 .PHONY: bench-operator
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)

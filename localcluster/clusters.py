@@ -43,6 +43,13 @@ class Cluster(Protocol):
     def removal(self) -> str:
         """The command that takes it away again."""
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs."""
+
+    def end(self) -> None:
+        """Take it away, and all that is in it. Raises ClusterError where that can't be done."""
+
     def ensure_up(self, nodes: int = 1) -> None:
         """Start the cluster, with at least so many nodes, where it isn't running. Raises ClusterError."""
 
@@ -104,6 +111,14 @@ class Local:
     def nodes(self) -> Sequence[str]:
         return [node.name for node in runtime.running_nodes()]
 
+    @property
+    def is_up(self) -> bool:
+        return bool(runtime.running_nodes())
+
+    def end(self) -> None:
+        with runtime.exclusive():
+            runtime.down()
+
     def ensure_up(self, nodes: int = 1) -> None:
         with runtime.exclusive():
             running = Settings.load() or Settings()
@@ -145,12 +160,16 @@ class Kind:
 
     @property
     def first_time(self) -> str:
-        if self._exists():
+        if self.is_up:
             return ""
         return "as long as it takes to download 2 GB and to build two images, which was not measured"
 
-    def _exists(self) -> bool:
+    @property
+    def is_up(self) -> bool:
         return self.name in run("kind", "get", "clusters").split()
+
+    def end(self) -> None:
+        run("kind", "delete", "cluster", "--name", self.name)
 
     @functools.cached_property
     def kubeconfig(self) -> Path:
@@ -163,7 +182,7 @@ class Kind:
 
     def ensure_up(self, nodes: int = 1) -> None:
         CACHE.mkdir(parents=True, exist_ok=True)
-        if not self._exists():
+        if not self.is_up:
             # Not fewer than the tests need, since a kind cluster gets no more later.
             roles = ["control-plane", *["worker"] * max(nodes, 2)]
             config = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n"
@@ -217,6 +236,7 @@ class Existing:
     nodes: Sequence[str] = ()
     removal = "helm uninstall tfgpujob --namespace tfgpu-system"
     first_time = ""
+    is_up = True
 
     @property
     def description(self) -> str:
@@ -237,6 +257,9 @@ class Existing:
         raise ClusterError(f"node {name} of a cluster of yours is not ours to stop", "use TFGPU_CLUSTER=local")
 
     start_node = stop_node
+
+    def end(self) -> None:
+        raise ClusterError("a cluster of yours is not ours to end", "use TFGPU_CLUSTER=local")
 
     def restart_component(self, name: str) -> None:
         raise ClusterError(f"the {name} of a cluster of yours is not ours to kill", "use TFGPU_CLUSTER=local")

@@ -35,6 +35,12 @@ def prepare() -> Target:
     cluster = select()
     cluster.ensure_up(nodes=2)
     release.build_images(cluster)
+    return selected()
+
+
+def selected() -> Target:
+    """The same, once it has been prepared."""
+    cluster = select()
     return Target(
         cluster=cluster,
         kubeconfig=cluster.kubeconfig,

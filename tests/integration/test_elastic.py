@@ -180,6 +180,7 @@ def higher_priority(workspace: Workspace) -> Iterator[str]:
         workspace.kube.delete("PriorityClass", "", name)
 
 
+@pytest.mark.serial
 def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_back(
     workspace: Workspace, target: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,6 @@ Who needs only to be started is started at once, in one namespace.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,8 @@ from tests.integration.tool import Tool
 from tests.integration.workspace import RUN_ON, Workspace
 from tests.machine import PATIENCE
 
+SHARE = pytest.mark.xdist_group("nodes")
+"""Tests of one fixture."""
 LABEL = "kubernetes.io/hostname"
 CACHE = {
     "metadata": {"name": "cache"},
@@ -44,7 +45,6 @@ def started(kube: Kube, target: Target, operator: Installation) -> Iterator[Work
         workspace.submit(with_volumes(workspace, "dropped", replicas=1, whenDeleted="Delete"))
         workspace.submit(near(workspace, "one-node", RUN_ON, topologyMode="Required"))
         workspace.submit(near(workspace, "if-possible", RUN_ON))
-        workspace.submit(apart(workspace, "taken"))
         yield workspace
 
 
@@ -112,6 +112,7 @@ def runs_again(workspace: Workspace, name: str, *, attempt: int) -> Mapping[str,
     return workspace.status(name)
 
 
+@SHARE
 def test_a_replica_keeps_its_volume_through_a_restart_and_beyond_its_job(started: Workspace) -> None:
     started.wait_for("kept", "Running")
     claims = claims_of(started, "kept")
@@ -132,6 +133,7 @@ def test_a_replica_keeps_its_volume_through_a_restart_and_beyond_its_job(started
     assert claims_of(started, "kept") == claims
 
 
+@SHARE
 def test_a_volume_goes_with_its_job_where_that_is_asked_for(started: Workspace) -> None:
     started.wait_for("dropped", "Running")
     assert sorted(claims_of(started, "dropped")) == ["cache-dropped-worker-0"]
@@ -139,6 +141,7 @@ def test_a_volume_goes_with_its_job_where_that_is_asked_for(started: Workspace) 
     started.eventually(lambda: not claims_of(started, "dropped"), "its claim is gone")
 
 
+@SHARE
 @pytest.mark.usefixtures("two_nodes")
 @pytest.mark.parametrize("name", ["one-node", "if-possible"])
 def test_the_pods_of_a_gang_share_the_topology_that_it_asks_for(started: Workspace, name: str) -> None:
@@ -147,6 +150,7 @@ def test_the_pods_of_a_gang_share_the_topology_that_it_asks_for(started: Workspa
     assert (len(nodes), len(set(nodes))) == (3, 1)
 
 
+@SHARE
 @pytest.mark.usefixtures("two_nodes")
 def test_without_room_in_one_place_a_gang_goes_elsewhere_unless_it_must_not(started: Workspace) -> None:
     sizes = [int(n["status"]["allocatable"].get("nvidia.com/gpu", 0)) for n in started.kube.list("Node", "")]
@@ -166,34 +170,36 @@ def test_without_room_in_one_place_a_gang_goes_elsewhere_unless_it_must_not(star
     started.delete("waits")
 
 
+@pytest.mark.serial
 @pytest.mark.usefixtures("two_nodes")
-def test_a_drain_and_an_eviction_cost_nothing_and_are_told(started: Workspace, target: Target, tmp_path: Path) -> None:
+def test_a_drain_and_an_eviction_cost_nothing_and_are_told(
+    workspace: Workspace, target: Target, tmp_path: Path
+) -> None:
     """A server before 1.26 does not say who deleted the pod."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("there is no kubectl to drain with")
-    kube, here, node = started.kube, started.namespace, target.cluster.nodes[-1]
+    kube, here, node = workspace.kube, workspace.namespace, target.cluster.nodes[-1]
     causes = {"Drained"} if says_who(kube) else {"Deleted", "Stopped"}
-    started.wait_for("taken", "Running")
-    assert node in nodes_of(started, "taken")
+    workspace.submit(apart(workspace, "taken"))
+    workspace.wait_for("taken", "Running")
+    assert node in nodes_of(workspace, "taken")
     try:
         # Nobody else's pods.
         kubectl(kube, "drain", node, "--pod-selector=tfgpu.dev/job-name=taken", "--delete-emptydir-data")
-        status = runs_again(started, "taken", attempt=2)
-        assert node not in nodes_of(started, "taken")
+        status = runs_again(workspace, "taken", attempt=2)
+        assert node not in nodes_of(workspace, "taken")
     finally:
         kubectl(kube, "uncordon", node)
     assert (status["disruptions"], status.get("restarts", 0)) == (1, 0)
-    assert status["lastFailure"]["cause"] in causes, started.describe()
+    assert status["lastFailure"]["cause"] in causes, workspace.describe()
 
     evict(kube, here, "taken-worker-0")
-    status = runs_again(started, "taken", attempt=3)
+    status = runs_again(workspace, "taken", attempt=3)
     assert (status["disruptions"], status.get("restarts", 0)) == (2, 0)
     failure = status["lastFailure"]
     assert (failure["role"], failure["index"]) == ("worker", 0)
-    assert failure["cause"] in causes, started.describe()
-    told = [event["message"] for event in started.events("taken") if event["reason"] == "Restarting"]
+    assert failure["cause"] in causes, workspace.describe()
+    told = [event["message"] for event in workspace.events("taken") if event["reason"] == "Restarting"]
     assert "taken-worker-0" in told[-1]
-    shown = Tool(started, tmp_path).run("describe", "taken")
+    shown = Tool(workspace, tmp_path).run("describe", "taken")
     assert "0 of 0 restarts spent, 2 disruptions, at no cost" in shown
 
 
@@ -217,6 +223,7 @@ def evict(kube: Kube, namespace: str, pod: str) -> None:
     kube.call("POST", f"{path_of('Pod', namespace, pod)}/eviction", body)
 
 
+@SHARE
 def test_a_claim_of_devices_is_refused_where_the_cluster_serves_none(started: Workspace) -> None:
     groups = {group["name"] for group in started.kube.call("GET", "/apis")["groups"]}
     if "resource.k8s.io" in groups:

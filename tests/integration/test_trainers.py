@@ -33,6 +33,7 @@ from tests.integration.training import (
 from tests.integration.workspace import Workspace
 from tests.machine import scaled
 
+pytestmark = pytest.mark.xdist_group("trainers")
 Tell = Callable[[str], None]
 ROWS, PART_ROWS = 297, 16
 PREDICTING = 3
