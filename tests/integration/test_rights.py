@@ -17,6 +17,7 @@ def rules_of(operator: Installation) -> list[Object]:
     """The rules of the operator's roles, as they stand in the cluster."""
     roles = [
         operator.kube.get("ClusterRole", "", NAME),
+        operator.kube.get("ClusterRole", "", f"{NAME}-kueue"),
         operator.kube.get("Role", NAMESPACE, f"{NAME}-leader"),
     ]
     return [rule for role in roles for rule in role["rules"]]
