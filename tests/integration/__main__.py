@@ -24,8 +24,8 @@ from tests.integration.kube import Kube
 from tests.integration.session import FOLDER, Session
 
 HERE = "tests/integration"
-AT_ONCE = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
-"""Tests of one group in one process, the others wherever there is room."""
+AT_ONCE = ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder")
+"""By the units of parts.py, longest first."""
 
 
 @dataclass(frozen=True, slots=True)

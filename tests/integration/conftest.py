@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration import parts
@@ -35,6 +36,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.timeout(1800, func_only=True))
     yield
     parts.arrange(config, items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> parts.Units | None:
+    return parts.Units(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

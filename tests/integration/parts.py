@@ -14,10 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 FILE = Path(__file__).with_name("seconds.json")
 LAST = Path(__file__).with_name("test_rights.py")
 """It checks what all the others have made the operator do, in each shard."""
+SHARE_A_FIXTURE = frozenset(f"test_{name}.py" for name in ("crashes", "nodes", "recovery", "timers", "trainers"))
+"""Files whose tests stay together: all their jobs are started at once, by a fixture of the module."""
 UNKNOWN = 30.0
 """Seconds of a test that was never recorded."""
 _took: dict[str, float] = defaultdict(float)
@@ -34,8 +37,8 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     seconds: dict[str, float] = json.loads(FILE.read_text()) if FILE.exists() else {}
     units: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in ours:
-        units[unit_of(item)].append(item)
-    weights = {unit: sum(seconds.get(name_of(i.nodeid), UNKNOWN) for i in units[unit]) for unit in units}
+        units[unit_of(item.nodeid)].append(item)
+    weights = {unit: sum(seconds.get(i.nodeid, UNKNOWN) for i in units[unit]) for unit in units}
     order = sorted(units, key=lambda unit: (-weights[unit], unit))
     if shard := os.environ.get("IT_SHARD"):
         order = share(order, weights, shard)
@@ -45,15 +48,18 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
 
 
-def unit_of(item: pytest.Item) -> str:
-    """What stays together: the tests that share a fixture of their module, which has a mark for it."""
-    group = item.get_closest_marker("xdist_group")
-    return str(group.args[0]) if group else name_of(item.nodeid)
+def unit_of(nodeid: str) -> str:
+    """The test's file, if its tests stay together, or the test."""
+    file = nodeid.partition("::")[0]
+    return file if Path(file).name in SHARE_A_FIXTURE else nodeid
 
 
-def name_of(nodeid: str) -> str:
-    """Less the group, which pytest-xdist adds."""
-    return nodeid.partition("@")[0]
+class Units(LoadScopeScheduling):
+    """Gives each worker one unit after the other. pytest-xdist's own groups have no effect with pytest 9: it writes a
+    test's group into an attribute that is not read any more."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
 
 
 def share(units: Sequence[str], weights: Mapping[str, float], shard: str) -> list[str]:
@@ -68,7 +74,7 @@ def share(units: Sequence[str], weights: Mapping[str, float], shard: str) -> lis
 
 
 def took(report: pytest.TestReport) -> None:
-    _took[name_of(report.nodeid)] += report.duration
+    _took[report.nodeid] += report.duration
 
 
 def record(config: pytest.Config) -> None:

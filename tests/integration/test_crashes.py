@@ -14,7 +14,7 @@ MOMENTS = [("before", 1), ("after", 3)]
 proof crashes at each of them (tests/harness/crashpoints.py); here a kernel kills a process."""
 
 
-pytestmark = [pytest.mark.serial, pytest.mark.xdist_group("crashes")]
+pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,8 +20,6 @@ from tests.integration.tool import Tool
 from tests.integration.workspace import RUN_ON, Workspace
 from tests.machine import PATIENCE
 
-SHARE = pytest.mark.xdist_group("nodes")
-"""Tests of one fixture."""
 LABEL = "kubernetes.io/hostname"
 CACHE = {
     "metadata": {"name": "cache"},
@@ -112,7 +110,6 @@ def runs_again(workspace: Workspace, name: str, *, attempt: int) -> Mapping[str,
     return workspace.status(name)
 
 
-@SHARE
 def test_a_replica_keeps_its_volume_through_a_restart_and_beyond_its_job(started: Workspace) -> None:
     started.wait_for("kept", "Running")
     claims = claims_of(started, "kept")
@@ -133,7 +130,6 @@ def test_a_replica_keeps_its_volume_through_a_restart_and_beyond_its_job(started
     assert claims_of(started, "kept") == claims
 
 
-@SHARE
 def test_a_volume_goes_with_its_job_where_that_is_asked_for(started: Workspace) -> None:
     started.wait_for("dropped", "Running")
     assert sorted(claims_of(started, "dropped")) == ["cache-dropped-worker-0"]
@@ -141,7 +137,6 @@ def test_a_volume_goes_with_its_job_where_that_is_asked_for(started: Workspace) 
     started.eventually(lambda: not claims_of(started, "dropped"), "its claim is gone")
 
 
-@SHARE
 @pytest.mark.usefixtures("two_nodes")
 @pytest.mark.parametrize("name", ["one-node", "if-possible"])
 def test_the_pods_of_a_gang_share_the_topology_that_it_asks_for(started: Workspace, name: str) -> None:
@@ -150,7 +145,6 @@ def test_the_pods_of_a_gang_share_the_topology_that_it_asks_for(started: Workspa
     assert (len(nodes), len(set(nodes))) == (3, 1)
 
 
-@SHARE
 @pytest.mark.usefixtures("two_nodes")
 def test_without_room_in_one_place_a_gang_goes_elsewhere_unless_it_must_not(started: Workspace) -> None:
     sizes = [int(n["status"]["allocatable"].get("nvidia.com/gpu", 0)) for n in started.kube.list("Node", "")]
@@ -223,7 +217,6 @@ def evict(kube: Kube, namespace: str, pod: str) -> None:
     kube.call("POST", f"{path_of('Pod', namespace, pod)}/eviction", body)
 
 
-@SHARE
 def test_a_claim_of_devices_is_refused_where_the_cluster_serves_none(started: Workspace) -> None:
     groups = {group["name"] for group in started.kube.call("GET", "/apis")["groups"]}
     if "resource.k8s.io" in groups:

@@ -33,7 +33,6 @@ from tests.integration.training import (
 from tests.integration.workspace import Workspace
 from tests.machine import scaled
 
-pytestmark = pytest.mark.xdist_group("trainers")
 Tell = Callable[[str], None]
 ROWS, PART_ROWS = 297, 16
 PREDICTING = 3
