@@ -69,7 +69,7 @@ def main() -> int:
             if not was_up:
                 cluster.end()
     except (ClusterError, pytest.exit.Exception) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}\n  {getattr(error, 'fix', '')}".rstrip(), file=sys.stderr)
         return 2
     print(
         "\n"
