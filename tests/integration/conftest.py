@@ -38,6 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     parts.arrange(config, items)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> parts.Units | None:
     return parts.Units(config, log) if config.getoption("dist") == "loadscope" else None
 
