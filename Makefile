@@ -79,7 +79,7 @@ FILE ?= tests/trainer
 check-trainer: venv-trainer ## the trainer's tests of one file, without an import of TensorFlow (FILE=tests/trainer/test_best.py)
 	@$(TRAINER_PY) -m tests.trainer.kept $(FILE) -m "not deep" -q
 
-.PHONY: test test-unit test-trainer test-cluster test-deep test-all flakes
+.PHONY: test test-unit test-trainer test-cluster test-cluster-all test-deep test-all flakes
 PARTS := lint types docs test-unit test-trainer
 test: ## what must pass before a commit lands, and how each part went; no root, no cluster
 	@failed=0; rows=; for part in $(PARTS); do \
@@ -93,23 +93,21 @@ test-unit: venv ## the operator's tests: unit, contract with the trainer, crash 
 	$(UNIT) -m "not cluster and not deep" --budget test-unit
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER) -m "not deep" --budget test-trainer
-test-integration: venv ## the same promises on a real cluster; the local one ends with it, unless something failed
-	@$(PY) -m tests.integration.target
-	@failed=0; \
-	$(PY) -m pytest tests/integration --durations=15 || failed=1; \
-	$(PY) -m pytest tests/conformance -m cluster || failed=1; \
-	exit $$failed
-	$(PY) -m pytest tests/unit/localcluster -m cluster
+test-cluster: venv ## the same promises on a real cluster: the one that is up, or one that is built and then ended
+	@$(PY) -m tests.integration quick
+test-cluster-all: venv ## also those that need it for themselves, or take long
+	@$(PY) -m tests.integration all
 SHARD ?= $(shell $(PYTHON) -m tests.tiers shard)
 test-deep: venv venv-trainer ## one shard of what is too long for the tests above (SHARD=1/6 to 6/6; by default the commit's)
 	$(UNIT) -m "deep and not cluster" --shard $(SHARD) --part unit
 	FRESH=1 $(TRAINER) -m deep --shard $(SHARD) --part trainer
-	$(PY) -m pytest tests/integration -m "serial or deep" --shard $(SHARD) --part cluster
-test-all: ## everything, in hours: all of the above, all shards, and training processes that import TensorFlow
+	@$(PY) -m tests.integration deep --shard $(SHARD)
+test-all: ## everything, in hours, with training processes that are not forked
 	$(MAKE) --no-print-directory lint types docs test-unit
 	FRESH=1 $(MAKE) --no-print-directory test-trainer
-	$(MAKE) --no-print-directory test-cluster
-	for shard in 1 2 3 4 5 6; do $(MAKE) --no-print-directory test-deep SHARD=$$shard/6; done
+	$(UNIT) -m "deep and not cluster" --shard all --part unit
+	FRESH=1 $(TRAINER) -m deep --shard all --part trainer
+	$(MAKE) --no-print-directory test-cluster-all
 flakes: venv venv-trainer ## make test again and again, in random order at a load of 8 (RUNS=10); goes on where it was stopped
 	@$(PY) -m tests.flakes --runs $(RUNS)
 RUNS ?= 10

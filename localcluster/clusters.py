@@ -8,12 +8,23 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from localcluster import build, imagebuild, runtime
+from localcluster import build, imagebuild, needs, runtime
 from localcluster.layout import AUDIT_LOG, CACHE, IMAGES, KUBECONFIG, ClusterError, Node, Settings
+from localcluster.progress import inside_a_step
 from localcluster.tools import run, succeeds
+
+
+class Image(NamedTuple):
+    """What an image is built of."""
+
+    tag: str
+    dockerfile: Path
+    context: Path
+    build_args: Mapping[str, str]
 
 
 class Cluster(Protocol):
@@ -43,8 +54,18 @@ class Cluster(Protocol):
     def removal(self) -> str:
         """The command that takes it away again."""
 
-    def ensure_up(self, nodes: int = 1) -> None:
-        """Start the cluster, with at least so many nodes, where it isn't running. Raises ClusterError."""
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs."""
+
+    def end(self) -> None:
+        """Take it away, and all that is in it. Raises ClusterError where that can't be done."""
+
+    def ensure_up(self, nodes: int = 1, images: Sequence[Image] = ()) -> None:
+        """Start the cluster, with at least so many nodes that all know these images, where it isn't running.
+
+        Raises ClusterError.
+        """
 
     def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
         """Build an image and make it known to every node. Raises ClusterError."""
@@ -104,10 +125,28 @@ class Local:
     def nodes(self) -> Sequence[str]:
         return [node.name for node in runtime.running_nodes()]
 
-    def ensure_up(self, nodes: int = 1) -> None:
+    @property
+    def is_up(self) -> bool:
+        return bool(runtime.running_nodes())
+
+    def end(self) -> None:
         with runtime.exclusive():
-            running = Settings.load() or Settings()
-            runtime.up(Settings(**{**vars(running), "nodes": max(nodes, running.nodes)}))
+            runtime.down()
+
+    def ensure_up(self, nodes: int = 1, images: Sequence[Image] = ()) -> None:
+        """Images are built while the programs are compiled: one waits for disk and network where the other computes."""
+        with runtime.exclusive():
+            needs.check_machine()
+            needs.install_packages()
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            exported = beside.submit(_export, images)
+            with runtime.exclusive():
+                running = Settings.load() or Settings()
+                runtime.up(Settings(**{**vars(running), "nodes": max(nodes, running.nodes)}))
+            exported.result()
+        if images:
+            with runtime.exclusive():
+                runtime.import_images()
 
     def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
         imagebuild.build_image(tag, dockerfile, context, build_args)
@@ -145,12 +184,16 @@ class Kind:
 
     @property
     def first_time(self) -> str:
-        if self._exists():
+        if self.is_up:
             return ""
         return "as long as it takes to download 2 GB and to build two images, which was not measured"
 
-    def _exists(self) -> bool:
+    @property
+    def is_up(self) -> bool:
         return self.name in run("kind", "get", "clusters").split()
+
+    def end(self) -> None:
+        run("kind", "delete", "cluster", "--name", self.name)
 
     @functools.cached_property
     def kubeconfig(self) -> Path:
@@ -161,9 +204,9 @@ class Kind:
         return [node for node in run("kind", "get", "nodes", "--name", self.name).split()
                 if not node.endswith("control-plane")]  # fmt: skip
 
-    def ensure_up(self, nodes: int = 1) -> None:
+    def ensure_up(self, nodes: int = 1, images: Sequence[Image] = ()) -> None:
         CACHE.mkdir(parents=True, exist_ok=True)
-        if not self._exists():
+        if not self.is_up:
             # Not fewer than the tests need, since a kind cluster gets no more later.
             roles = ["control-plane", *["worker"] * max(nodes, 2)]
             config = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n"
@@ -179,6 +222,8 @@ class Kind:
         self.kubeconfig.chmod(0o600)
         for node in self.nodes:
             self._add_pretend_gpus(node)
+        for wanted in images:
+            self.load_image(*wanted)
 
     def load_image(self, tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -217,6 +262,7 @@ class Existing:
     nodes: Sequence[str] = ()
     removal = "helm uninstall tfgpujob --namespace tfgpu-system"
     first_time = ""
+    is_up = True
 
     @property
     def description(self) -> str:
@@ -226,7 +272,8 @@ class Existing:
     def kubeconfig(self) -> Path:
         return Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
 
-    def ensure_up(self, nodes: int = 1) -> None:  # noqa: ARG002
+    def ensure_up(self, nodes: int = 1, images: Sequence[Image] = ()) -> None:  # noqa: ARG002
+        """The images must have been pushed to a registry that the cluster pulls from."""
         if not self.kubeconfig.is_file():
             raise ClusterError(f"there is no kubeconfig {self.kubeconfig}", "set KUBECONFIG to the cluster's")
 
@@ -238,11 +285,20 @@ class Existing:
 
     start_node = stop_node
 
+    def end(self) -> None:
+        raise ClusterError("a cluster of yours is not ours to end", "use TFGPU_CLUSTER=local")
+
     def restart_component(self, name: str) -> None:
         raise ClusterError(f"the {name} of a cluster of yours is not ours to kill", "use TFGPU_CLUSTER=local")
 
     def read_from_node(self, path: str) -> bytes | None:  # noqa: ARG002
         return None
+
+
+def _export(images: Sequence[Image]) -> None:
+    with inside_a_step():
+        for image in images:
+            imagebuild.export_image(*image)
 
 
 def _save(  # noqa: PLR0917 - as in the protocol

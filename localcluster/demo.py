@@ -1,6 +1,6 @@
 """`make demo`: the whole product, from nothing to a trained model, as a newcomer sees it.
 
-Numbered steps (cluster, images, install, apply, train), live epochs, then what came of it and what to type next. On
+Numbered steps (cluster and images, install, apply, train), live epochs, then what came of it and what to type next. On
 failure: the step, the cause, one command, and where the log is.
 """
 
@@ -19,7 +19,7 @@ from localcluster.clusters import Cluster, select
 from localcluster.kubectl import Kube, KubeError
 from localcluster.layout import ClusterError
 from localcluster.progress import inside_a_step
-from localcluster.release import NAMESPACE, RELEASE, build_images, chart_values
+from localcluster.release import NAMESPACE, RELEASE, chart_values, images
 
 ROOT = Path(__file__).resolve().parents[1]
 TFGPU = ".venv/bin/tfgpu"
@@ -61,13 +61,9 @@ class Demo:
     finished: Object = field(init=False)
 
     def start_cluster(self) -> str:
-        self.cluster.ensure_up()
+        self.cluster.ensure_up(images=images())
         self.kube = Kube(self.cluster.kubeconfig)
-        return self.cluster.description
-
-    def load_images(self) -> str:
-        build_images(self.cluster)
-        return "operator and trainer (CPU build of TensorFlow)"
+        return f"{self.cluster.description}, with the images of operator and trainer (CPU build of TensorFlow)"
 
     def install(self) -> str:
         helm.install(self.cluster.kubeconfig, RELEASE, NAMESPACE, values=chart_values())
@@ -177,8 +173,7 @@ def main() -> int:
     """Runs the demo; exit code 0 if all went well."""
     demo = Demo(select())
     steps: tuple[tuple[str, str, Callable[[], str]], ...] = (
-        ("cluster", f"start {demo.cluster.description}, if it does not run", demo.start_cluster),
-        ("images", "build the operator's and the trainer's, where they changed, and load them", demo.load_images),
+        ("cluster", f"start {demo.cluster.description}, and build both images, where need be", demo.start_cluster),
         ("install", "the operator, by Helm", demo.install),
         ("apply", f"a job, {EXAMPLE}", demo.apply),
         ("train", "20 epochs on two workers", demo.train),

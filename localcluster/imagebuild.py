@@ -43,11 +43,21 @@ _TIMESTAMP = int(datetime.fromisoformat(archives.EPOCH).timestamp())
 def build_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
     """Build an image and import it into every running node; nodes that start later get it too.
 
-    buildah keeps every layer, so what has not changed is not built again, and an image that came out the
-    same is neither exported nor imported again. Raises ClusterError with the build's last lines.
+    Raises ClusterError with the build's last lines.
     """
     needs.check_machine()
     needs.install_packages()
+    export_image(tag, dockerfile, context, build_args)
+    with runtime.exclusive():
+        run_steps([(f"import {images.full_name(tag)} into the nodes", runtime.import_images)])
+
+
+def export_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, str]) -> None:
+    """Build an image for nodes that start later. No node needs to run.
+
+    buildah keeps every layer, so what has not changed is not built again, and an image that came out the
+    same is not exported again. Raises ClusterError with the build's last lines.
+    """
     # A lock of its own: a build takes minutes, and nobody else needs to wait for it.
     with locked(CACHE / "build-image.lock"):
         name, log = images.full_name(tag), CACHE / "build-image.log"
@@ -56,7 +66,7 @@ def build_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[s
         steps = [
             ("take the base image", lambda: _take_base(base)),
             (f"build {name}", lambda: _build(name, dockerfile, context, build_args, log)),
-            (f"import {name} into the nodes", lambda: _import(name, log)),
+            (f"export {name}", lambda: _export(name, log)),
         ]
         if not base.exists():
             steps.insert(0, ("make the base image of Debian packages (40 s)", lambda: _make_base(base)))
@@ -120,18 +130,14 @@ def _build(tag: str, dockerfile: Path, context: Path, build_args: Mapping[str, s
             log=log)  # fmt: skip
 
 
-def _import(tag: str, log: Path) -> None:
+def _export(tag: str, log: Path) -> None:
     archive = IMAGES / f"{hashlib.sha256(tag.encode()).hexdigest()[:12]}.tar"
-    changed = _image_id(tag) != images.version_of(tag)
-    if changed:
+    if _image_id(tag) != images.version_of(tag):
         new = archive.with_suffix(".new")
         new.unlink(missing_ok=True)
         run(*BUILDAH, "push", tag, f"docker-archive:{new}:{tag}", log=log)
         new.rename(archive)
-    with runtime.exclusive():
-        if changed:
-            images.remember(archive)
-        runtime.import_images()
+        images.remember(archive)
 
 
 def mounts(folder: Path) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 from localcluster import archives
 from localcluster.layout import IMAGES, ClusterError, Node
 from localcluster.progress import say
-from localcluster.tools import run
+from localcluster.tools import locked, run
 
 CTR = ("ctr", "-a", "/run/containerd/containerd.sock", "-n", "k8s.io")
 IMPORT_TRIES = 3
@@ -37,11 +37,13 @@ def remember(archive: Path) -> list[str]:
         raise ClusterError(
             f"{archive} is not a docker-archive ({error})", "make one with `docker save` or `build-image`"
         ) from error
-    index = {
-        **_read(_INDEX),
-        **{full_name(tag): {"archive": str(archive.resolve()), "version": version} for tag in tags},
-    }
-    _write(_INDEX, index)
+    # Images are built beside the start of a cluster, which remembers its own.
+    with locked(_INDEX.with_suffix(".lock")):
+        index = {
+            **_read(_INDEX),
+            **{full_name(tag): {"archive": str(archive.resolve()), "version": version} for tag in tags},
+        }
+        _write(_INDEX, index)
     return tags
 
 

@@ -33,7 +33,8 @@ def say(text: str) -> None:
 
 
 def _run(label: str, action: Callable[[], None]) -> None:
-    live = sys.stderr.isatty()
+    # Of two steps at a time, each would write over the other's line.
+    live = sys.stderr.isatty() and threading.active_count() == 1
     started = time.monotonic()
     done = threading.Event()
     ticker = threading.Thread(target=_tick, args=(label, started, done), daemon=True)

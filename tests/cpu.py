@@ -3,7 +3,7 @@
 A test costs what its process and all processes below it have used when its fixtures are torn down. A test that isn't
 marked `deep` may use eight (`--most-seconds`), and a tier (`--budget NAME`) 1.2 times what budgets.json gives it, which
 is raised in a commit of its own that says why. `--costs` writes the seconds of each file into costs.json: by them the
-longest file is first, and files are divided into shards (`--shard 2/6`: the second sixth of what is deep or serial).
+longest file is first, and files are divided into shards (`--shard 2/6`: the second sixth of what is deep).
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Meter:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         option = self._config.getoption
         if option("--shard"):
-            self._keep_shard(items, *map(int, option("--shard").split("/")))
+            number, _, of = option("--shard").replace("all", "1/1").partition("/")
+            self._keep_shard(items, int(number), int(of))
         if option("--shuffle") is not None:
             chance = random.Random(option("--shuffle"))
             drawn = {file: chance.random() for file in sorted({self._file(item.nodeid) for item in items})}
@@ -105,7 +106,7 @@ class Meter:
             items.sort(key=lambda item: self._file(item.nodeid) not in concerned)
 
     def _keep_shard(self, items: list[pytest.Item], number: int, of: int) -> None:
-        marked = [item for item in items if item.get_closest_marker("deep") or item.get_closest_marker("serial")]
+        marked = [item for item in items if item.get_closest_marker("deep")]
         files = {self._file(item.nodeid) for item in marked}
         ours = shard({file: self._costs.get(file, 1.0) for file in files}, number, of)
         kept = {item for item in marked if self._file(item.nodeid) in ours}
@@ -161,7 +162,7 @@ class Meter:
             if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
                 session.exitstatus = pytest.ExitCode.OK
             if session.exitstatus == pytest.ExitCode.OK and option("--part"):
-                tiers.record(f"{option('--part')} {option('--shard')}", len(self._each), total)
+                tiers.record(option("--part"), option("--shard"))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("CPU seconds")

@@ -71,7 +71,7 @@ _INSTALLS = "downloads 2 GB; tests/unit/cli/test_package.py checks what the extr
 _MEMORY = "fills the memory; tests/trainer/test_advise.py pretends what it measures"
 _DOCKER = "needs Docker and a registry; localcluster.release builds both Dockerfiles for every integration test"
 _RELEASE = "needs a release and a registry; tests/integration/test_release.py pushes to one of its own"
-_HELM = "needs the helm command; tests/integration/conftest.py installs the chart by helm or by Helm's library"
+_HELM = "needs the helm command; tests/integration/session.py installs the chart by helm or by Helm's library"
 
 NOT_TYPED = {
     "python -m tfgpujob_trainer.advise --config trainer.json --batch": _MEMORY,

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from tests.integration import target, training
+from tests.integration import training
 from tests.integration.conftest import new_workspace
 from tests.integration.eventually import eventually
 from tests.integration.installed import Installation
 from tests.integration.kube import Kube, Object
+from tests.integration.session import Session
 from tests.integration.test_elastic import scale, trains_beyond
 from tests.integration.workspace import Workspace
 
@@ -90,21 +91,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spare", action="store_true", help="nothing but the deletion with a spare")
     only_spare = parser.parse_args().spare
-    found = target.prepare()
-    kube = Kube(found.kubeconfig)
     with tempfile.TemporaryDirectory() as folder:
-        node = next(iter(found.cluster.nodes), "")
-        operator = Installation(kube, found.operator_image, found.trainer_image, Path(folder), node=node)
-        operator.take_over()
-        operator.install()
-        operator.resume()
-        try:
-            with new_workspace(kube, found, operator) as workspace:
-                print(f"{'workers':>22}  {'whole':>7}  {'stands':>7}", flush=True)
-                rows = [] if only_spare else _measure(workspace)
-                spare = _measure_spare(workspace)
-        finally:
-            operator.uninstall()
+        session = Session(Path(folder))
+        found = session.target()
+        kube = Kube(found.kubeconfig)
+        operator = Installation.on(kube, found, Path(folder))
+        with session.operator(operator, found), new_workspace(kube, found, operator) as workspace:
+            print(f"{'workers':>22}  {'whole':>7}  {'stands':>7}", flush=True)
+            rows = [] if only_spare else _measure(workspace)
+            spare = _measure_spare(workspace)
     ok = max(stands for _, _, stands in [*rows, spare]) <= BOUND and spare[1] <= SPARE_BOUND
     changes = {name: {"whole": round(whole, 2), "stands": round(stands, 2)} for name, whole, stands in rows}
     with_spare = {"whole": round(spare[1], 2), "stands": round(spare[2], 2), "bound_seconds": SPARE_BOUND}

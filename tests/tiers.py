@@ -32,8 +32,6 @@ class Ran(TypedDict):
     """UTC, ISO 8601."""
     load: float
     """Of the machine, in the last minute of the run."""
-    tests: int
-    cpuSeconds: int
 
 
 def shard_of(commit: str) -> str:
@@ -41,12 +39,13 @@ def shard_of(commit: str) -> str:
     return f"{int(commit, 16) % SHARDS + 1}/{SHARDS}"
 
 
-def record(name: str, tests: int, seconds: float, file: Path = RAN) -> None:
-    """Write down that the shard has passed now, at this commit."""
+def record(part: str, shard: str, file: Path = RAN) -> None:
+    """Write down that the shard of that part, or "all", has passed now, at this commit."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    load = round(os.getloadavg()[0], 1)
-    row = Ran(commit=git("rev-parse", "HEAD"), time=now, load=load, tests=tests, cpuSeconds=round(seconds))
-    file.write_text(json.dumps(dict(sorted({**read(file), name: row}.items())), indent=1) + "\n")
+    row = Ran(commit=git("rev-parse", "HEAD"), time=now, load=round(os.getloadavg()[0], 1))
+    shards = [f"{number}/{SHARDS}" for number in range(1, SHARDS + 1)] if shard == "all" else [shard]
+    rows = {**read(file), **{f"{part} {each}": row for each in shards}}
+    file.write_text(json.dumps(dict(sorted(rows.items())), indent=1) + "\n")
 
 
 def read(file: Path = RAN) -> dict[str, Ran]:

@@ -191,6 +191,8 @@ async def background_foreground_orphan(side: Side, told: Transcript, ns: str) ->
             told.note("gone", await side.until(lambda n=name: is_gone(side, "TFGPUJob", ns, n)))  # type: ignore[misc]
             told.call("pod", lambda n=name: side.get("Pod", ns, n))  # type: ignore[misc]
             told.call("service", lambda n=name: side.get("Service", ns, n))  # type: ignore[misc]
+            # Else it would hold its namespace for ever.
+            side.replace("Pod", ns, with_meta(side.get("Pod", ns, name), finalizers=None))
             continue
         marked = await side.until(lambda n=name: _is_deleted(side.get("Pod", ns, n)))  # type: ignore[misc]
         told.note("the pod is deleted", marked)

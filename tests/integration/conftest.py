@@ -6,39 +6,59 @@ which is quicker to try a change with. What CI runs is the chart with the image 
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from localcluster import helm, release
-from localcluster.release import NAMESPACE, RELEASE
+from tests.integration import parts
 from tests.integration.audit import AuditLog
 from tests.integration.eventually import eventually
 from tests.integration.installed import USER, Installation
 from tests.integration.kube import Kube
-from tests.integration.target import Target, prepare
+from tests.integration.session import Session
+from tests.integration.target import Target
 from tests.integration.tool import Tool
 from tests.integration.workspace import Workspace
 
 HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Before the selection by markers, and after it."""
     ours = [item for item in items if item.path.is_relative_to(HERE)]
     for item in ours:
         item.add_marker(pytest.mark.cluster)
         # The first test pays for a cluster that has to be built, which has deadlines of its own.
         item.add_marker(pytest.mark.timeout(1800, func_only=True))
-    # It checks what all the others have made the operator do.
-    items.sort(key=lambda item: item.path == HERE / "test_rights.py")
+    yield
+    parts.arrange(config, items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> parts.Units | None:
+    return parts.Units(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    parts.took(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    parts.record(session.config)
 
 
 @pytest.fixture(scope="session")
-def target() -> Target:
-    return prepare()
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    return Session.of_this_process(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def target(session: Session) -> Target:
+    return session.target()
 
 
 @pytest.fixture(scope="session")
@@ -47,26 +67,12 @@ def kube(target: Target) -> Kube:
 
 
 @pytest.fixture(scope="session")
-def operator(kube: Kube, target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    installation = Installation(
-        kube,
-        target.operator_image,
-        target.trainer_image,
-        tmp_path_factory.mktemp("operator"),
-        node=next(iter(target.cluster.nodes), ""),
-        as_process=os.environ.get("IT_OPERATOR") == "process",
-    )
-    used = installation.take_over()
-    installation.audit_from = target.audit_log.stat().st_size if target.audit_log else 0
-    installation.install()
-    installation.resume()
-    yield installation
-    installation.end_processes()
-    if used:
-        # As the demo left it, so that what it says can be typed next still can.
-        helm.install(kube.kubeconfig, RELEASE, NAMESPACE, values=release.chart_values())
-    else:
-        installation.uninstall()
+def operator(
+    kube: Kube, target: Target, session: Session, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    installation = Installation.on(kube, target, tmp_path_factory.mktemp("operator"))
+    with session.operator(installation, target):
+        yield installation
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +89,9 @@ def audit(whole_audit: AuditLog) -> AuditLog:
 
 
 @contextmanager
-def new_workspace(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
-    """A namespace. Deleted in the background at the end."""
-    namespace = f"it-{secrets.token_hex(4)}"
+def new_workspace(kube: Kube, target: Target, operator: Installation, namespace: str = "") -> Iterator[Workspace]:
+    """A namespace, of this name if one is given. Deleted in the background at the end."""
+    namespace = namespace or f"it-{secrets.token_hex(4)}"
     kube.create("Namespace", "", {"metadata": {"name": namespace}})
     # Until then, no pod is let into the namespace, whoever makes it.
     eventually(lambda: kube.find("ServiceAccount", namespace, "default"), "the namespace has its ServiceAccount")

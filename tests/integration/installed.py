@@ -18,8 +18,10 @@ from typing import IO, Any
 import pytest
 from localcluster import helm
 from localcluster.release import NAMESPACE, RELEASE
+from tests.integration import features
 from tests.integration.eventually import WAIT_SECONDS, eventually
 from tests.integration.kube import Kube, Object
+from tests.integration.target import Target
 from tests.machine import PATIENCE
 
 NAME = RELEASE
@@ -52,6 +54,17 @@ class Installation:
     audit_from: int = 0
     """Where the audit log ended when this session's first operator was not yet there."""
 
+    @classmethod
+    def on(cls, kube: Kube, target: Target, folder: Path) -> Installation:
+        node = next(iter(target.cluster.nodes), "")
+        as_process = os.environ.get("IT_OPERATOR") == "process"
+        return cls(kube, target.operator_image, target.trainer_image, folder, node=node, as_process=as_process)
+
+    @property
+    def isolated(self) -> str:
+        """The namespace whose jobs get a NetworkPolicy; a test makes it."""
+        return f"it-{self.session}"
+
     def take_over(self) -> bool:
         """Ends what the demo or an earlier session left: a release's operator, its Lease, namespaces of tests.
 
@@ -77,7 +90,7 @@ class Installation:
             "replicas": 0 if self.as_process else 1,
             "podAnnotations": {"tests/session": self.session},
             "nodeSelector": {"kubernetes.io/hostname": self.node} if self.node else {},
-            "volumeClaims": {"enabled": True},
+            **features.values(self.isolated),
         }
         helm.install(self.kube.kubeconfig, RELEASE, NAMESPACE, values={**images, **ours, **values})
 
@@ -140,7 +153,7 @@ class Installation:
             "TRAINER_IMAGE": self.trainer_image,
             "OPERATOR_NAMESPACE": NAMESPACE,
             "LEASE_NAME": NAME,
-            "VOLUME_CLAIMS": "true",
+            **features.environment(self.isolated),
             # The same for all: as a restarted container, it takes up the Lease of the one before at once.
             "POD_NAME": PROCESS,
             "HEALTH_PORT": str(_free_port()),

@@ -139,8 +139,9 @@ class Kube:
             if refused.code != 404:
                 raise
 
-    def log(self, namespace: str, pod: str, container: str, *, previous: bool = False) -> str:
-        query = urlencode({"container": container, **({"previous": "true"} if previous else {})})
+    def log(self, namespace: str, pod: str, container: str, *, lines: int | None = None) -> str:
+        """All of it, or the last so many lines."""
+        query = urlencode({"container": container, **({} if lines is None else {"tailLines": lines})})
         return self.text("GET", f"{path_of('Pod', namespace, pod)}/log?{query}")
 
     def has_gpus(self) -> bool:

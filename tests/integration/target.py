@@ -33,8 +33,13 @@ class Target:
 def prepare() -> Target:
     """A running cluster of two nodes that has the images. Raises ClusterError."""
     cluster = select()
-    cluster.ensure_up(nodes=2)
-    release.build_images(cluster)
+    cluster.ensure_up(nodes=2, images=release.images())
+    return selected()
+
+
+def selected() -> Target:
+    """The same, once it has been prepared."""
+    cluster = select()
     return Target(
         cluster=cluster,
         kubeconfig=cluster.kubeconfig,

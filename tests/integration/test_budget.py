@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import pytest
 from localcluster.release import NAMESPACE
 from tests.integration.audit import AuditLog
 from tests.integration.installed import NAME
@@ -14,6 +15,7 @@ COUNTS_TOLD_EVERY = 10
 """Seconds between two writes of a status in which nothing but counts is new."""
 
 
+@pytest.mark.smoke
 def test_a_fault_free_job_of_four_pods_costs_four_pods_one_service_three_status_writes_two_events(
     workspace: Workspace, audit: AuditLog
 ) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import yaml
 from localcluster import helm
 from tests.integration.kube import Kube, Refused
+from tests.integration.workspace import Workspace
+from tests.pages import FENCE, ROOT
 from tests.unit.chart.choices import MONITORS, covering, values
 
 
@@ -28,3 +31,12 @@ def test_the_server_would_take_what_any_two_choices_of_the_chart_render(kube: Ku
             refused[text] = refusal.message
     assert refused == {}
     assert {item["kind"] for item in objects.values()} >= {"Deployment", "PodDisruptionBudget", "NetworkPolicy", "Role"}
+
+
+def test_the_network_policy_of_the_install_page_is_taken(workspace: Workspace) -> None:
+    pages = (
+        yaml.safe_load(text) for _, text in FENCE.findall((ROOT / "docs/install.md").read_text()) if "kind:" in text
+    )
+    [policy] = [page for page in pages if page["kind"] == "NetworkPolicy"]
+    made = workspace.kube.create("NetworkPolicy", workspace.namespace, policy)
+    assert [rule.get("ports") for rule in made["spec"]["ingress"]] == [[{"port": 8080, "protocol": "TCP"}], None]

@@ -3,26 +3,60 @@
 from __future__ import annotations
 
 import json
-import shutil
+from typing import Any
+from unittest.mock import ANY
 
+import pytest
 import yaml
+from tests.integration.kube import path_of
 from tests.integration.tool import Tool
-from tests.integration.workspace import RUN_ON
+from tests.integration.training import summary
+from tests.integration.workspace import RUN_ON, Workspace
 from tests.machine import PATIENCE
 from tests.pages import ROOT, TUTORIAL, files, typed_by
 
 from tfgpujob.exits import Exit
 
-SPEAK_AND_RUN_ON = f"print('I speak', flush=True); {RUN_ON}"
+LOOK_AROUND = f"""
+import json, os, socket
+def mount(path):
+    return next((line.split()[2] for line in open("/proc/mounts") if line.split()[1] == path), None)
+space = os.statvfs("/dev/shm")
+print(json.dumps({{
+    "shm": mount("/dev/shm"), "shm_bytes": space.f_frsize * space.f_blocks,
+    "token": os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount/token"),
+    "hostname": socket.gethostname(),
+    "own_address": socket.gethostbyname(f"{{socket.gethostname()}}.{{os.environ['TFGPU_JOB']}}"),
+    "host_name_address": socket.gethostbyname(socket.gethostname()),
+}}), flush=True)
+{RUN_ON}
+"""
+"""Prints what only a real container shows, and runs on."""
 
 
+@pytest.mark.smoke
 def test_a_job_from_submit_to_delete(tool: Tool) -> None:
-    tool.submit("typed", SPEAK_AND_RUN_ON)
+    """What kubectl shows of it and what its pods are like, besides: /dev/shm is memory and larger than the runtime's
+    64 MiB, and the pod's own name resolves to it by the service."""
+    tool.submit("typed", LOOK_AROUND)
     assert tool.run("wait", "typed", "--for", "Running", "--timeout", str(PATIENCE)) == "typed is Running\n"
     listed = json.loads(tool.run("list", "-o", "json"))
     assert [job["metadata"]["name"] for job in listed["items"]] == ["typed"]
     assert "2/2" in tool.run("get", "typed")
-    assert sorted(tool.run("logs", "typed").splitlines()) == ["worker-0 | I speak", "worker-1 | I speak"]
+    assert row_of_kubectl(tool.workspace) == {
+        **dict.fromkeys(("Name", "Phase", "Ready", "Strategy", "Percent", "Restarts", "Accepted", "Age"), ANY),
+        "Name": "typed",
+        "Phase": "Running",
+        "Ready": "2/2",
+        "Strategy": "MultiWorkerMirrored",
+        "Accepted": "True",
+    }
+    for line in tool.run("logs", "typed").splitlines():
+        pod, _, said = line.partition(" | ")
+        seen = json.loads(said)
+        assert (seen["shm"], seen["token"], seen["hostname"]) == ("tmpfs", False, f"typed-{pod}")
+        assert seen["shm_bytes"] > 64 * 2**20
+        assert seen["own_address"] == seen["host_name_address"]
     assert tool.run("describe", "typed").splitlines()[0].endswith("/typed: Running, 2/2 ready")
 
     tool.run("suspend", "typed")
@@ -36,6 +70,15 @@ def test_a_job_from_submit_to_delete(tool: Tool) -> None:
 
     tool.run("delete", "typed")
     assert "not found" in tool.run("get", "typed", code=Exit.NOT_FOUND)
+
+
+def row_of_kubectl(workspace: Workspace) -> dict[str, Any]:
+    """The only job as `kubectl get` shows it: the API server renders it."""
+    accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
+    table = json.loads(workspace.kube.text("GET", path_of("TFGPUJob", workspace.namespace), accept=accept))
+    [row] = table["rows"]
+    shown = zip(table["columnDefinitions"], row["cells"], strict=True)
+    return {column["name"]: cell for column, cell in shown if column["priority"] == 0}
 
 
 def test_logs_are_followed_from_attempt_to_attempt_until_the_end(tool: Tool) -> None:
@@ -72,17 +115,34 @@ def test_a_refused_job_is_refused_in_one_line(tool: Tool) -> None:
     assert "spec.replicaSpecs.worker.replicas" in refused
 
 
-def test_the_readme_and_the_tutorial_as_they_are_typed(tool: Tool) -> None:
-    """Every command of their parts for a cluster, on the files that they show, with the trainer's image."""
+TYPED = typed_by(__file__)
+OF_README = TYPED[: TYPED.index(["tfgpu", "describe", "digits"]) + 1]
+OF_TUTORIAL = TYPED[len(OF_README) :]
+
+
+@pytest.mark.smoke
+def test_the_readme_as_it_is_typed(tool: Tool) -> None:
+    """Two workers train digits to the same weights, and leave nothing behind."""
+    workspace = tool.workspace
     (tool.folder / "examples").symlink_to(ROOT / "examples")
+    printed = {" ".join(words): tool.type(*words) for words in OF_README}
+    assert "epoch 20/20" in printed["tfgpu logs digits -f"]
+    assert "Succeeded, 2/2" in printed["tfgpu describe digits"]
+    pods = [workspace.pods("digits")[f"digits-worker-{index}"] for index in range(2)]
+    summaries = [summary(pod) for pod in pods]
+    assert summaries[0]["splits"]["test"]["accuracy"] >= 0.95
+    assert summaries[0]["weightsSha256"] == summaries[1]["weightsSha256"]
+    workspace.delete("digits")
+    workspace.eventually(lambda: not workspace.pods("digits"), "no pod is left of the deleted job")
+    workspace.eventually(lambda: not workspace.kube.list("Service", workspace.namespace), "nor its service")
+
+
+def test_the_tutorial_as_it_is_typed(tool: Tool) -> None:
+    """Every command of its part for a cluster, on the files that it shows, with the trainer's image."""
     (tool.folder / "train.py").write_text(files(TUTORIAL)["train.py"])
-    printed = {}
-    for words in typed_by(__file__):
-        if shutil.which(words[0]) or words[0] == "tfgpu":
-            printed[" ".join(words)] = tool.type(*words)
-    for name in ("digits", "train"):
-        assert "epoch 20/20" in printed[f"tfgpu logs {name} -f"]
-        assert "Succeeded, 2/2" in printed[f"tfgpu describe {name}"]
+    printed = {" ".join(words): tool.type(*words) for words in OF_TUTORIAL}
+    assert "epoch 20/20" in printed["tfgpu logs train -f"]
+    assert "Succeeded, 2/2" in printed["tfgpu describe train"]
     [dry] = [printed[command] for command in printed if command.endswith("--dry-run")]
     code, job = yaml.safe_load_all(dry)
     assert (code["kind"], code["immutable"]) == ("ConfigMap", True)

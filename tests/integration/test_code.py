@@ -43,6 +43,7 @@ model.fit(numpy.ones((8, 1)), numpy.ones((8, 1)), batch_size=8, epochs=1)
 """
 
 
+@pytest.mark.smoke
 def test_code_and_models_come_from_images(workspace: Workspace, target: Target, tmp_path: Path) -> None:
     """The image says nothing of a user, so that it would run as root; its folders are root's."""
     if os.environ.get("TFGPU_CLUSTER") == "existing":

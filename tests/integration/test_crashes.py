@@ -9,8 +9,12 @@ from tests.integration.installed import Installation
 from tests.integration.workspace import RUN_ON, RUN_UNTIL_TOLD, Workspace
 from tests.machine import PATIENCE
 
-MOMENTS = [("before", 1), ("after", 1), ("after", 2), ("before", 3), ("after", 3), ("after", 4), ("after", 5)]
-"""The writes of a start with two pods: 1 the intent, 2 to 4 the service and the pods in no order, 5 the event."""
+MOMENTS = [("before", 1), ("after", 3)]
+"""The writes of a start with two pods: 1 the intent, 2 to 4 the service and the pods in no order, 5 the event. The
+proof crashes at each of them (tests/harness/crashpoints.py); here a kernel kills a process."""
+
+
+pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,7 +21,7 @@ def test_the_demo_and_what_it_says_can_be_typed_next(target: Target, tool: Tool)
     # The second time finds what the first one left.
     for _ in range(2):
         demo.apply()
-        assert demo.train() == "Succeeded"
+    assert demo.train() == "Succeeded"
     rows = dict(demo.result())
     assert float(rows["test accuracy"]) >= 0.95
     assert CLAIM["metadata"]["name"] in rows["model"]

@@ -112,6 +112,7 @@ def test_in_place_no_pod_that_stays_is_touched(workspace: Workspace) -> None:
     assert training.summary(pods[first])["steps"] == IN_PLACE_STEPS
 
 
+@pytest.mark.deep
 def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(workspace: Workspace) -> None:
     """Eight are asked for, three have room: they train, and no pod of theirs is touched when a fourth joins. They train
     on without that one, too, while a job of a higher priority has its place."""
@@ -180,6 +181,7 @@ def higher_priority(workspace: Workspace) -> Iterator[str]:
         workspace.kube.delete("PriorityClass", "", name)
 
 
+@pytest.mark.serial
 def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_back(
     workspace: Workspace, target: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,6 +294,7 @@ def resized(workspace: Workspace, name: str, *, workers: int, after: int) -> int
     return step
 
 
+@pytest.mark.deep
 def test_an_autoscaler_gives_workers_to_parameter_servers_and_takes_them_and_nobody_stops(workspace: Workspace) -> None:
     """A real HorizontalPodAutoscaler, which needs no metrics to bring a number into its bounds."""
     roles = {"worker": {"replicas": 1}, "ps": {"replicas": 1}, "chief": {"replicas": 1}}

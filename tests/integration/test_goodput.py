@@ -18,6 +18,7 @@ from tests.integration.training import (
 )
 from tests.integration.workspace import Workspace
 
+pytestmark = pytest.mark.serial
 PROGRESS = '"tfgpu": "progress"'
 ENOUGH = 20
 """Steps of an attempt, after which something happens to it."""

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from localcluster.release import NAMESPACE
+from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
+from tests.integration.kube import Kube
+from tests.integration.target import Target
 from tests.integration.workspace import Workspace
 
 LISTEN = """
@@ -32,20 +35,19 @@ for port in (2222, 8080, 9999):
 
 
 @pytest.fixture
-def isolating(operator: Installation, workspace: Workspace) -> Iterator[None]:
+def isolated(kube: Kube, target: Target, operator: Installation) -> Iterator[Workspace]:
+    """The namespace whose jobs get a NetworkPolicy."""
     if operator.as_process:
         pytest.skip("IT_OPERATOR=process: policies know the operator by the labels of its pods")
     # Servers before 1.21 leave it to whoever wants it.
-    workspace.kube.patch(
-        "Namespace", "", NAMESPACE, {"metadata": {"labels": {"kubernetes.io/metadata.name": NAMESPACE}}}
-    )
-    operator.upgrade(networkPolicy={"jobNamespaces": [workspace.namespace]})
-    yield
-    operator.upgrade()
+    kube.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {"kubernetes.io/metadata.name": NAMESPACE}}})
+    with new_workspace(kube, target, operator, operator.isolated) as made:
+        yield made
 
 
-@pytest.mark.usefixtures("isolating")
-def test_a_foreign_pod_reaches_no_port_of_a_job(operator: Installation, workspace: Workspace) -> None:
+@pytest.mark.smoke
+def test_a_foreign_pod_reaches_no_port_of_a_job(operator: Installation, isolated: Workspace) -> None:
+    workspace = isolated
     kube, here = workspace.kube, workspace.namespace
     workspace.add_pod("stranger", {"name": "main", "image": workspace.image, "command": ["python", "-c", LISTEN]})
     job = workspace.submit(workspace.new_job("alone", LISTEN))

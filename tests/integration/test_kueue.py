@@ -10,74 +10,24 @@ from typing import Any
 
 import pytest
 from tests.harness import kueue, multikueue
+from tests.integration import features
 from tests.integration.conftest import new_workspace
 from tests.integration.installed import Installation
-from tests.integration.kube import Kube, Object, Refused, path_of
+from tests.integration.kube import Kube, Object, path_of
 from tests.integration.target import Target
 from tests.integration.training import digests, log, new_trainer, steps_done
 from tests.integration.workspace import RUN_UNTIL_TOLD, Workspace
 
-KINDS = {
-    "workloads": "Workload",
-    "resourceflavors": "ResourceFlavor",
-    "workloadpriorityclasses": "WorkloadPriorityClass",
-}
-GROUP_VERSION = "/apis/kueue.x-k8s.io/v1beta1"
 LINUX = {"kubernetes.io/os": "linux"}
 
 
-def definition(plural: str, kind: str) -> Object:
-    """As little of Kueue's as its contract needs: the names, and where the status is."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1beta1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": anything},
-        **({"subresources": {"status": {}}} if kind == "Workload" else {}),
-    }
-    return {
-        "metadata": {"name": f"{plural}.kueue.x-k8s.io"},
-        "spec": {
-            "group": "kueue.x-k8s.io",
-            "scope": "Namespaced" if kind == "Workload" else "Cluster",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [version],
-        },
-    }
-
-
 @pytest.fixture
-def queueing(operator: Installation, workspace: Workspace) -> Iterator[None]:
-    if operator.as_process:
-        pytest.skip("IT_OPERATOR=process: its rights are those that the chart gives by default")
-    kube, crd = workspace.kube, "CustomResourceDefinition"
-    names = [f"{plural}.kueue.x-k8s.io" for plural in KINDS]
-    if kube.find(crd, "", names[0]) is not None:
+def queueing(workspace: Workspace) -> None:
+    """Nothing answers for Kueue but the test, and there is a flavor."""
+    if features.has_kueue(workspace.kube):
         pytest.skip("Kueue itself is there: two would answer")
-    try:
-        for plural, kind in KINDS.items():
-            kube.create(crd, "", definition(plural, kind))
-        workspace.eventually(lambda: all(is_served(kube, plural) for plural in KINDS), "Kueue's kinds are served")
-        kube.create("ResourceFlavor", "", {"metadata": {"name": workspace.namespace}, "spec": {"nodeLabels": LINUX}})
-        operator.upgrade(kueue={"enabled": True})
-        yield
-    finally:
-        operator.upgrade()
-        for name in names:
-            kube.delete(crd, "", name)
-
-
-def is_served(kube: Kube, plural: str) -> bool:
-    """The condition Established comes a moment before the API server answers, and discovery a moment after."""
-    try:
-        served = kube.call("GET", GROUP_VERSION)["resources"]
-        kube.call("GET", f"{GROUP_VERSION}/{plural}")
-    except Refused as refused:
-        if refused.code != 404:
-            raise
-        return False
-    return plural in {row["name"] for row in served}
+    flavor = {"metadata": {"name": workspace.namespace}, "spec": {"nodeLabels": LINUX}}
+    workspace.kube.create("ResourceFlavor", "", flavor)
 
 
 @pytest.mark.usefixtures("queueing")
@@ -225,10 +175,10 @@ def test_a_job_that_multikueue_runs_elsewhere(
 
 
 @pytest.fixture
-def kueue_itself(operator: Installation, workspace: Workspace) -> Iterator[None]:
+def kueue_itself(workspace: Workspace) -> Iterator[None]:
     """A queue with room for two pods, and a priority class that preempts."""
     kube, here = workspace.kube, workspace.namespace
-    if operator.as_process or kube.find("CustomResourceDefinition", "", "clusterqueues.kueue.x-k8s.io") is None:
+    if not features.has_kueue(kube):
         pytest.skip("Kueue itself is not there")
     room = {"cpu": 1000, "memory": "1000Gi", "pods": 2}
     resources = [{"name": name, "nominalQuota": quota} for name, quota in room.items()]
@@ -246,10 +196,8 @@ def kueue_itself(operator: Installation, workspace: Workspace) -> Iterator[None]
     try:
         for kind, namespace, body in made:
             kube.create(kind, namespace, body)
-        operator.upgrade(kueue={"enabled": True})
         yield
     finally:
-        operator.upgrade()
         for kind, namespace, body in reversed(made):
             kube.delete(kind, namespace, body["metadata"]["name"])
 

@@ -7,6 +7,8 @@ from localcluster.release import NAMESPACE
 from tests.integration.installed import Installation
 from tests.integration.workspace import RUN_ON, Workspace
 
+pytestmark = pytest.mark.serial
+
 
 def test_when_the_leader_is_killed_another_copy_takes_over(operator: Installation, workspace: Workspace) -> None:
     """No grace: it can't give its Lease back, so the other waits until it has run out (15 s)."""

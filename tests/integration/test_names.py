@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.integration.audit import AuditLog
-from tests.integration.test_refusals import SHOWN_WITHIN, wait_until_shown
+from tests.integration.test_refusals import wait_until_shown
 from tests.integration.workspace import Workspace
-from tests.machine import is_within, scaled
-
-
-def test_a_foreign_service_is_reported_and_the_job_runs_once_the_name_is_free(workspace: Workspace) -> None:
-    """As with a foreign pod (test_fault_foreign_pod)."""
-    workspace.occupy("Service", "taken")
-    uid = workspace.kube.get("Service", workspace.namespace, "taken")["metadata"]["uid"]
-    job = workspace.submit(workspace.new_job("taken"))
-    message, seconds = wait_until_shown(workspace, job)
-    assert is_within(seconds, SHOWN_WITHIN)
-    assert workspace.condition(job, "Accepted")["reason"] == "NameTaken"
-    assert "metadata.name: the service taken belongs to somebody else" in message
-    workspace.eventually(lambda: not workspace.pods(job), "no pod is held")
-    assert workspace.kube.get("Service", workspace.namespace, "taken")["metadata"]["uid"] == uid
-
-    workspace.kube.delete("Service", workspace.namespace, "taken")
-    assert workspace.finished(job) == "Succeeded"
-    assert workspace.condition(job, "Accepted")["status"] == "True"
+from tests.machine import scaled
 
 
 def test_a_taken_name_is_asked_for_seldom(workspace: Workspace, audit: AuditLog) -> None:
@@ -37,6 +21,7 @@ def test_a_taken_name_is_asked_for_seldom(workspace: Workspace, audit: AuditLog)
     assert len(audit.since(start, workspace.namespace)) <= 30
 
 
+@pytest.mark.smoke
 def test_a_job_of_the_same_name_runs_while_the_old_pods_still_terminate(workspace: Workspace) -> None:
     """The old pods ignore SIGTERM for some seconds; the new job waits for them to go, and then runs."""
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); [signal.pause() for _ in range(9)]"

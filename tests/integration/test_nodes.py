@@ -6,7 +6,6 @@ Who needs only to be started is started at once, in one namespace.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,7 +43,6 @@ def started(kube: Kube, target: Target, operator: Installation) -> Iterator[Work
         workspace.submit(with_volumes(workspace, "dropped", replicas=1, whenDeleted="Delete"))
         workspace.submit(near(workspace, "one-node", RUN_ON, topologyMode="Required"))
         workspace.submit(near(workspace, "if-possible", RUN_ON))
-        workspace.submit(apart(workspace, "taken"))
         yield workspace
 
 
@@ -166,34 +164,36 @@ def test_without_room_in_one_place_a_gang_goes_elsewhere_unless_it_must_not(star
     started.delete("waits")
 
 
+@pytest.mark.serial
 @pytest.mark.usefixtures("two_nodes")
-def test_a_drain_and_an_eviction_cost_nothing_and_are_told(started: Workspace, target: Target, tmp_path: Path) -> None:
+def test_a_drain_and_an_eviction_cost_nothing_and_are_told(
+    workspace: Workspace, target: Target, tmp_path: Path
+) -> None:
     """A server before 1.26 does not say who deleted the pod."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("there is no kubectl to drain with")
-    kube, here, node = started.kube, started.namespace, target.cluster.nodes[-1]
+    kube, here, node = workspace.kube, workspace.namespace, target.cluster.nodes[-1]
     causes = {"Drained"} if says_who(kube) else {"Deleted", "Stopped"}
-    started.wait_for("taken", "Running")
-    assert node in nodes_of(started, "taken")
+    workspace.submit(apart(workspace, "taken"))
+    workspace.wait_for("taken", "Running")
+    assert node in nodes_of(workspace, "taken")
     try:
         # Nobody else's pods.
         kubectl(kube, "drain", node, "--pod-selector=tfgpu.dev/job-name=taken", "--delete-emptydir-data")
-        status = runs_again(started, "taken", attempt=2)
-        assert node not in nodes_of(started, "taken")
+        status = runs_again(workspace, "taken", attempt=2)
+        assert node not in nodes_of(workspace, "taken")
     finally:
         kubectl(kube, "uncordon", node)
     assert (status["disruptions"], status.get("restarts", 0)) == (1, 0)
-    assert status["lastFailure"]["cause"] in causes, started.describe()
+    assert status["lastFailure"]["cause"] in causes, workspace.describe()
 
     evict(kube, here, "taken-worker-0")
-    status = runs_again(started, "taken", attempt=3)
+    status = runs_again(workspace, "taken", attempt=3)
     assert (status["disruptions"], status.get("restarts", 0)) == (2, 0)
     failure = status["lastFailure"]
     assert (failure["role"], failure["index"]) == ("worker", 0)
-    assert failure["cause"] in causes, started.describe()
-    told = [event["message"] for event in started.events("taken") if event["reason"] == "Restarting"]
+    assert failure["cause"] in causes, workspace.describe()
+    told = [event["message"] for event in workspace.events("taken") if event["reason"] == "Restarting"]
     assert "taken-worker-0" in told[-1]
-    shown = Tool(started, tmp_path).run("describe", "taken")
+    shown = Tool(workspace, tmp_path).run("describe", "taken")
     assert "0 of 0 restarts spent, 2 disruptions, at no cost" in shown
 
 

@@ -37,6 +37,7 @@ from tests.integration.training import (
 )
 from tests.integration.workspace import RUN_ON, Workspace
 
+pytestmark = pytest.mark.serial
 FIRST, SECOND = "0", "1"
 FORCE_AFTER = 3
 """spec.runPolicy.forceDeleteAfterSeconds of the jobs that lose their node; the default is 60."""

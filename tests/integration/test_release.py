@@ -22,11 +22,13 @@ from tests.integration.installed import Installation
 from tests.integration.kube import RESOURCES, Kube, Object
 from tests.integration.registry import Registry, registry
 from tests.integration.target import Target
-from tests.integration.test_digits import example
 from tests.integration.workspace import RUN_ON, Workspace
+from tests.pages import ROOT
 
 from release import __main__ as release
 
+EXAMPLE = ROOT / "examples/digits-multiworker.yaml"
+pytestmark = pytest.mark.serial
 IN_NAMESPACE = ("Deployment", "Pod", "Service", "ServiceAccount", "Role", "RoleBinding", "ConfigMap")
 IN_CLUSTER = ("ClusterRole", "ClusterRoleBinding")
 
@@ -117,7 +119,7 @@ def test_a_release_is_installed_by_helm_from_a_registry_and_then_without_helm(
 
 def see_jobs_to_their_end(workspace: Workspace, target: Target, kept: str, before: dict[str, str]) -> None:
     """The README's job trains, and the one that was there goes on and is looked after."""
-    job = example("digits-multiworker.yaml", workspace.kube)
+    job = yaml.safe_load(EXAMPLE.read_text())
     # The chart's own trainer is the one for GPUs.
     job["spec"]["image"] = target.trainer_image
     assert workspace.finished(workspace.submit(job), seconds=240) == "Succeeded", workspace.describe()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 import pytest
 from localcluster.release import NAMESPACE
@@ -10,26 +10,19 @@ from tests.integration.audit import AuditLog, Request
 from tests.integration.installed import NAME, Installation
 from tests.integration.kube import Object
 
+pytestmark = pytest.mark.serial
+
 
 def rules_of(operator: Installation) -> list[Object]:
     """The rules of the operator's roles, as they stand in the cluster."""
     roles = [
         operator.kube.get("ClusterRole", "", NAME),
+        operator.kube.get("ClusterRole", "", f"{NAME}-kueue"),
         operator.kube.get("Role", NAMESPACE, f"{NAME}-leader"),
     ]
     return [rule for role in roles for rule in role["rules"]]
 
 
-WITH_POLICIES = {(verb, "networking.k8s.io", "networkpolicies") for verb in ("get", "list", "watch", "create")}
-"""Granted, and asked for, only while test_isolation.py has them turned on."""
-WITH_KUEUE = {
-    *((verb, "kueue.x-k8s.io", "workloads") for verb in ("get", "list", "watch", "create", "delete")),
-    ("update", "kueue.x-k8s.io", "workloads/status"),
-    *((verb, "kueue.x-k8s.io", "resourceflavors") for verb in ("list", "watch")),
-    *((verb, "kueue.x-k8s.io", "workloadpriorityclasses") for verb in ("list", "watch")),
-    *((verb, "scheduling.k8s.io", "priorityclasses") for verb in ("list", "watch")),
-}
-"""The same, while test_kueue.py has it turned on."""
 Right = tuple[str, str, str]
 """Verb, API group, resource."""
 NEVER_ASKED_FOR: dict[Right, str] = {
@@ -57,19 +50,14 @@ def requests(whole_audit: AuditLog, operator: Installation) -> list[Request]:
 def test_the_operator_asks_for_no_more_than_the_chart_grants(operator: Installation, requests: list[Request]) -> None:
     used = {(request.verb, request.group, request.resource) for request in requests}
     assert ("create", "", "pods") in used, "the audit log shows nothing of the operator"
-    assert used - granted_to(operator) <= WITH_POLICIES | WITH_KUEUE
-    # An uninstall takes the Lease's role away while the operator still runs; so go the rights to policies and to Kueue.
-    taken = {"leases", "networkpolicies", *(resource for _, _, resource in WITH_KUEUE)}
-    assert [request for request in requests if request.denied and request.resource not in taken] == []
+    assert used - granted_to(operator) == set()
+    # An uninstall takes the Lease's role away while the operator still runs.
+    assert [request for request in requests if request.denied and request.resource != "leases"] == []
 
 
-def test_the_chart_grants_no_more_than_the_operator_asks_for(
-    operator: Installation, requests: list[Request], request: pytest.FixtureRequest
-) -> None:
-    """In a session of all tests, each right was used: what is not needed here is needed by nobody."""
-    ran = {item.path for item in request.session.items}
-    if not ran.issuperset(Path(__file__).parent.glob("test_*.py")):
-        pytest.skip("only some of the tests run, so that some rights are not used")
+@pytest.mark.skipif("IT_ALL" not in os.environ, reason="make test-cluster-all runs it, after all tests")
+def test_the_chart_grants_no_more_than_the_operator_asks_for(operator: Installation, requests: list[Request]) -> None:
+    """Each right was used: what is not needed here is needed by nobody."""
     used = {(asked.verb, asked.group, asked.resource) for asked in requests if not asked.denied}
     assert granted_to(operator) - used == set(NEVER_ASKED_FOR)
 

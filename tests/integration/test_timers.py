@@ -14,6 +14,7 @@ from tests.integration.training import STEPS_AN_EPOCH, steps_done, train
 from tests.integration.workspace import RUN_ON, Workspace
 from tests.machine import scaled
 
+pytestmark = pytest.mark.serial
 DUE_AFTER = 20
 """Seconds of each timer, on a quiet machine: it begins before the operator goes, and ends while there is none."""
 FAIL_ONCE = "import os, sys; sys.exit(137 if os.environ['TFGPU_ATTEMPT'] == '1' else 0)"

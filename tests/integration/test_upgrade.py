@@ -8,6 +8,8 @@ from tests.integration.audit import AuditLog
 from tests.integration.installed import Installation
 from tests.integration.workspace import RUN_ON, Workspace
 
+pytestmark = pytest.mark.serial
+
 
 def test_a_restarted_operator_with_nothing_due_writes_only_its_lease(
     operator: Installation, workspace: Workspace, audit: AuditLog

@@ -21,6 +21,8 @@ STEPS_AN_EPOCH = 12
 SERVED_STEPS = 120 * STEPS_AN_EPOCH
 SLOWEST = 4.0
 """The most by which the pace of a training gives way to a busy machine: it must come to its end when that is quiet."""
+LAST_LINES = 100
+"""Of a log, for what is said again and again."""
 NOBODY = "nobody"
 KILL = "kill -9 $(cat /proc/1/task/1/children)"
 """In a pod: the end of the training process, whose supervisor is process 1."""
@@ -125,18 +127,22 @@ def kill_process(workspace: Workspace, victim: str, pod: str, words: str, then: 
     workspace.eventually(is_back, f"{victim} is back")
 
 
-def log(workspace: Workspace, pod: str) -> str:
-    """What the trainer in this pod has said; empty before its program has begun."""
+def log(workspace: Workspace, pod: str, lines: int | None = None) -> str:
+    """What the trainer in this pod has said, or the last so many lines; empty before its program has begun."""
     found = workspace.kube.find("Pod", workspace.namespace, pod)
     if found is None or "deletionTimestamp" in found["metadata"]:
         return ""
     states = found["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
-    return "" if "waiting" in states[0]["state"] else workspace.kube.log(workspace.namespace, pod, "tensorflow")
+    return (
+        ""
+        if "waiting" in states[0]["state"]
+        else workspace.kube.log(workspace.namespace, pod, "tensorflow", lines=lines)
+    )
 
 
 def steps_done(workspace: Workspace, pod: str) -> int:
     """As the pod of that name that is there now has told."""
-    told = re.findall(r'"tfgpu": "progress".*"step": (\d+)', log(workspace, pod))
+    told = re.findall(r'"tfgpu": "progress".*"step": (\d+)', log(workspace, pod, LAST_LINES))
     return int(told[-1]) if told else 0
 
 

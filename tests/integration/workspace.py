@@ -89,7 +89,7 @@ class Workspace:
             return found if fits else None
 
         what = f"{of_type}={status}{f' ({reason})' if reason else ''} of {name}"
-        found: Object = self.eventually(met, what, seconds=seconds)
+        found: Object = self.eventually(met, what, seconds=seconds, every=0.2)
         return found
 
     def finished(self, name: str, *, seconds: float = WAIT_SECONDS) -> str:
@@ -154,8 +154,11 @@ class Workspace:
         spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": False}
         self.kube.create("Pod", self.namespace, {"metadata": {"name": name}, "spec": spec})
 
-    def eventually(self, condition: Callable[[], Any], what: str, *, seconds: float = WAIT_SECONDS) -> Any:
-        return eventually(condition, what, seconds=seconds, report=self.describe)
+    def eventually(
+        self, condition: Callable[[], Any], what: str, *, seconds: float = WAIT_SECONDS, every: float = 0.5
+    ) -> Any:
+        """The server and the tests share the processors with what is tested, so it is not asked all the time."""
+        return eventually(condition, what, seconds=seconds, every=every, report=self.describe)
 
     def describe(self) -> str:
         """All that helps to understand why a wait was in vain."""

@@ -95,19 +95,17 @@ def test_on_kind_it_says_what_it_does_and_how_long_that_takes(
     begun, _, after = said.partition("\nSucceeded after N s\n")
     assert begun.splitlines() == [
         FIRST_TIME,
-        "[1/5] cluster  start a kind cluster, if it does not run ...",
-        "[1/5] cluster  a kind cluster, N s",
-        "[2/5] images   build the operator's and the trainer's, where they changed, and load them ...",
-        "[2/5] images   operator and trainer (CPU build of TensorFlow), N s",
-        "[3/5] install  the operator, by Helm ...",
-        "[3/5] install  helm release tfgpujob in namespace tfgpu-system, N s",
-        "[4/5] apply    a job, examples/digits-multiworker.yaml ...",
-        "[4/5] apply    examples/digits-multiworker.yaml as demo, with output.claim: demo-output, N s",
-        "[5/5] train    20 epochs on two workers ...",
+        "[1/4] cluster  start a kind cluster, and build both images, where need be ...",
+        "[1/4] cluster  a kind cluster, with the images of operator and trainer (CPU build of TensorFlow), N s",
+        "[2/4] install  the operator, by Helm ...",
+        "[2/4] install  helm release tfgpujob in namespace tfgpu-system, N s",
+        "[3/4] apply    a job, examples/digits-multiworker.yaml ...",
+        "[3/4] apply    examples/digits-multiworker.yaml as demo, with output.claim: demo-output, N s",
+        "[4/4] train    20 epochs on two workers ...",
         "      0 of 2 replicas are ready",
         "      epoch 1/20 loss 1",
         "      epoch 20/20 loss 0.1",
-        "[5/5] train    Succeeded, N s",
+        "[4/4] train    Succeeded, N s",
     ]
     assert "test accuracy                       0.970" in after
     assert f"export KUBECONFIG={tmp_path}/kind.kubeconfig" in after
@@ -122,8 +120,8 @@ def test_on_kind_it_makes_two_nodes_with_pretend_gpus_and_loads_both_images(mach
     built = [(words[words.index("--tag") + 1], [w for w in words if "build-arg" in w]) for words in machine.ran
              if words[:2] == ["docker", "build"]]  # fmt: skip
     assert [(tag.split(":")[0], given) for tag, given in built] == [
-        ("tfgpujob-operator", []),
         ("tfgpujob-trainer", ["--build-arg=VARIANT=cpu"]),
+        ("tfgpujob-operator", []),
     ]
     loads = [words for words in machine.ran if words[:2] == ["kind", "load"]]
     assert [words[2:5] for words in loads] == [["image-archive", "--name", "tfgpujob"]] * 2
@@ -151,7 +149,7 @@ def test_what_fails_names_the_step_the_cause_and_what_to_look_at(
     monkeypatch.setattr(f"{__name__}.STATUSES", [failed])
     assert demo.main() == 1
     said = capsys.readouterr().err
-    assert "[5/5] train failed: worker 0 failed\n" in said
+    assert "[4/4] train failed: worker 0 failed\n" in said
     assert f"look at:  KUBECONFIG={tmp_path}/kind.kubeconfig .venv/bin/tfgpu describe demo\n" in said
 
 
