@@ -362,6 +362,7 @@ def _become(request: Any, descriptors: Sequence[int]) -> None:
     sys.argv = [request["module"], *request["arguments"]]
     random.seed()
     np.random.seed()
+    tempfile.tempdir = None  # which may have been looked up without this TMPDIR
     mains: dict[str, Callable[[list[str]], object]] = {
         "tfgpujob_trainer.task": task.main,
         "tfgpujob_trainer.warm": lambda arguments: warm.main(int(arguments[0])),

@@ -97,7 +97,7 @@ MUTANTS = (
         "train/run.py",
         '**state["position"], "loss": loss})',
         '**state["position"], "index": 0, "loss": loss})',
-        "test_processes.py killed_stopped_and_resumed",
+        "test_processes.py killed_and_resumed",
     ),
     Mutant(
         "write over a newer attempt's checkpoints",

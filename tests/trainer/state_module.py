@@ -34,7 +34,7 @@ def state():
         "environment": {k: v for k, v in os.environ.items() if k.startswith(kept)},
         "directory": str(Path.cwd()),
         "path": sys.path,
-        "temporary": tempfile.tempdir,
+        "temporary": tempfile.gettempdir(),
         "locale": locale.setlocale(locale.LC_ALL),
         "modules": sorted(name for name in sys.modules if name.startswith("tests.") or name == "left"),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, trainer_config
+from tests.trainer.reference import plain_keras_weights
 
 from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import checks, config
@@ -59,17 +60,16 @@ def hints(task: Task) -> set[str]:
 )
 def test_tensorflow_is_given_ring_and_the_result_is_the_same(launch, program):
     ring = two_workers(launch, program, f"ring-{program}", communication="Ring")
-    auto = two_workers(launch, program, f"auto-{program}")
-    assert (hints(ring), hints(auto)) == ({"RING"}, {"AUTO"})
+    assert hints(ring) == {"RING"}
     if program == "plain_script.py":
+        auto = two_workers(launch, program, f"auto-{program}")
+        assert hints(auto) == {"AUTO"}
         splits = [task.ended["summary"]["splits"]["train"]["loss"] for task in (ring, auto)]
         assert abs(splits[0] - splits[1]) < 1e-12
         return
-    found, expected = (
-        keras.saving.load_model(launch.directory / f"{name}-{program}-output/model.keras").get_weights()
-        for name in ("ring", "auto")
-    )
-    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
+    found = keras.saving.load_model(launch.directory / f"ring-{program}-output/model.keras").get_weights()
+    expected = plain_keras_weights(epochs=5)
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
 
 
 def settings_with(communication: str):

@@ -30,7 +30,8 @@ forking.serve(int(sys.argv[2]))
 def start(directory: Path, fresh: bool = False, **params: Any) -> Task:
     with launcher(directory, fresh=fresh) as launch:
         params["file"] = str(directory / "state.json")
-        task = launch.start(trainer_config(directory / "out", entrypoint="state_module", params=params))
+        config = trainer_config(directory / "out", entrypoint="state_module", params=params)
+        task = launch.start(config, env={"TMPDIR": str(directory)})
         if params.get("wait"):
             until(lambda: (directory / "state.waits").exists() or task.process.poll() is not None)
         else:

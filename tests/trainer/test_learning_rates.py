@@ -82,6 +82,7 @@ print("it goes on behind its fit()")
 """
 
 
+@pytest.mark.deep
 def test_a_plain_script_is_tested_in_its_first_fit(tmp_path):
     own = {"globalBatchSize": None, "epochs": None}
     of_module, of_script = tmp_path / "module", tmp_path / "script"

@@ -106,18 +106,38 @@ def test_the_log_says_how_the_batch_is_split_and_how_it_goes(exact_pair):
     assert 0 <= last["inputWait"] <= 1
 
 
-def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undisturbed):
-    config = trainer_config(launch.directory / "disturbed", params={"dropout": 0.3})
+def test_two_workers_with_dropout_train_to_the_end(undisturbed):
+    assert undisturbed["steps"] == 35
 
-    saved = launch.directory / "disturbed/checkpoints/step-0000000014/COMMIT"
+
+def start_killed(launch: Launcher, config: dict[str, Any]) -> None:
+    """Train until the second worker is killed at step 17."""
+    saved = Path(config["output"]["directory"]) / "checkpoints/step-0000000014/COMMIT"
     killed = launch.start_workers(config, env={1: {"TEST_AT": "17", "TEST_DO": "kill", "TEST_AFTER": str(saved)}})
     assert killed[0].wait() == 160, killed[0].log
     assert killed[0].ended["cause"] == "PeerFailure"
     assert killed[1].wait() == -9
 
+
+def test_a_killed_and_resumed_run_ends_with_the_same_bits(launch, undisturbed):
+    config = trainer_config(launch.directory / "killed", params={"dropout": 0.3})
+    start_killed(launch, config)
+    resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "2"}})
+    assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
+    # TensorFlow may end the chief before its checkpoint of step 14 is whole.
+    assert re.search(r"resuming after step (7|14) ", resumed[0].log), resumed[0].log
+    summary = resumed[0].ended["summary"]
+    assert summary["weightsSha256"] == undisturbed["weightsSha256"]
+    assert summary["splits"] == undisturbed["splits"]
+
+
+@pytest.mark.deep
+def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undisturbed):
+    config = trainer_config(launch.directory / "disturbed", params={"dropout": 0.3})
+    start_killed(launch, config)
+
     stopped = launch.start_workers(config, env={1: {"TEST_AT": "8", "TEST_DO": "term"}, 0: {"TFGPU_ATTEMPT": "2"}})
     assert [t.wait() for t in stopped] == [143, 143], stopped[0].log + stopped[1].log
-    # TensorFlow may end the chief before its checkpoint of step 14 is whole.
     resumed_at = re.search(r"resuming after step (7|14) ", stopped[0].log)
     assert resumed_at is not None, stopped[0].log
     steps = [STOPPED.search(t.log) for t in stopped]
@@ -129,9 +149,7 @@ def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undistur
     resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "3"}})
     assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
     assert f"resuming after step {steps[0].group(1)}" in resumed[0].log
-    summary = resumed[0].ended["summary"]
-    assert summary["weightsSha256"] == undisturbed["weightsSha256"]
-    assert summary["splits"] == undisturbed["splits"]
+    assert resumed[0].ended["summary"]["weightsSha256"] == undisturbed["weightsSha256"]
 
 
 def start_shared(launch: Launcher, config: dict[str, Any], **env: str) -> Task:
@@ -142,6 +160,7 @@ def start_shared(launch: Launcher, config: dict[str, Any], **env: str) -> Task:
     return launch.start(config, env={**shared, "TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": "2", **env})
 
 
+@pytest.mark.deep
 def test_two_processes_on_a_gpu_train_as_two_pods_do_and_have_one_end(launch, undisturbed):
     config = trainer_config(launch.directory / "shared", params={"dropout": 0.3})
     # Both processes have the hook; the exception comes in whichever is first, and the other one's end is an echo.

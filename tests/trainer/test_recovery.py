@@ -111,6 +111,7 @@ def test_a_crash_at_each_start_is_the_pods(launch):
     assert "not started again in place: a second failure without a step in between" in task.log
 
 
+@pytest.mark.deep
 def test_a_process_that_is_lost_before_it_forks_again_is_done_without(capfd):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     warm = WarmProcess(environment, print)

@@ -285,6 +285,7 @@ def resumed(task: Task) -> list[int]:
     return [int(text.split()[0]) for text in words]
 
 
+@pytest.mark.deep
 def test_the_others_train_on_without_a_worker_that_is_killed_with_its_pod(tmp_path):
     """It has said nothing: they wait until its processes have ended whatever has become of it, and no longer."""
     config = trainer_config(tmp_path / "out", checkpoint={"everySteps": 1})
