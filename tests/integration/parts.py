@@ -54,7 +54,7 @@ def unit_of(nodeid: str) -> str:
     return file if Path(file).name in SHARE_A_FIXTURE else nodeid
 
 
-class Units(LoadScopeScheduling):
+class Units(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each worker one unit after the other. pytest-xdist's own groups have no effect with pytest 9: it writes a
     test's group into an attribute that is not read any more."""
 
