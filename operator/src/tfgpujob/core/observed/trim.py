@@ -196,7 +196,7 @@ def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The init container that brings code or models, if it has failed: the program never began, and it says why."""
     for name, container in inits.items():
         ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
-        code, said = ended.get("exitCode"), str(ended.get("message") or "")
+        code, said = ended.get("exitCode"), str(ended.get("message") or "")[:MAX_TEXT]
         # Another node may have the room, or a disk that works. With cp's own exit code the job would end.
         if name in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
             return {**container, "state": {"terminated": {**ended, "exitCode": _NOT_FETCHED}}}
