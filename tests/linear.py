@@ -200,7 +200,7 @@ def _text(part: Any, choice: int, characters: Sequence[str]) -> str:
         return _of_class(value, choice, characters)
     if code in {op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT}:
         repeated = "".join(_text(inner, choice, characters) for inner in _joined(value[2]))
-        return repeated * min(max(value[0], 1), 64)
+        return repeated * int(min(max(value[0], 1), 64))
     inner = _inner(code, value) if code in {op.BRANCH, op.SUBPATTERN, op.ATOMIC_GROUP} else []
     return "".join(_text(one, choice, characters) for one in _joined(inner[choice % len(inner)])) if inner else ""
 

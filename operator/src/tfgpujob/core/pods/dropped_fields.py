@@ -8,8 +8,11 @@ a pod; a field that is missing there was removed by a webhook, as it may.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_NEAR: Final = 32
 
 
 def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
@@ -23,15 +26,23 @@ def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
         kept = [dropped_fields(value, made[key], f"{path}.{key}") for key, value in given if key in made]
         return (*lost, *(field for fields in kept for field in fields))
     if isinstance(sent, list) and isinstance(made, list) and made:
-        return tuple(f for i, item in enumerate(sent) if item not in made for f in _in_list(item, made, f"{path}[{i}]"))
+        kept_whole = {_as_text(item) for item in made}
+        lost_parts = [(i, item) for i, item in enumerate(sent) if _as_text(item) not in kept_whole]
+        return tuple(f for i, item in lost_parts for f in _in_list(item, i, made, f"{path}[{i}]"))
     return ()
 
 
-def _in_list(item: Any, made: Sequence[Any], path: str) -> tuple[str, ...]:
-    """Webhooks may insert elements: this one is compared with the element of its name that lacks the fewest fields."""
+def _in_list(item: Any, index: int, made: Sequence[Any], path: str) -> tuple[str, ...]:
+    """Webhooks may insert elements: this one is compared with the element of its name that lacks the fewest fields. Of
+    a long list only with those near its place, since each would be compared with each."""
+    near = made if len(made) <= _NEAR else made[max(0, index - _NEAR // 2) :][:_NEAR]
     name = _name(item)
-    namesakes = [candidate for candidate in made if name and _name(candidate) == name]
-    return min((dropped_fields(item, candidate, path) for candidate in namesakes or made), key=len)
+    namesakes = [candidate for candidate in near if name and _name(candidate) == name]
+    return min((dropped_fields(item, candidate, path) for candidate in namesakes or near), key=len, default=())
+
+
+def _as_text(item: Any) -> str:
+    return json.dumps(item, sort_keys=True)
 
 
 def _name(item: Any) -> str:
