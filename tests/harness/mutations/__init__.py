@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.harness.mutations import account, needs, pods, resizes, room, writes
+from tests.harness.mutations import account, bounds, needs, pods, resizes, room, writes
 from tests.harness.mutations.mutation import Mutation, caught
 
 MUTATIONS: Sequence[Mutation] = (
@@ -18,6 +18,7 @@ MUTATIONS: Sequence[Mutation] = (
     *account.MUTATIONS,
     *resizes.MUTATIONS,
     *room.MUTATIONS,
+    *bounds.MUTATIONS,
 )
 
 __all__ = ["MUTATIONS", "Mutation", "caught"]
