@@ -7,9 +7,11 @@ neighbours, and raises if it harms anybody but its owner. Planted bugs, each of 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import logging
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -20,12 +22,14 @@ from unittest.mock import patch
 
 import orjson
 from tests.harness.fuzz_inputs import Mutator
-from tests.harness.fuzz_targets import TARGETS, Target, answers, events, jobs, pods, pods_made
+from tests.harness.fuzz_targets import TARGETS, Target, answers, events, jobs, large, pods, pods_made, said
 
 from tfgpujob.api.rules import host
 from tfgpujob.core import reconcile
 from tfgpujob.core.observed import progress_report, trim
-from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Create, Kind
+from tfgpujob.core.policies import ensure_pods
+from tfgpujob.core.status import limits
 from tfgpujob.kube import decoding
 from tfgpujob.shell import resync, store, watch_answer
 from tfgpujob.shell.store import Key, Store
@@ -63,6 +67,15 @@ def _put_that_raises(held: Store, kind: Kind, obj: Any, of: Key | None = None) -
     return held._put(kind, obj, of)
 
 
+_build_pod = ensure_pods._build_pod
+_CUBIC = re.compile(r"(mlock\w*|ibv_(reg_mr|create_)\w*)[^\n]*Cannot allocate memory")
+
+
+def _at_once(ctx: Any, replica: Any) -> Create:
+    create = _build_pod(ctx, replica)
+    return Create(create.kind, copy.deepcopy(dict(create.body)), create.needs)
+
+
 BUGS: tuple[Planted, ...] = (
     Planted("read a page as a whole or not at all", (decoding, "decoded"), orjson.loads, jobs),
     Planted("keep a spec whatever its size", (trim, "too_large"), lambda _: None, jobs),
@@ -95,6 +108,8 @@ BUGS: tuple[Planted, ...] = (
         lambda job: ((job.get("spec") or {}).get("runPolicy") or {}).get("managedBy") is None,
         jobs,
     ),
+    Planted("make all bodies at once", (ensure_pods, "_build_pod"), _at_once, large),
+    Planted("search with a cubic pattern", (limits, "_PATTERNS"), {"locked": _CUBIC}, said),
 )
 
 

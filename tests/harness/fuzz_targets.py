@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import orjson
+from tests import linear
+from tests.harness import sizes
 from tests.harness.fuzz_inputs import REPORT, SPEC, TFJOB, Json, Mutator, job_of, pod_of
+from tests.harness.promises import bounds
+from tests.harness.steps import HELD_SECONDS
 
-from tfgpujob import convert
+from tfgpujob import convert, core
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.core import reconcile
 from tfgpujob.core.observed import progress_report, trim
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.snapshot import Config, Kind
+from tfgpujob.core.pods.dropped_fields import dropped_fields
 from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.status import diagnosis
 from tfgpujob.kube import decoding
 from tfgpujob.kube.interface import ListPage
 from tfgpujob.shell import resync, watch_answer
@@ -79,7 +88,7 @@ def jobs(mutator: Mutator) -> None:
     listed(held, Kind.JOB, mutator.text({"items": items, "metadata": {"resourceVersion": "9"}}))
     expect_neighbours(held, "first", "last")
     _reconciled(held, "strange")
-    kept = len(orjson.dumps(held.snapshot(Key("ns", "strange")).job))
+    kept = len(orjson.dumps(held.snapshot(Key("ns", "strange")).job, default=bytes.decode))
     assert kept <= MAX_KEPT, f"{kept} bytes are kept of one job"
 
 
@@ -164,5 +173,63 @@ def tfjobs(mutator: Mutator) -> None:
     convert.convert(decoding.decoded(mutator.text(mutator.spoilt(TFJOB))))
 
 
+def large(mutator: Mutator) -> None:
+    """A job that is valid and as large as it may be, or about so."""
+    template = sizes.TEMPLATES[mutator.chance.choice([*sizes.TEMPLATES])]
+    whole = sizes.job_of(template(int(10 ** mutator.chance.uniform(2, 4.3))), mutator.chance.choice((1, 32, 512)))
+    held = Store()
+    _in_time(held.put, Kind.JOB, decoding.decoded(orjson.dumps(whole)))
+    snapshot = held.snapshot(Key("default", "train"))
+    assert snapshot.job is not None
+    outcome = _in_time(reconcile.reconcile, snapshot, NOW, CONFIG)
+    _in_time(reconcile.finalize_status, snapshot, outcome, (), NOW, CONFIG)
+    if "unreadable" not in snapshot.job:
+        assert not [*bounds.too_heavy(snapshot.job, outcome)]
+    if outcome.creates:
+        made = orjson.loads(orjson.dumps(_in_time(lambda: outcome.creates[-1].body)))
+        _in_time(dropped_fields, made, _without(made, mutator.chance.choice(("value", "key", "name", "a"))), "spec")
+
+
+def said(mutator: Mutator) -> None:
+    """Last words against every pattern: what it is made of, again and again."""
+    pattern = mutator.chance.choice(_patterns())
+    before, seed = mutator.chance.choice(sorted(linear._seeds(pattern)))
+    text = (before + seed * 4096)[:4096]
+    _in_time(diagnosis.diagnose, "Error", mutator.chance.choice((1, 135, 163, 200, None)), text, 20)
+    pod = pod_of("strange-worker-0", "strange")
+    ended = {"exitCode": 1, "reason": "Error", "message": text}
+    pod["status"] = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": ended}}],
+        "initContainerStatuses": [{"name": "tfgpu-code", "state": {"terminated": ended}}],
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}],
+    }
+    held = Store()
+    held.put(Kind.JOB, _started("strange"))
+    _in_time(held.put, Kind.POD, pod)
+    _in_time(_reconciled, held, "strange")
+    _in_time(progress_report.parse, text.encode())
+
+
+@cache
+def _patterns() -> list[re.Pattern[Any]]:
+    return [p for name, p in sorted(linear.patterns(core).items()) if isinstance(p.pattern, str)]
+
+
+def _in_time(do: Callable[..., Any], *arguments: Any) -> Any:
+    began = time.thread_time()
+    found = do(*arguments)
+    if time.thread_time() - began > HELD_SECONDS:
+        problem = bounds.too_slow(do, *arguments)
+        assert not problem, problem
+    return found
+
+
+def _without(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {k: _without(v, key) for k, v in value.items() if k != key}
+    return [_without(v, key) for v in value] if isinstance(value, list) else value
+
+
 Target = Callable[[Mutator], None]
-TARGETS: tuple[Target, ...] = (jobs, events, pods, answers, pods_made, tfjobs)
+TARGETS: tuple[Target, ...] = (jobs, events, pods, answers, pods_made, tfjobs, large, said)

@@ -16,7 +16,7 @@ from tests.harness.kueue import Kueue
 from tests.harness.leaders import Leaders, environment
 from tests.harness.multikueue import MultiKueue
 from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs, with_kueue
-from tests.harness.promises import Promises
+from tests.harness.promises import Promises, bounds
 from tests.harness.promises.truth import attempt_of
 from tests.harness.resources import Object, controller
 from tests.harness.vtime import VirtualLoop
@@ -123,6 +123,7 @@ class World:
             put_workers=self.put_workers,
             on_death=lambda: self._died(identity),
         )
+        bounds.Bounds(process.operator, self.promises.broken.append)
         self.operators[identity] = process
         process.feed.delay = self.lags.get(identity, process.feed.delay)
         process.start(behind=behind)

@@ -6,6 +6,7 @@ it is added to, never renamed.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -90,6 +91,7 @@ RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)
 """The environment variable that only the pods of one attempt share."""
 MAX_NAME_LENGTH: Final = 48
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAME: Final = re.compile(NAME_PATTERN)
 CONFIG_VOLUME: Final = "tfgpu-config"
 CONFIG_DIR: Final = "/etc/tfgpu"
 CONFIG_FILE: Final = "trainer.json"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.harness.mutations import account, needs, people, pods, resizes, room, writes
+from tests.harness.mutations import account, bounds, needs, people, pods, resizes, room, writes
 from tests.harness.mutations.mutation import Mutation, caught
 
 MUTATIONS: Sequence[Mutation] = (
@@ -19,6 +19,7 @@ MUTATIONS: Sequence[Mutation] = (
     *resizes.MUTATIONS,
     *room.MUTATIONS,
     *people.MUTATIONS,
+    *bounds.MUTATIONS,
 )
 
 __all__ = ["MUTATIONS", "Mutation", "caught"]

@@ -13,6 +13,7 @@ from tests.harness.scenarios.progress import PROGRESS
 from tests.harness.scenarios.queues import QUEUES
 from tests.harness.scenarios.refusals import REFUSALS
 from tests.harness.scenarios.resizes import RESIZES
+from tests.harness.scenarios.sizes import SIZES
 from tests.harness.scenarios.spares import SPARES
 from tests.harness.scenarios.strategies import ENDINGS, STRATEGIES
 
@@ -34,5 +35,6 @@ SCENARIOS = {
         *RESIZES,
         *SPARES,
         *QUEUES,
+        *SIZES,
     )
 }

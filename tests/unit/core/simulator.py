@@ -25,7 +25,7 @@ from tfgpujob.core.observed.snapshot import (
     POD_GROUPS,
     WORKLOADS,
     Config,
-    Create,
+    Creation,
     Delete,
     Dependent,
     Event,
@@ -57,7 +57,7 @@ class World:
         self.up = True
         self.grace = timedelta()
         """How long a running pod that is deleted takes to go."""
-        self.refuse: Callable[[Create], Answer | None] = lambda _: None
+        self.refuse: Callable[[Creation], Answer | None] = lambda _: None
         self.writes: list[dict[str, Any]] = []
         self.events: list[Event] = []
         self.creates: list[str] = []
@@ -327,7 +327,7 @@ class World:
                 refusals = [refusal for create in stage if (refusal := self._try(create))]
         return tuple(refusals)
 
-    def _try(self, create: Create) -> Refusal | None:
+    def _try(self, create: Creation) -> Refusal | None:
         for needed in create.needs:
             answer = self.refuse(needed) if (needed.kind, needed.name) not in self.objects else None
             if answer is not None:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.observed.snapshot import Create, Kind, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Creation, Kind, Outcome, Snapshot
 from tfgpujob.core.reconcile import COALESCE, reconcile
 
 
@@ -97,7 +97,7 @@ def test_our_own_name_in_managed_by_means_us() -> None:
     assert world.phase == "Starting"
 
 
-def quota(create: Create) -> tuple[int, str] | None:
+def quota(create: Creation) -> tuple[int, str] | None:
     message = f'pods "{create.name}" is forbidden: exceeded quota: gpus, requested: 1, used: 2, limited: 2'
     return (403, message) if create.kind is Kind.POD and create.name >= "train-worker-2" else None
 

@@ -6,7 +6,6 @@ or end a recursion of Python, which does not go beyond 1,000 levels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from tfgpujob.api.invalid import Invalid
@@ -20,12 +19,12 @@ _MORE: Final = "keep such data in a ConfigMap or an image"
 
 def too_large(spec: object) -> Invalid | None:
     """What makes the spec unreadable; None if nothing does. Takes no recursion, and ends early."""
-    level: list[Any] = [spec] if isinstance(spec, Mapping | list) else []
+    level: list[Any] = [spec] if isinstance(spec, dict | list) else []
     values, characters = 0, len(spec) if isinstance(spec, str) else 0
     for _ in range(MAX_LEVELS):
         children: list[Any] = []
         for container in level:
-            if isinstance(container, Mapping):
+            if isinstance(container, dict):
                 characters += sum(map(len, container))
                 children += container.values()
             else:
@@ -36,7 +35,7 @@ def too_large(spec: object) -> Invalid | None:
         characters += sum(len(child) for child in children if isinstance(child, str))
         if characters > MAX_CHARACTERS:
             return Invalid("spec", f"has more than {MAX_CHARACTERS >> 10} KiB of text", _MORE)
-        level = [child for child in children if isinstance(child, Mapping | list)]
+        level = [child for child in children if isinstance(child, dict | list)]
         if not level:
             return None
     return Invalid("spec", f"is nested more than {MAX_LEVELS} levels deep", _MORE)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +17,9 @@ from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate, read_template
 from tfgpujob.api.translate import shown, translate
 from tfgpujob.names import Role
+
+MAX_PROBLEMS: Final = 32
+"""Of each kind that are said: an object may have one in each of 20,000 values, and a status has room for fewer."""
 
 
 def parse_job(
@@ -40,7 +44,8 @@ def parse_job(
     ]
     job = read_spec(obj.get("spec"), allow_host=allow_host, allowed_service_accounts=allowed_service_accounts)
     if isinstance(job, Job):
-        problems += [problem for _, problem in violations(job, access.RULES if accepted else JOB_RULES)]
+        found = islice(violations(job, access.RULES if accepted else JOB_RULES), MAX_PROBLEMS)
+        problems += [problem for _, problem in found]
     else:
         problems += job
     if problems or not isinstance(job, Job):
@@ -52,7 +57,9 @@ def read_run_policy(obj: Mapping[str, Any]) -> RunPolicy:
     """What can be read of spec.runPolicy, whatever is wrong with the rest of the job; defaults for what can't."""
     spec = obj.get("spec")
     policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-    readable = {k: v for k, v in policy.items() if _reads({k: v})} if isinstance(policy, Mapping) else {}
+    known = (field.alias or name for name, field in RunPolicy.model_fields.items())
+    given = {k: policy[k] for k in known if k in policy} if isinstance(policy, Mapping) else {}
+    readable = {k: v for k, v in given.items() if _reads({k: v})}
     return RunPolicy.model_validate(readable, by_alias=True, by_name=False)
 
 
@@ -85,7 +92,7 @@ def read_spec(
     try:
         parsed = JobSpec.model_validate(dict(spec), by_alias=True, by_name=False)
     except ValidationError as error:
-        return [*_translated(error, "spec", JobSpec), *problems]
+        return [*_translated(error, "spec", JobSpec, spec), *problems]
     return problems or Job(parsed, templates, allow_host, allowed_service_accounts)
 
 
@@ -102,12 +109,20 @@ def _templates(spec: Mapping[str, Any]) -> tuple[dict[Role, PodTemplate], list[I
         try:
             templates[role] = read_template(template)
         except ValidationError as error:
-            problems += _translated(error, f"spec.replicaSpecs.{role}.template", PodTemplate)
+            problems += _translated(error, f"spec.replicaSpecs.{role}.template", PodTemplate, template)
     return templates, problems
 
 
-def _translated(error: ValidationError, prefix: str, model: type[BaseModel]) -> list[Invalid]:
-    problems = [translate(detail, prefix, model) for detail in error.errors(include_url=False)]
+def _translated(error: ValidationError, prefix: str, model: type[BaseModel], value: Mapping[str, Any]) -> list[Invalid]:
+    if error.error_count() > MAX_PROBLEMS * MAX_PROBLEMS:
+        # The first of them are found in the first values, and to word all takes longer than anybody may.
+        try:
+            model.model_validate(_shortened(value), by_alias=True, by_name=False)
+        except ValidationError as shorter:
+            error = shorter
+        else:
+            return [Invalid(prefix, f"has {error.error_count():,} problems", "correct it")]
+    problems = [translate(detail, prefix, model) for detail in error.errors(include_url=False)[:MAX_PROBLEMS]]
     # A misspelled key says it all; that the right one is missing follows from it.
     misspelled = {
         f"{p.field.rpartition('.')[0]}.{p.fix.removeprefix('did you mean ').removesuffix('?')}"
@@ -115,3 +130,10 @@ def _translated(error: ValidationError, prefix: str, model: type[BaseModel]) -> 
         if p.fix.startswith("did you mean ")
     }
     return [p for p in problems if not (p.problem == "is missing" and p.field in misspelled)]
+
+
+def _shortened(value: Any) -> Any:
+    """With so many of the values of each list and mapping as problems are said."""
+    if isinstance(value, Mapping):
+        return {key: _shortened(item) for key, item in islice(value.items(), MAX_PROBLEMS)}
+    return [_shortened(item) for item in value[:MAX_PROBLEMS]] if isinstance(value, list) else value

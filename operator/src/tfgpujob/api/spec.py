@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any
@@ -15,9 +15,10 @@ from tfgpujob.api.base import MAX_REPLICAS, Controller, Model, Positive, Text
 from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.run_policy import RestartScope, RunPolicy
 from tfgpujob.api.strategies import TRAITS, Restart, Traits
+from tfgpujob.api.template import without_empty
 from tfgpujob.api.trainer import Mode, TrainerSpec
 from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
-from tfgpujob.names import ROLES, Role, Strategy
+from tfgpujob.names import CONTAINER, ROLES, Role, Strategy
 
 MAX_GPUS = 64
 """In one pod, more than any machine has."""
@@ -77,6 +78,19 @@ class ReplicaSpec(Model):
     is used as it is."""
     persistent_volume_claim_retention_policy: ClaimRetention | None = None
     """What becomes of these claims when the job is deleted. Absent: they stay."""
+
+    @cached_property
+    def pod_template(self) -> Mapping[str, Any]:
+        """The template without empty keys: `env:` with nothing behind it means none, here as anywhere in Kubernetes.
+        All pods share it."""
+        found: Mapping[str, Any] = without_empty(self.template or {})
+        return found
+
+    @property
+    def training_container(self) -> Mapping[str, Any]:
+        """That of the template; empty: it has none."""
+        containers = (self.pod_template.get("spec") or {}).get("containers") or ()
+        return next((container for container in containers if container.get("name") == CONTAINER), {})
 
     @property
     def owns_claims(self) -> bool:

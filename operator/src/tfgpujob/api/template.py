@@ -3,6 +3,7 @@ when the pod is created."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -133,3 +134,14 @@ def items(model: OpenModel, *keys: str) -> Iterator[tuple[int, Mapping[str, Any]
 def read_template(template: Mapping[str, Any]) -> PodTemplate:
     """Raises pydantic's ValidationError, with locations below the template."""
     return PodTemplate.model_validate(template, by_alias=True, by_name=False)
+
+
+def without_empty(value: Any) -> Any:
+    """The same without the keys of mappings that have no value. What has none is no copy."""
+    if isinstance(value, Mapping):
+        kept = {key: without_empty(item) for key, item in value.items() if item is not None}
+        return value if len(kept) == len(value) and all(kept[key] is value[key] for key in kept) else kept
+    if isinstance(value, list):
+        items = [without_empty(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else items
+    return value

@@ -29,6 +29,8 @@ _PATTERNS = {
     "claimName": "use lower-case letters, digits, - and .",
     "claim": "use lower-case letters, digits, - and .",
 }
+_LONGEST_WORD = 64
+"""Longer than any field: comparing words takes time with the square of their length."""
 _ELSEWHERE = {
     "KAI": "remove it: KAI makes pod groups itself. For its queues set schedulerName: kai-scheduler and the label "
     "kai.scheduler/queue in each template",
@@ -124,7 +126,7 @@ def _nearest(value: Any, choices: Sequence[str]) -> str:
 
 def closest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant; upper and lower case don't count."""
-    lower = {name.lower(): name for name in known}
+    word, lower = word[:_LONGEST_WORD], {name.lower(): name for name in known}
     exact = [name for low, name in lower.items() if low and word.lower().startswith(low)]
     found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.7)
     return lower[found[0]] if found else (max(exact, key=len) if exact else None)

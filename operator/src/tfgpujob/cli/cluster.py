@@ -19,7 +19,7 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube import paths
 
 _UNCHECKED = re.compile(
-    r", <nil>: Invalid value: null: some validation rules were not checked.*?to complete validation"
+    r", <nil>: Invalid value: null: some validation rules were not checked.{0,100}?to complete validation"
 )
 """What an API server adds to each error of a schema. It names no field."""
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}

@@ -14,6 +14,9 @@ from tfgpujob.exits import CliError, Exit
 
 _FIELD: Final = "spec.trainer.code.git.revision"
 _SECONDS: Final = 60
+_COMMIT: Final = re.compile("[0-9a-f]{40}")
+_URL: Final = re.compile(r"https?://[^/@\s]+/\S+")
+_REVISION: Final = re.compile(r"[^-]\S*")
 _LAST: Final = "^{}"
 """Behind an annotated tag: the commit that it stands for."""
 
@@ -28,11 +31,7 @@ def pinned(job: Object, say: Callable[[str], None]) -> Object:
     url, revision = git["url"], git["revision"]
     # Before git is given it: an option, or another transport, would run commands here, and anybody on this machine
     # sees a password in a process's arguments.
-    if (
-        re.fullmatch("[0-9a-f]{40}", revision)
-        or not re.fullmatch(r"https?://[^/@\s]+/\S+", url)
-        or not re.fullmatch(r"[^-]\S*", revision)
-    ):
+    if _COMMIT.fullmatch(revision) or not _URL.fullmatch(url) or not _REVISION.fullmatch(revision):
         return job
     commit = _commit(url, revision)
     say(f"{revision} of {url} is {commit}")

@@ -15,13 +15,14 @@ from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
 from tfgpujob.convert.roles import convert_roles, replicas
 from tfgpujob.convert.run_policy import convert_run_policy
-from tfgpujob.names import MAX_NAME_LENGTH, NAME_PATTERN, Role, Strategy
+from tfgpujob.names import MAX_NAME_LENGTH, NAME, Role, Strategy
 
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
+_NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def is_tfjob(obj: Mapping[str, Any]) -> bool:
@@ -83,9 +84,9 @@ def _metadata(source: Part) -> dict[str, Any]:
 
 def _valid_name(name: str) -> str:
     """The name itself if it is valid, else the nearest that is; told apart by a digest where it had to be cut."""
-    if len(name) <= MAX_NAME_LENGTH and re.fullmatch(NAME_PATTERN, name):
+    if len(name) <= MAX_NAME_LENGTH and NAME.fullmatch(name):
         return name
-    clean = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    clean = _NOT_IN_A_NAME.sub("-", name.lower()).strip("-")
     clean = clean if clean[:1].isalpha() else f"job-{clean}".strip("-")
     if len(clean) <= MAX_NAME_LENGTH:
         return clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_COMMENT = re.compile(r"(^|\s)#.*$")
+_COMMENT = re.compile(r"(^|\s)#.*")
 _NAMES_A_FILE = re.compile(r"-[rc]|--(requirement|constraint)\b")
 
 

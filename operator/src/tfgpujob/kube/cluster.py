@@ -18,6 +18,7 @@ LIST_BYTES: Final = 1 << 20
 
 _STRICT_FROM: Final = (1, 27)
 """The first version that certainly validates fields strictly when asked to."""
+_AFTER_DIGITS: Final = re.compile(r"\D.*", re.DOTALL)
 
 
 class KubeCluster(Connection):
@@ -57,7 +58,7 @@ class KubeCluster(Connection):
     async def drops_fields(self) -> bool:
         if self._drops_fields is None:
             version = await self.send("GET", "/version")
-            major, minor = (int(re.sub(r"\D.*", "", str(version.get(part, ""))) or 0) for part in ("major", "minor"))
+            major, minor = (int(_AFTER_DIGITS.sub("", str(version.get(part, ""))) or 0) for part in ("major", "minor"))
             self._drops_fields = (major, minor) < _STRICT_FROM
         return self._drops_fields
 

@@ -231,7 +231,7 @@ class Connection:
             method,
             url.with_query(query) if query else url,
             headers=sent,
-            data=None if body is None else orjson.dumps(body),
+            data=None if body is None else bytes(memoryview(orjson.dumps(body))),  # without what orjson has reserved
             # Through its proxy a pod answers, and must not send us elsewhere with our rights.
             allow_redirects=False,
             proxy=login.proxy,

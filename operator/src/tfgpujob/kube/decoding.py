@@ -17,8 +17,9 @@ MAX_LEVELS: Final = 80
 """Of a text that orjson refuses, so many are read. More than a readable object has (`api/limits.py`) and the
 list around it: what was cut here is still too deep, so nothing acts on it as if it were whole."""
 
-# Possessive: a string of a mebibyte of escapes costs no memory for ways back.
-_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{])|([\]}])', re.DOTALL)
+# Possessive: a string of a mebibyte of escapes costs no memory for ways back. One without an end is a token too:
+# else each quote in it would be tried as the begin of one.
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?|([\[{])|([\]}])', re.DOTALL)
 
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")

@@ -6,7 +6,7 @@ import re
 import socket
 from typing import Final
 
-_ADDRESS: Final = re.compile(r"[a-z0-9][-a-z0-9.]*\.svc:\d+")
+_ADDRESS: Final = re.compile(r"(?<![-a-z0-9.])[a-z0-9][-a-z0-9.]*\.svc:\d+")
 """host:port of a task, as `core.tf_config.Address` writes it."""
 
 

@@ -48,7 +48,7 @@ _HERE: Final = {
 _INSTALL: Final = "pip install it here"
 _REQUIRE: Final = f"{_INSTALL}, or name it in trainer.requirements (of a script: --requirements FILE)"
 _ROOM: Final = "make room on that disk"
-_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
+_ERROR: Final = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(Error|Exception): ")
 """How Python begins the last word on an exception."""
 
 

@@ -11,7 +11,7 @@ from tfgpujob import names
 from tfgpujob.core.observed.ownership import Ownership, claim_ownership, dependent_ownership, pod_ownership
 from tfgpujob.core.observed.snapshot import (
     WORKLOADS,
-    Create,
+    Creation,
     Delete,
     Dependent,
     Kind,
@@ -56,6 +56,7 @@ class ObjectWriter:
         self._cluster = cluster
         self._store = store
         self.turns = ByNamespace()
+        self._building = asyncio.Lock()
 
     async def delete(self, key: Key, deletes: Sequence[Delete]) -> None:
         """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
@@ -96,7 +97,7 @@ class ObjectWriter:
         return False
 
     async def _create_all(
-        self, key: Key, job: Object, creates: Sequence[Create], report: ReportRefusals
+        self, key: Key, job: Object, creates: Sequence[Creation], report: ReportRefusals
     ) -> list[_Result]:
         refusals: list[Refusal] = []
         refused, writing = asyncio.Event(), asyncio.Lock()
@@ -109,7 +110,7 @@ class ObjectWriter:
                 async with writing:
                     await report(tuple(refusals))
 
-        async def one(create: Create) -> _Result:
+        async def one(create: Creation) -> _Result:
             answer = await self._create(key, job, create)
             if isinstance(answer, Refusal):
                 refusals.append(answer)
@@ -167,7 +168,7 @@ class ObjectWriter:
         uid: str = found["metadata"]["uid"]
         return uid != delete.uid
 
-    async def _create(self, key: Key, job: Object, create: Create) -> _Result:
+    async def _create(self, key: Key, job: Object, create: Creation) -> _Result:
         for needed in create.needs:
             try:
                 refused = await self._ensure(key, job, needed)
@@ -177,20 +178,24 @@ class ObjectWriter:
                 refused = _refusal(needed, error)
             if refused is not None:
                 return replace(refused, needed_by=create.name)
+        async with self._building:
+            body = create.body
+            # One in each turn of the event loop: a large one takes milliseconds, and as many to be encoded.
+            await asyncio.sleep(0)
         try:
-            made = await self._cluster.create(create.kind, key.namespace, create.body)
+            made = await self._cluster.create(create.kind, key.namespace, body)
         except ApiError as error:
             if error.code == 409 and error.reason == "AlreadyExists":
-                return await self._taken(key, job, create, error)
+                return await self._taken(key, job, create, body, error)
             if is_retryable(error):
                 return error
             return _refusal(create, error)
-        undone = await self._undo_if_pruned(key, create, made)
+        undone = await self._undo_if_pruned(key, create, body, made)
         if undone is None:
             self._store.put(create.kind, made)
         return undone
 
-    async def _ensure(self, key: Key, job: Object, create: Create) -> Refusal | None:
+    async def _ensure(self, key: Key, job: Object, create: Creation) -> Refusal | None:
         """Creates what a pod needs unless it is there. The cache does not keep it. Raises ApiError.
 
         It is looked for first: a quota that is used up refuses to create even what exists.
@@ -215,7 +220,7 @@ class ObjectWriter:
             return None
         return _refusal(create, taken, holder if whose is Ownership.FOREIGN else None)
 
-    async def _find(self, key: Key, create: Create) -> Object | None:
+    async def _find(self, key: Key, create: Creation) -> Object | None:
         try:
             return await self._cluster.get(create.kind, key.namespace, create.name)
         except ApiError as error:
@@ -223,14 +228,16 @@ class ObjectWriter:
                 raise
             return None
 
-    async def _undo_if_pruned(self, key: Key, create: Create, made: Object) -> Refusal | ApiError | None:
+    async def _undo_if_pruned(
+        self, key: Key, create: Creation, body: Object, made: Object
+    ) -> Refusal | ApiError | None:
         """A server that drops unknown fields has created another pod than the template asks for: it is deleted.
 
         Only the first pod of a role is checked; the others come from the same template.
         """
-        if create.kind is not Kind.POD or not _is_first(create.body) or not await self._drops_fields():
+        if create.kind is not Kind.POD or not _is_first(body) or not await self._drops_fields():
             return None
-        lost = dropped_fields(create.body.get("spec"), made.get("spec"), "spec")
+        lost = dropped_fields(body.get("spec"), made.get("spec"), "spec")
         if not lost:
             return None
         try:
@@ -247,7 +254,9 @@ class ObjectWriter:
         except ApiError:
             return True
 
-    async def _taken(self, key: Key, job: Object, create: Create, error: ApiError) -> Refusal | ApiError | Ownership:
+    async def _taken(
+        self, key: Key, job: Object, create: Creation, body: Object, error: ApiError
+    ) -> Refusal | ApiError | Ownership:
         try:
             found = await self._cluster.get(create.kind, key.namespace, create.name)
         except ApiError as lookup:
@@ -256,10 +265,10 @@ class ObjectWriter:
         holder: Pod | Dependent
         if create.kind is Kind.POD:
             holder = trim_pod(found)
-            whose = pod_ownership(holder, uid, *_start(create.body))
+            whose = pod_ownership(holder, uid, *_start(body))
         else:
             holder = trim_dependent(found)
-            whose = dependent_ownership(holder, uid, _start(create.body)[0])
+            whose = dependent_ownership(holder, uid, _start(body)[0])
         if whose is Ownership.OURS:
             self._store.put(create.kind, found, of=key)
             return whose
@@ -272,7 +281,7 @@ def is_retryable(error: ApiError) -> bool:
     return error.code in {0, 409, 429} or error.code >= 500
 
 
-def _summed(results: Sequence[_Result], creates: Sequence[Create], failures: int) -> CreateResults:
+def _summed(results: Sequence[_Result], creates: Sequence[Creation], failures: int) -> CreateResults:
     refusals = [result for result in results if isinstance(result, Refusal)]
     errors: list[ApiError] = []
     for create, result in zip(creates, results, strict=False):
@@ -289,7 +298,7 @@ def _summed(results: Sequence[_Result], creates: Sequence[Create], failures: int
     )
 
 
-def _refusal(create: Create, error: ApiError, holder: Pod | Dependent | None = None) -> Refusal:
+def _refusal(create: Creation, error: ApiError, holder: Pod | Dependent | None = None) -> Refusal:
     return Refusal(create.kind, create.name, error.code, error.reason, error.message, holder)
 
 

@@ -1,13 +1,72 @@
-"""/healthz, /readyz and /metrics on one port."""
+"""/healthz, /readyz and /metrics on one port, by a thread of their own.
+
+What a tenant's job costs must not look like a fault of the process: while the event loop is busy /healthz says so with
+200, and with 500 only once it has not turned for HELD_SECONDS, which no job takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
 from tfgpujob.shell.metrics import CONTENT_TYPE, Metrics
+
+T = TypeVar("T")
+HELD_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 1.0
+"""For which /healthz waits for the event loop."""
+_BEAT_SECONDS: Final = 1.0
+
+
+class _Pages:
+    """Answers on the thread's loop. All but whether the watched loop turns is asked inside that."""
+
+    def __init__(
+        self,
+        problems: Callable[[], list[str]],
+        ready: Callable[[], bool],
+        troubled: Callable[[], list[str]],
+        metrics: Metrics,
+    ) -> None:
+        """Inside the loop that is watched."""
+        self._problems, self._ready, self._troubled, self._metrics = problems, ready, troubled, metrics
+        self._watched = asyncio.get_running_loop()
+        self._turned = time.monotonic()
+
+    async def turn(self) -> None:
+        """In the watched loop, until cancelled."""
+        while True:
+            self._turned = time.monotonic()
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        try:
+            found = await asyncio.wait_for(self._asked(self._problems), _ANSWER_SECONDS)
+        except TimeoutError:
+            held = time.monotonic() - self._turned
+            text = f"the event loop has not turned for {held:.0f} s"
+            return web.Response(text=text, status=500 if held > HELD_SECONDS else 200)
+        return web.Response(text="\n".join(found) or "ok", status=500 if found else 200)
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        if not await self._asked(self._ready):
+            return web.Response(text="listing objects", status=503)
+        return web.Response(text="\n".join(["ok", *await self._asked(self._troubled)]))
+
+    async def text(self, _: web.Request) -> web.Response:
+        return web.Response(text=await self._asked(self._metrics.text), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _asked(self, what: Callable[[], T]) -> T:
+        async def answer() -> T:
+            return what()
+
+        return await _on(self._watched, answer())
 
 
 @asynccontextmanager
@@ -22,25 +81,30 @@ async def serving(
 
     /readyz names the objects that are `troubled`, one a line, and is 200 all the same: they concern their owners alone.
     """
-
-    async def healthz(_: web.Request) -> web.Response:
-        found = problems()
-        return web.Response(text="\n".join(found) or "ok", status=500 if found else 200)
-
-    async def readyz(_: web.Request) -> web.Response:
-        if not ready():
-            return web.Response(text="listing objects", status=503)
-        return web.Response(text="\n".join(["ok", *troubled()]))
-
-    async def text(_: web.Request) -> web.Response:
-        return web.Response(text=metrics.text(), headers={"Content-Type": CONTENT_TYPE})
-
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", text)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    pages, app = _Pages(problems, ready, troubled, metrics), web.Application()
+    app.add_routes(
+        [web.get("/healthz", pages.healthz), web.get("/readyz", pages.readyz), web.get("/metrics", pages.text)]
+    )
+    runner, serves = web.AppRunner(app, access_log=None), asyncio.new_event_loop()
+    thread = threading.Thread(target=serves.run_forever, name="health", daemon=True)
+    thread.start()
+    turning = asyncio.create_task(pages.turn(), name="turns")
     try:
-        await web.TCPSite(runner, port=port).start()
+        await _on(serves, _start(runner, port))
         yield
     finally:
-        await runner.cleanup()
+        turning.cancel()
+        await _on(serves, runner.cleanup())
+        serves.call_soon_threadsafe(serves.stop)
+        thread.join()
+        serves.close()
+
+
+async def _start(runner: web.AppRunner, port: int) -> None:
+    await runner.setup()
+    await web.TCPSite(runner, port=port).start()
+
+
+def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """What comes of work on another thread's loop."""
+    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

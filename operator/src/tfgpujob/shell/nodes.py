@@ -13,7 +13,7 @@ from typing import Final
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.snapshot import Object
 
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+_VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})")
 _KUBELET: Final = (1, 36)
 """Since which image volumes can't be turned off."""
 _RUNTIMES: Final = {"containerd": (2, 2), "cri-o": (1, 33)}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import json
 from http import HTTPStatus
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Final, Protocol, Self
 
-import aiohttp
-
 from tfgpujob.core.observed.progress_report import MAX_BYTES
-from tfgpujob.kube.http import read_at_most
 from tfgpujob.names import PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
 TIMEOUT_SECONDS: Final = 1.0
 """For the whole of an answer."""
+_MAX_ANSWER: Final = MAX_BYTES + (1 << 10)
+"""Bytes of an answer that are read, its head among them: that of a trainer has some 150."""
 
 
 class FetchProgress(Protocol):
@@ -36,42 +36,92 @@ class PutWorkers(Protocol):
 
 
 class HttpProgressClient:
-    """Over HTTP: no proxy, no cookie, no redirect, no compression, and no connection kept."""
+    """Over HTTP, read by hand: no library bounds what it takes of an answer before it gives the event loop back.
+
+    The first answer is the only one, so `100 Continue` is none; no redirect, no compression, no connection kept.
+    """
 
     def __init__(self, port: int = PROGRESS_PORT) -> None:
-        """Inside a running event loop."""
         self._port = port
-        self._session = aiohttp.ClientSession(
-            trust_env=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            connector=aiohttp.TCPConnector(force_close=True),
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
-            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-        )
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
+        pass
 
     async def __call__(self, ip: str, token: str) -> bytes | None:
-        answer = await self._request("GET", ip, "progress", token)
+        answer = await self._request("GET /progress", ip, token)
         return answer[1] if answer is not None and answer[0] == HTTPStatus.OK else None
 
     async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
         """As `PutWorkers` says."""
-        return await self._request("PUT", ip, "workers", token, {"workers": workers})
+        return await self._request("PUT /workers", ip, token, json.dumps({"workers": workers}))
 
-    async def _request(
-        self, method: str, ip: str, path: str, token: str, body: Mapping[str, int] | None = None
-    ) -> tuple[int, bytes] | None:
-        headers = {PROGRESS_TOKEN_HEADER: token} if token else None
+    async def _request(self, what: str, ip: str, token: str, body: str = "") -> tuple[int, bytes] | None:
         try:
-            host = f"[{ip}]" if isinstance(ip_address(ip), IPv6Address) else ip
-            url = f"http://{host}:{self._port}/{path}"
-            async with self._session.request(method, url, headers=headers, json=body, allow_redirects=False) as answer:
-                return answer.status, await read_at_most(answer.content, MAX_BYTES)
-        except (aiohttp.ClientError, OSError, ValueError):
+            address = ip_address(ip)
+            if token and not (token.isascii() and token.isalnum()):
+                return None
+            lines = (
+                f"{what} HTTP/1.1",
+                f"Host: {f'[{ip}]' if address.version == 6 else ip}:{self._port}",
+                "Accept: application/json",
+                "Accept-Encoding: identity",
+                "Connection: close",
+                *([f"{PROGRESS_TOKEN_HEADER}: {token}"] if token else ()),
+                *(["Content-Type: application/json", f"Content-Length: {len(body)}"] if body else ()),
+                "",
+                body,
+            )
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                reader, writer = await asyncio.open_connection(ip, self._port, limit=_MAX_ANSWER)
+                try:
+                    writer.write("\r\n".join(lines).encode("ascii"))
+                    return await _answer(reader)
+                finally:
+                    writer.transport.abort()
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError):
             return None
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body. Raises ValueError for what is no final answer, or none that is short enough."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    version, _, said = first.partition(" ")
+    status = int(said[:3]) if said[:3].isascii() and said[:3].isdigit() and said[3:4] in {"", " "} else 0
+    if version not in {"HTTP/1.0", "HTTP/1.1"} or not HTTPStatus.OK <= status < 600:
+        raise ValueError(first)
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    room = _MAX_ANSWER - len(head)
+    if "transfer-encoding" in fields:
+        if fields["transfer-encoding"].lower() != "chunked":
+            raise ValueError("a coding that is not read")
+        return status, await _chunks(reader, room)
+    length = int(fields.get("content-length", room + 1))
+    if "content-length" in fields:
+        return status, await reader.readexactly(_within(length, room))
+    body = bytearray()
+    while read := await reader.read(room + 1 - len(body)):
+        body += read
+    return status, bytes(body[: _within(len(body), room)])
+
+
+async def _chunks(reader: asyncio.StreamReader, room: int) -> bytes:
+    chunks: list[bytes] = []
+    while True:
+        line = await reader.readuntil(b"\r\n")
+        size = int(line.partition(b";")[0], 16)
+        room = _within(room - len(line) - size, room)
+        if not size:
+            return b"".join(chunks)
+        chunks.append(await reader.readexactly(size))
+        if await reader.readexactly(2) != b"\r\n":
+            raise ValueError("a chunk does not end where it says")
+
+
+def _within(size: int, room: int) -> int:
+    if not 0 <= size <= room:
+        raise ValueError("the answer is too long")
+    return size

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from tfgpujob import names
 from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.packed import size_of
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.core.observed.snapshot import (
     POD_GROUPS,
@@ -32,6 +33,7 @@ from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim
 from tfgpujob.core.status import goodput_account
 from tfgpujob.core.status.progress import waits_for_lost
 from tfgpujob.names import Condition, Phase
+from tfgpujob.shell.budget import Budget
 from tfgpujob.shell.cluster_objects import ClusterObjects
 from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.nodes import Nodes
@@ -90,6 +92,9 @@ class Store:
         self.nodes = Nodes()
         self.cluster_objects = ClusterObjects()
         self.unreadable = Troubled()
+        self._budget = Budget()
+        self._beyond_budget: set[Key] = set()
+        """Jobs whose specs are not kept for want of room."""
 
     def jobs(self) -> list[Key]:
         """Every job of which anything is known."""
@@ -226,7 +231,7 @@ class Store:
             self._forget_pod(namespace, name)
             return key
         if kind is Kind.JOB:
-            entry.job = None
+            self._forget_job(key, entry)
         else:
             del entry.dependents[kind]
         if entry.empty:
@@ -237,7 +242,9 @@ class Store:
         """Forget all of a namespace, which lives on without us: what is put later is taken as new."""
         dropped = [key for key in self._entries if key.namespace == namespace]
         for key in dropped:
-            for name in self._entries.pop(key).pods:
+            entry = self._entries.pop(key)
+            self._forget_job(key, entry)
+            for name in entry.pods:
                 del self._pod_jobs[namespace, name]
         self.unreadable.discard_all(namespace)
         return dropped
@@ -274,13 +281,32 @@ class Store:
 
     def _put_job(self, key: Key, obj: Object) -> Key | None:
         entry = self._entries.get(key)
-        if entry and entry.job is not None and not _news(entry.job["metadata"], obj["metadata"]):
+        held = entry.job if entry is not None else None
+        again = held is not None and not _news(held["metadata"], obj["metadata"])
+        if again and key not in self._beyond_budget:
             return None
+        job = trim_job(obj, held)
+        more = size_of(job) - (size_of(held) if held is not None else 0)
+        if (refusal := self._budget.refusal(key.namespace, more)) is not None:
+            if again:
+                return None
+            job = trim_job({**obj, "unreadable": str(refusal)})
+            more = -(size_of(held) if held is not None else 0)
+            self._beyond_budget.add(key)
+        else:
+            self._beyond_budget.discard(key)
+        self._budget.charge(key.namespace, more)
         entry = self._entry(key)
-        entry.job = trim_job(obj, entry.job)
+        entry.job = job
         if entry.departed is not None and not goodput_account.follows(entry.job, entry.departed.uid):
             entry.departed = None
         return key
+
+    def _forget_job(self, key: Key, entry: _Entry) -> None:
+        if entry.job is not None:
+            self._budget.charge(key.namespace, -size_of(entry.job))
+        self._beyond_budget.discard(key)
+        entry.job = None
 
     def _put_pod(self, namespace: str, obj: Object, of: Key | None) -> Key | None:
         name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")

@@ -10,23 +10,23 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Config, Create, Kind, Object, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Creation, Kind, Object, Snapshot
 from tfgpujob.core.reconcile import reconcile
 
 CLASS: dict[str, Any] = {"deviceClassName": "gpu.nvidia.com", "count": 2}
 
 
-def created(*strategy: str, config: Config = make.CONFIG, **job: Any) -> dict[str, Create]:
+def created(*strategy: str, config: Config = make.CONFIG, **job: Any) -> dict[str, Creation]:
     outcome = reconcile(Snapshot(make.job(*strategy, **job)), make.START, config)
     return {create.name: create for create in outcome.creates}
 
 
-def training(create: Create) -> Object:
+def training(create: Creation) -> Object:
     container: Object = next(c for c in create.body["spec"]["containers"] if c["name"] == names.CONTAINER)
     return container
 
 
-def variable(create: Create, name: str) -> str | None:
+def variable(create: Creation, name: str) -> str | None:
     return next((v["value"] for v in training(create)["env"] if v["name"] == name), None)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.observed.snapshot import Create, Kind, Snapshot
+from tfgpujob.core.observed.snapshot import Creation, Kind, Snapshot
 from tfgpujob.core.reconcile import reconcile
 
 
@@ -119,7 +119,7 @@ def test_a_refused_claim_is_tried_again_before_anything_else_is_created() -> Non
     world.settle()
     tried: list[str] = []
 
-    def refuse(create: Create) -> tuple[int, str] | None:
+    def refuse(create: Creation) -> tuple[int, str] | None:
         tried.append(create.name)
         return (403, "exceeded quota: x") if create.name == "cache-train-worker-1" else None
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.observed.snapshot import Create, Dependent, Kind, Pod, Refusal
+from tfgpujob.core.observed.snapshot import Creation, Dependent, Kind, Pod, Refusal
 from tfgpujob.core.policies.refusals import problem
 from tfgpujob.core.status.builder import moment
 
@@ -187,7 +187,7 @@ def test_a_template_that_waits_for_an_edit_has_no_deadline() -> None:
     [((403, QUOTA), "QuotaExceeded"), ((422, "no"), "TemplateRefused"), ((403, "a webhook said no"), "Forbidden")],
 )
 def test_start_policy_fail_ends_the_job_at_the_first_refusal(answer: tuple[int, str], reason: str) -> None:
-    def refuse(create: Create) -> tuple[int, str] | None:
+    def refuse(create: Creation) -> tuple[int, str] | None:
         return answer if create.name == "train-worker-1" else None
 
     world = World(job(startPolicy="Fail"))

@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
-from tfgpujob.core.observed.snapshot import Create, Kind
+from tfgpujob.core.observed.snapshot import Creation, Kind
 from tfgpujob.core.status.builder import timestamp
 
 NO_ROOM = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu."
@@ -111,7 +111,7 @@ def test_a_worker_that_the_others_go_on_without_waits_for_its_node_alone() -> No
 
 
 def test_nothing_that_the_api_server_refuses_is_late() -> None:
-    def refuse(create: Create) -> tuple[int, str] | None:
+    def refuse(create: Creation) -> tuple[int, str] | None:
         return (403, "exceeded quota: q") if create.name == "train-worker-1" else None
 
     world = World(make.job(worker=2, run=TIMEOUT))

@@ -28,6 +28,9 @@ from tfgpujob_trainer.contract.spec import (
     TrainerConfig,
 )
 
+_CAPITAL = re.compile("[A-Z]")
+_PATH = re.compile(r"\w+(\.\w+)*")
+
 
 def epochs_between_saves(settings: Checkpoint) -> int | None:
     """Epochs between two saves, each epoch when nothing is set, or None when only steps or time count."""
@@ -191,7 +194,7 @@ _RULES: dict[type, Callable[[Any], None]] = {
 def _at(config: object, path: str) -> Any:
     """The value of a field by its name in the API."""
     for key in path.split("."):
-        config = getattr(config, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", key))
+        config = getattr(config, _CAPITAL.sub(lambda capital: f"_{capital[0].lower()}", key))
     return config
 
 
@@ -228,7 +231,7 @@ def parse(data: Mapping[str, Any]) -> TrainerConfig:
 
 def _override(data: dict[str, Any], override: str) -> None:
     path, separator, text = override.partition("=")
-    if not separator or not re.fullmatch(r"\w+(\.\w+)*", path):
+    if not separator or not _PATH.fullmatch(path):
         raise ConfigError(f"--set {override!r} is not of the form a.b=c", "such as --set params.units=64")
     *parents, last = path.split(".")
     for parent in parents:

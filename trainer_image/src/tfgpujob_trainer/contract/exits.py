@@ -137,12 +137,12 @@ _PACKAGE_FIX = "name it in trainer.requirements, or put it beside the module in 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
 """How lines begin in which Keras and TensorFlow say where something happened, before they say what."""
-_PLACE = re.compile(r"\{\{function_node [^}]*\}\} |\s*\[Op:\w+\]")
+_PLACE = re.compile(r"\{\{function_node [^{}]*+\}\} |(?<!\s)\s*+\[Op:\w+\]")
 """Where in a graph an operation failed."""
 _MACHINERY = (str(Path(__file__).parents[1]), "<frozen importlib", "<frozen runpy", "/importlib/")
 _INSTALLED = re.compile(rf"{re.escape(_MACHINERY[0])}|{re.escape(sysconfig.get_path('stdlib'))}|/(site|dist)-packages/")
 """Files that are not the user's."""
-_DEFINED_IN_MACHINERY = re.compile(rf'  File "(?:{re.escape(_MACHINERY[0])}|<frozen runpy)[^\n]*\n\n')
+_DEFINED_IN_MACHINERY = re.compile(rf'^  File "(?:{re.escape(_MACHINERY[0])}|<frozen runpy)[^\n]*+\n\n', re.MULTILINE)
 
 
 def classify(error: BaseException, *, has_peers: bool) -> Outcome:

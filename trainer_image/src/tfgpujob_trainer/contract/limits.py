@@ -29,27 +29,28 @@ class Limit(StrEnum):
 
 
 TEXTS = {
-    Limit.INOTIFY: r"inotify[^\n]*(Too many open files|No space left on device|limit reached)",
+    Limit.INOTIFY: r"^(?>[^\n]*?inotify)[^\n]*(Too many open files|No space left on device|limit reached)",
     Limit.THREADS: (
         r"can't start new thread"
-        r"|pthread_create\b[^\n]*failed"
-        r"|(what\(\)|system_error|[Tt]hread creation failed)[^\n]*Resource temporarily unavailable"
-        r"|fork(:| failed)[^\n]*Resource temporarily unavailable"
+        r"|^(?>[^\n]*?pthread_create\b)[^\n]*failed"
+        r"|^(?>[^\n]*?(what\(\)|system_error|[Tt]hread creation failed|fork(:| failed)))"
+        r"[^\n]*Resource temporarily unavailable"
         r"|Cannot fork"
-        r"|(fork_exec|os\.fork)\([^\n]*\n([ ^~]*\n)?BlockingIOError"
+        r"|^(?>[^\n]*?(fork_exec|os\.fork)\()[^\n]*+\n([ ^~]*+\n)?+BlockingIOError"
     ),
     Limit.DESCRIPTORS: r"Too many open files",
-    Limit.LOCKED_MEMORY: r"(mlock\w*|ibv_(reg_mr|create_)\w*)[^\n]*Cannot allocate memory",
+    Limit.LOCKED_MEMORY: r"^(?>[^\n]*?(mlock|ibv_(reg_mr|create_)))[^\n]*Cannot allocate memory",
     Limit.FILE_SIZE: r"File too large|File size limit exceeded",
     Limit.SHARED_MEMORY: (
-        rf"{SHARED_MEMORY}[^\n]*No space left on device"
-        rf"|No space left on device[^\n]*{SHARED_MEMORY}"
+        rf"^(?>[^\n]*?{SHARED_MEMORY})[^\n]*No space left on device"
+        rf"|^(?>[^\n]*?No space left on device)[^\n]*{SHARED_MEMORY}"
         r"|creating shared memory segment"
-        r"|(^|: |\n)[ \d]*Bus error"
+        r"|(^|: )[ \d]*Bus error"
     ),
 }
-"""The first that is found counts. The operator has the same for programs of their own (core/status/limits.py)."""
-_PATTERNS = {limit: re.compile(text) for limit, text in TEXTS.items()}
+"""The first that is found counts. The operator has the same for programs of their own (core/status/limits.py), where
+it is said why each begins with an atomic group."""
+_PATTERNS = {limit: re.compile(text, re.MULTILINE) for limit, text in TEXTS.items()}
 _NO_MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory")
 
 

@@ -10,6 +10,7 @@ MAX_WORKERS = 512
 """As many as a job may have replicas."""
 _FIRST = re.compile(r"^([^.:]*-worker-)0(?=[.:])")
 """What a host is called, up to the index of its worker."""
+_DIGITS = re.compile(r"(\d+)")
 
 
 def resized(tf_config: str, workers: int, processes: int = 1, without: Collection[int] = ()) -> str:
@@ -45,7 +46,7 @@ def addresses(given: Sequence[str], workers: int, processes: int = 1) -> list[st
 def _address(given: Sequence[str], pod: int, process: int, processes: int) -> str:
     first = given[process] if process < len(given) else ""
     second = given[processes + process] if len(given) > processes else _FIRST.sub(r"\g<1>1", first)
-    own, other = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
+    own, other = _DIGITS.split(first), _DIGITS.split(second)
     if first == second or own[::2] != other[::2]:
         raise ValueError(f"{first} in TF_CONFIG does not say which worker it is of")
     numbers = [_counted(*pair, pod) for pair in zip(own[1::2], other[1::2], strict=True)]

@@ -12,11 +12,14 @@ import tensorflow as tf
 
 _BESIDE = 600 << 20
 """What TensorFlow itself takes."""
+_SERVER = re.compile(r"/job:ps/[^/]*/task:(\d+)/")
 
 
 def server_of(variable: Any) -> str:
     """The parameter server that holds a variable, such as `ps-1`."""
-    return re.sub(r".*/job:(ps)/.*/task:(\d+)/.*", r"\1-\2", variable.value.device)
+    device: str = variable.value.device
+    found = _SERVER.search(device)
+    return f"ps-{found[1]}" if found else device
 
 
 def size_of(variable: Any) -> int:

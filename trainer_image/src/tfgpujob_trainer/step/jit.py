@@ -13,7 +13,9 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 
-_UNSUPPORTED = re.compile(r"unsupported operations when trying to compile graph .*? on \w+: (\w+)")
+_UNSUPPORTED = re.compile(
+    r"^(?>.*?unsupported operations when trying to compile graph ).*? on \w+: (\w+)", re.MULTILINE
+)
 
 Sums = Callable[[Any], Any]
 """The sums of the loss and their gradients of one replica's rows."""

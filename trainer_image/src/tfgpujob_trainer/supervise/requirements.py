@@ -39,6 +39,7 @@ DIRECTORY: Final = "TFGPU_REQUIREMENTS_DIR"
 _FILES: Final = ("-r", "--requirement", "-c", "--constraint")
 _FOLDERS: Final = ("-f", "--find-links")
 _EDITABLE: Final = ("-e", "--editable")
+_COMMENT: Final = re.compile(r"(^|\s)#.*")
 _NO_SOURCE: Final = re.compile(r"^(build|runs)/|(^|/)\.|\.egg-info/")
 """What pip leaves in a folder of which it makes a wheel, what local runs write, and what is hidden."""
 _TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
@@ -241,7 +242,7 @@ def _lines(lines: Sequence[str], base: Path, above: tuple[Path, ...] = ()) -> It
 
 def _argument(line: str, options: Sequence[str]) -> str | None:
     """What the line gives to one of these options; None if it is another line."""
-    written = re.sub(r"(^|\s)#.*$", "", line).strip()
+    written = _COMMENT.sub("", line).strip()
     for option in options:
         given = written.removeprefix(option)
         if given != written and given and (given[0] in "= \t" or len(option) == 2):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 
+_COMMIT: Final = re.compile("[0-9a-f]{40}")
 _SOURCES = "configMap, volume, image and git"
 _WHICH_COMMIT = "write the 40 digits that git rev-parse prints, or use tfgpu submit, which looks a branch or tag up"
 
@@ -25,7 +27,7 @@ def _code(job: Job) -> Iterator[Invalid]:
 
 def _git_revision(job: Job) -> Iterator[Invalid]:
     git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
-    if git is not None and not re.fullmatch("[0-9a-f]{40}", git.revision):
+    if git is not None and not _COMMIT.fullmatch(git.revision):
         yield Invalid("spec.trainer.code.git.revision", f"{git.revision!r} is no full commit", _WHICH_COMMIT)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tfgpujob.api.base import MAX_REPLICAS
@@ -43,7 +43,13 @@ def takes_claims(template: PodTemplate) -> bool:
     """Whether the training container gets devices by resource claims (DRA) of the template's own, which may be its
     GPUs."""
     _, container = template.spec.training_container() or ("", None)
-    claims = part(container, "resources", "claims") if container else None
+    return container is not None and has_claims(container.model_extra or {})
+
+
+def has_claims(container: Mapping[str, Any]) -> bool:
+    """The same of the training container."""
+    resources = container.get("resources")
+    claims = resources.get("claims") if isinstance(resources, Mapping) else None
     return isinstance(claims, list) and bool(claims)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, NameRule
-from tfgpujob.names import MAX_NAME_LENGTH, NAME_PATTERN
+from tfgpujob.names import MAX_NAME_LENGTH, NAME, NAME_PATTERN
 
 _FIELD = "metadata.name"
 _START_WITH = "start with a lower-case letter, go on with lower-case letters, digits and -, end with a letter or digit"
@@ -21,7 +20,7 @@ def _present(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
 
 def _pattern(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
     name = metadata.get("name")
-    if isinstance(name, str) and name and not re.fullmatch(NAME_PATTERN, name):
+    if isinstance(name, str) and name and not NAME.fullmatch(name):
         yield Invalid(_FIELD, f"{name!r} is not a valid name", _START_WITH)
 
 

@@ -6,19 +6,22 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.observed.packed import PACKED, spec_of
 from tfgpujob.core.observed.snapshot import Config, Object
 from tfgpujob.core.observed.unserved import unserved
 from tfgpujob.names import Condition
 
 CACHED_JOBS: Final = 256
 """Jobs whose last result is cached: about as many as are reconciled within the same few seconds."""
+CACHED_BYTES: Final = 1 << 20
+"""Of their packed specs, of which each byte may take 25 once it is parsed."""
 
 
 def parsed_spec(job: Object, config: Config) -> JobSpec | str:
     """The spec, or what is wrong with it."""
     if problem := job.get("unreadable"):
         return str(problem)
-    metadata, spec = job["metadata"], job.get("spec")
+    metadata, spec = job["metadata"], job.get(PACKED, job.get("spec"))
     accepted = is_accepted(job)
     key = (metadata.get("uid"), metadata.get("generation"), metadata["namespace"], metadata["name"], config, accepted)
     known = _results.get(key)
@@ -27,9 +30,13 @@ def parsed_spec(job: Object, config: Config) -> JobSpec | str:
     found = _parse(job, config, accepted=accepted)
     _results[key] = (spec, found)
     _results.move_to_end(key)
-    if len(_results) > CACHED_JOBS:
+    while len(_results) > 1 and (len(_results) > CACHED_JOBS or sum(map(_size, _results.values())) > CACHED_BYTES):
         _results.popitem(last=False)
     return found
+
+
+def _size(result: tuple[Any, JobSpec | str]) -> int:
+    return len(result[0]) if isinstance(result[0], bytes) else 0
 
 
 _results: OrderedDict[object, tuple[Any, JobSpec | str]] = OrderedDict()
@@ -52,7 +59,9 @@ def _parse(job: Object, config: Config, *, accepted: bool) -> JobSpec | str:
     if config.allowed_service_accounts:
         prefix = f"{namespace}/"
         accounts = frozenset(a.removeprefix(prefix) for a in config.allowed_service_accounts if a.startswith(prefix))
-    parsed = parse_job(job, allow_host=allow_host, allowed_service_accounts=accounts, accepted=accepted)
+    parsed = parse_job(
+        {**job, "spec": spec_of(job)}, allow_host=allow_host, allowed_service_accounts=accounts, accepted=accepted
+    )
     if not isinstance(parsed, JobSpec):
         return "; ".join(str(invalid) for invalid in parsed)
     missing = None if accepted else next(unserved(parsed, config), None)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from tfgpujob import names
 from tfgpujob.core.observed.progress_report import Report
+from tfgpujob.names import Role
 
 Object = Mapping[str, Any]
 """A Kubernetes object as the API server gives it: never changed in place."""
@@ -276,20 +278,50 @@ class Delete:
     """Grace period 0: only for a pod whose node is gone."""
 
 
+class Creation(Protocol):
+    """Create this object in the job's namespace. A value: equal ones create equal objects.
+
+    `body` and `needs` may be made when they are read, since a template may be large and its pods many: read them when
+    the turn to send them has come, and keep neither.
+    """
+
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def replica(self) -> tuple[Role, int] | None:
+        """Of which a pod is; None for other kinds."""
+        ...
+
+    @property
+    def body(self) -> Object: ...
+    @property
+    def needs(self) -> tuple[Create, ...]:
+        """What must be there before it, and stays when it goes: the claims of a pod, its claim template. Each is
+        created unless an object of its name is there; if one is refused, so is this."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create this object in the job's namespace."""
+    """A `Creation` whose body is small."""
 
     kind: Kind
     body: Object
     needs: tuple[Create, ...] = ()
-    """What must be there before it, and stays when it goes: the claims of a pod, its claim template. Each is created
-    unless an object of its name is there; if one is refused, so is this."""
 
     @property
     def name(self) -> str:
         name: str = self.body["metadata"]["name"]
         return name
+
+    @property
+    def replica(self) -> tuple[Role, int] | None:
+        labels = self.body["metadata"].get("labels") or {}
+        if self.kind is not Kind.POD:
+            return None
+        return Role(labels[names.LABEL_REPLICA_TYPE]), int(labels[names.LABEL_REPLICA_INDEX])
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +391,7 @@ class Outcome:
     deletes: tuple[Delete, ...] = ()
     certain: bool = False
     """The deletes are of pods of the current attempt, which only the job as it is now justifies."""
-    creates: tuple[Create, ...] = ()
+    creates: tuple[Creation, ...] = ()
     first: str = ""
     """Name of the create that was refused last time: a retry must not start what it would have to release."""
     status_writes: tuple[StatusWrite, ...] = ()
@@ -368,7 +400,7 @@ class Outcome:
     requeue_at: datetime | None = None
 
     @property
-    def stages(self) -> tuple[tuple[Create, ...], ...]:
+    def stages(self) -> tuple[tuple[Creation, ...], ...]:
         """`creates` in the order in which they are sent. A pod that its NetworkPolicy came after could be reached
         before; a scheduler that finds no pod group may bind the pod by itself."""
         before = tuple(create for create in self.creates if create.kind in BEFORE_PODS)

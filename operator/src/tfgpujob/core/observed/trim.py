@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api.limits import too_large
+from tfgpujob.core.observed.packed import PACKED, packed
 from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination, Workload
 from tfgpujob.core.observed.waiting import names_what_lacks
 
@@ -50,7 +51,7 @@ def reduced_job(obj: Object) -> Object:
     runPolicy are left, and `unreadable` says what is wrong with it; reduced again it stays so.
     """
     metadata = obj["metadata"]
-    reduced = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status"}}
+    reduced = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status", PACKED}}
     reduced["metadata"] = {key: value for key, value in metadata.items() if key in _JOB_METADATA}
     for field, wanted in (("labels", _JOB_LABELS), ("annotations", _JOB_ANNOTATIONS)):
         found = metadata.get(field) or _EMPTY
@@ -70,8 +71,8 @@ def trim_job(obj: Object, held: Object | None = None) -> Object:
     `held`: an earlier version of it, trimmed. What has not changed since is taken from there.
     """
     if held is None or not _has_spec_of(held, obj):
-        return {key: _interned(value) for key, value in reduced_job(obj).items()}
-    kept = {**reduced_job({**obj, "spec": None}), "spec": held["spec"]}
+        return {key: _interned(value) for key, value in packed(reduced_job(obj)).items()}
+    kept = {**reduced_job({**obj, "spec": None}), **{key: held[key] for key in ("spec", PACKED) if key in held}}
     return {key: _kept(value, held.get(key)) for key, value in kept.items()}
 
 
@@ -81,7 +82,12 @@ def _has_spec_of(held: Object, obj: Object) -> bool:
     known = before.get("uid"), before.get("generation")
     same = None not in known and known == (metadata.get("uid"), metadata.get("generation"))
     readable = "unreadable" not in held and "unreadable" not in obj
-    return same and readable and "spec" in held and held["spec"] == obj.get("spec")
+    return same and readable and "spec" in held and _spec_text(held) == _spec_text(obj)
+
+
+def _spec_text(job: Object) -> Any:
+    """What two specs are compared by."""
+    return packed(job).get(PACKED, job.get("spec"))
 
 
 def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
@@ -196,7 +202,7 @@ def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The init container that brings code or models, if it has failed: the program never began, and it says why."""
     for name, container in inits.items():
         ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
-        code, said = ended.get("exitCode"), str(ended.get("message") or "")
+        code, said = ended.get("exitCode"), str(ended.get("message") or "")[:MAX_TEXT]
         # Another node may have the room, or a disk that works. With cp's own exit code the job would end.
         if name in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
             return {**container, "state": {"terminated": {**ended, "exitCode": _NOT_FETCHED}}}

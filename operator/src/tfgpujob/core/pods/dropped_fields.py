@@ -8,8 +8,12 @@ a pod; a field that is missing there was removed by a webhook, as it may.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_NEAR: Final = 8
+_MOST: Final = 32
 
 
 def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
@@ -23,15 +27,30 @@ def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
         kept = [dropped_fields(value, made[key], f"{path}.{key}") for key, value in given if key in made]
         return (*lost, *(field for fields in kept for field in fields))
     if isinstance(sent, list) and isinstance(made, list) and made:
-        return tuple(f for i, item in enumerate(sent) if item not in made for f in _in_list(item, made, f"{path}[{i}]"))
+        kept_whole = {_as_text(item) for item in made}
+        lost_parts = [(i, item) for i, item in enumerate(sent) if _as_text(item) not in kept_whole][:_MOST]
+        return tuple(f for i, item in lost_parts for f in dropped_fields(item, _like(item, i, made), f"{path}[{i}]"))
     return ()
 
 
-def _in_list(item: Any, made: Sequence[Any], path: str) -> tuple[str, ...]:
-    """Webhooks may insert elements: this one is compared with the element of its name that lacks the fewest fields."""
+def _like(item: Any, index: int, made: Sequence[Any]) -> Any:
+    """Webhooks may insert elements: of those near its place that of its name, else the one that lacks the fewest keys.
+    One only: if each was compared with each, a list in a list in a list would take the time of their product."""
+    first = max(0, index - _NEAR // 2)
+    near = made[first : first + _NEAR]
     name = _name(item)
-    namesakes = [candidate for candidate in made if name and _name(candidate) == name]
-    return min((dropped_fields(item, candidate, path) for candidate in namesakes or made), key=len)
+    namesakes = [candidate for candidate in near if name and _name(candidate) == name]
+    return min(namesakes or near, key=lambda candidate: _lacks(item, candidate), default=None)
+
+
+def _lacks(item: Any, candidate: Any) -> int:
+    if not isinstance(item, Mapping) or not isinstance(candidate, Mapping):
+        return 0 if type(item) is type(candidate) else 1
+    return sum(key not in candidate for key in item)
+
+
+def _as_text(item: Any) -> str:
+    return json.dumps(item, sort_keys=True)
 
 
 def _name(item: Any) -> str:

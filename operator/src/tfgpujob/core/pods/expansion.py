@@ -8,8 +8,8 @@ from typing import Final
 
 from tfgpujob.core.observed.snapshot import Object
 
-_REFERENCE: Final = re.compile(r"\$\$|\$\(([^)]+)\)")
-_KEY: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+_REFERENCE: Final = re.compile(r"\$\$|\$\(([^)]++)(\)?)")
+_KEY: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
@@ -18,6 +18,8 @@ def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
     def value(found: re.Match[str]) -> str:
         if found[1] is None:
             return "$"
+        if not found[2]:  # it ends with the text, and so would all others in it
+            return "$(" + found[1].replace("$$", "$")
         known = value_of(found[1])
         return found[0] if known is None else known
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, Recovery, ReplicaSpec
 from tfgpujob.api.run_policy import RestartScope
 from tfgpujob.api.spec import RestartPolicy
 from tfgpujob.api.strategies import Cluster, Work
-from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
 from tfgpujob.names import Role
@@ -40,7 +38,10 @@ def supervises(spec: JobSpec, role: Role) -> bool:
         and spec.trainer is None
         and spec.traits.work is Work.SYNCHRONOUS
         and role in members
-        and all(m.restart_policy is not RestartPolicy.NEVER and _command(m) for m in members.values())
+        and all(
+            m.restart_policy is not RestartPolicy.NEVER and m.training_container.get("command")
+            for m in members.values()
+        )
     )
 
 
@@ -48,13 +49,6 @@ def supervised(command: Sequence[str]) -> list[str]:
     """The command as tfgpu-supervise runs it."""
     own = command[0].rpartition("/")[2] == names.SUPERVISE
     return [*([] if own else [names.SUPERVISE]), *command]
-
-
-def _command(replica_spec: ReplicaSpec) -> Sequence[str]:
-    """That of the training container; empty: its image's, which nobody here knows."""
-    template: dict[str, Any] = replica_spec.template or {}
-    _, container = read_template(template).spec.training_container() or ("", None)
-    return (container.command if container is not None else None) or ()
 
 
 def _members(spec: JobSpec) -> Iterator[tuple[Role, ReplicaSpec]]:

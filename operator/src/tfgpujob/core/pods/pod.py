@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, ReplicaSpec, VoluntaryDisruption, gpus
@@ -23,6 +23,9 @@ from tfgpujob.core.pods.pod_group import join_pod_group
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
+
+_COPIED_LEVELS: Final = {"containers": 3, "affinity": 2}
+"""Of a field of a pod's spec: that is as deep as anything is added. Of others the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,10 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     """The pod object to create. `job` gives name, namespace and uid; `spec` is its parsed spec."""
     job_name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
     replica_spec = replica_specs(spec)[replica.role]
-    template: Mapping[str, Any] = replica_spec.template or {}
+    template = replica_spec.pod_template
     template_metadata: Mapping[str, Any] = template.get("metadata") or {}
-    pod_spec: dict[str, Any] = _copied(template.get("spec") or {})
+    own_spec = template.get("spec") or {}
+    pod_spec: dict[str, Any] = {key: _copied(part, _COPIED_LEVELS.get(key, 1)) for key, part in own_spec.items()}
     address = Address(job_name, namespace)
 
     _identity(pod_spec, job_name, replica)
@@ -110,11 +114,13 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     }
 
 
-def _copied(value: Any) -> Any:
-    """A copy without empty keys: `env:` with nothing behind it means none, here as anywhere in Kubernetes."""
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items() if item is not None}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+def _copied(value: Any, levels: int) -> Any:
+    """A copy down to this level; what is below is the template's own, which nothing here changes."""
+    if not levels or not isinstance(value, Mapping | list):
+        return value
+    if isinstance(value, list):
+        return [_copied(item, levels - 1) for item in value] if levels > 1 else [*value]
+    return {key: _copied(item, levels - 1) for key, item in value.items()} if levels > 1 else {**value}
 
 
 def _identity(pod_spec: dict[str, Any], job_name: str, replica: Replica) -> None:

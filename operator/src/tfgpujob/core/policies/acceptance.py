@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tfgpujob.api import JobSpec, Recovery, RestartScope, StallPolicy, gpus
-from tfgpujob.api.rules.gpu import takes_claims
+from tfgpujob.api.rules.gpu import has_claims
 from tfgpujob.api.run_policy import RunPolicy
-from tfgpujob.api.template import read_template
 from tfgpujob.core.observed.gang import without_effect
 from tfgpujob.core.pods.in_place import supervises
 from tfgpujob.core.policies.deadlines import schedule_timeout
@@ -51,7 +50,7 @@ def advice(spec: JobSpec, gang: str = "", *, queued: bool = False) -> Iterator[s
         yield from _own_program(spec.run_policy, supervised=supervises(spec, Role.WORKER))
     yield from without_effect(spec, gang)
     for role, replica in spec.replica_specs.items():
-        if not gpus(spec, role, replica) and takes_claims(read_template(replica.template or {})):
+        if not gpus(spec, role, replica) and has_claims(replica.training_container):
             yield (
                 f"spec.replicaSpecs.{role}: its container gets devices by resource claims, and gpus is 0: TensorFlow "
                 "sees none of them. If they are GPUs, set gpus to their number."
@@ -121,15 +120,10 @@ def _other_makers(spec: JobSpec) -> Iterator[str]:
     roles = [
         str(role)
         for role, replica in spec.replica_specs.items()
-        if gpus(spec, role, replica) and not _own_image(replica.template)
+        if gpus(spec, role, replica) and not replica.training_container.get("image")
     ]
     if roles:
         yield (
             f"spec.gpu.resourceName: the trainer's image has TensorFlow for NVIDIA's GPUs, and none for {resource}. "
             f"Set spec.image to one of yours that has both ({', '.join(roles)})."
         )
-
-
-def _own_image(template: Mapping[str, Any] | None) -> bool:
-    _, container = read_template(template or {}).spec.training_container() or ("", None)
-    return container is not None and bool(container.image)

@@ -7,17 +7,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from tfgpujob import names
 from tfgpujob.core.observed.gang import pod_group_kind
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
-from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
-from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Dependent, Event, Kind, Outcome, Snapshot
-from tfgpujob.core.pods.claim import build_claims
-from tfgpujob.core.pods.device_claim import build_device_template, claims_devices
+from tfgpujob.core.observed.plan import Plan, ReplicaId
+from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Creation, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.in_place import resizes_in_place, supervises
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
-from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.pods.pod import Replica
+from tfgpujob.core.pods.pod_create import PodCreate
 from tfgpujob.core.pods.pod_group import build_pod_group, least_members
 from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.pods.service import build_service
@@ -256,7 +254,7 @@ def _recovery_token(ctx: ReconcileContext) -> str:
     return next(known, made)
 
 
-def _missing_objects(ctx: ReconcileContext) -> tuple[Create, ...]:
+def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
     # The leader is asked for who is to join now, and not for those that only look for room.
     agreed = ctx.plan.resize is None or agreement(ctx) is not None
     waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing)}
@@ -279,14 +277,8 @@ def _counts_instead(ctx: ReconcileContext) -> bool:
     return not placed and least_members(ctx.spec, ctx.plan) <= len(ctx.plan.required)
 
 
-def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Create:
-    replica_spec = replica_specs(ctx.spec)[replica[0]]
-    needs = [Create(Kind.CLAIM, claim) for claim in build_claims(ctx.job, replica_spec, *replica)]
-    kind, claim = ctx.config.device_template, ctx.spec.gpu.claim
-    if claim is not None and kind is not None and claims_devices(ctx.spec, replica[0], replica_spec):
-        template = build_device_template(ctx.job, claim, kind)
-        needs += [Create(kind, template)] if template is not None else []
-    return Create(Kind.POD, build_pod(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica)), tuple(needs))
+def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Creation:
+    return PodCreate(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica), ctx.config.device_template)
 
 
 def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
@@ -295,16 +287,12 @@ def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
     return Create(kind, build_service(ctx.job) if kind is Kind.SERVICE else build_network_policy(ctx.job, ctx.config))
 
 
-def is_optional(create: Create, plan: Plan) -> bool:
+def is_optional(create: Creation, plan: Plan) -> bool:
     """Whether it is the pod of an evaluator or a spare, without which the others start."""
-    labels = create.body["metadata"].get("labels") or {}
-    if create.kind is not Kind.POD:
-        return False
-    replica = (Role(labels[names.LABEL_REPLICA_TYPE]), int(labels[names.LABEL_REPLICA_INDEX]))
-    return replica not in plan.required
+    return create.replica is not None and create.replica not in plan.required
 
 
-def _in_words(creates: tuple[Create, ...]) -> str:
+def _in_words(creates: tuple[Creation, ...]) -> str:
     pods = sum(create.kind is Kind.POD for create in creates)
     words = [counted(pods, "pod")] if pods else []
     words += [f"the {_WORDS[create.kind]}" for create in creates if create.kind in _WORDS]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tfgpujob.api import RunPolicy, read_run_policy
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.ownership import has_own_pods, is_dispatched
+from tfgpujob.core.observed.packed import spec_of
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import deadlines, ensure_pods, finished, force_delete, kueue, start, start_timeout, suspend
@@ -24,7 +25,7 @@ from tfgpujob.names import Condition, Phase, Reason
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config: Config) -> Outcome:
     """Policy of a job with an invalid spec. `problems`: what is wrong with it, for a person."""
     assert snapshot.job is not None
-    policy = read_run_policy(snapshot.job)
+    policy = read_run_policy({"spec": spec_of(snapshot.job)})
     if builder.finished:
         outcome = finished.reconcile(snapshot, builder, policy)
     else:

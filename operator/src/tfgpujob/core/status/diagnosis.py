@@ -187,7 +187,7 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
             fix = keras_errors.action(said)
         elif exit_code == _BUS_ERROR:
             fix = _OF_A_BUS_ERROR
-    if cause is Diagnosis.EXCEPTION and (missing := NO_FOLDER.search(said)):
+    if cause is Diagnosis.EXCEPTION and (missing := NO_FOLDER.search(said[-limits.MAX_CHARACTERS :])):
         cause = Diagnosis.BAD_CONFIG
         fix = f"Name an image in spec.trainer.{missing[1]}.image that has the folder /{missing[1]}."
     if cause is Diagnosis.NOT_FETCHED and said.startswith("cp: "):
@@ -213,7 +213,7 @@ def advice(reason: str, message: str = "") -> str:
 
 def unschedulable(message: str) -> str:
     """What to do about what the scheduler says: of a claim more room is no help."""
-    if missing := _NO_CLAIM.search(message):
+    if missing := _NO_CLAIM.search(message[-limits.MAX_CHARACTERS :]):
         claim = f"the PersistentVolumeClaim {missing[1]}"
         return f"Create {claim} in the job's namespace, or name one that is there (kubectl get pvc)."
     if _UNBOUND_CLAIM in message:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-LAST = 40
-"""So many of the last lines may explain an end."""
+from tfgpujob.core.status.limits import last_lines
 
 _LEGACY = "install tf-keras in the image and set TF_USE_LEGACY_KERAS=1"
 _WORKERS = (
@@ -24,7 +23,7 @@ _GONE = f"The program was written for Keras 2, and Keras 3 runs it. To leave it 
 _KNOWN = (
     (r"convert a value \(PerReplica:|unsupported type \(<class '[\w.]*\bPerReplica'>\)", _WORKERS),
     # What a train_step() of its own returns, summed over workers as if it had rows.
-    (r"keras/src/[\s\S]*Invalid reduction dimension 0 for input with 0 dimensions", _WORKERS),
+    (r"\A(?>[\s\S]*?keras/src/)[\s\S]*Invalid reduction dimension 0 for input with 0 dimensions", _WORKERS),
     (r"ClusterCoordinator\.create_per_worker_dataset|'ShardedVariable' object has no attribute", _SERVERS),
     (r"object has no attribute 'reset_states'|keras\.optimizers\.legacy` is not supported in Keras 3", _GONE),
     (r"filepath provided must end in `\.(keras|weights\.h5)`", _GONE),
@@ -34,5 +33,5 @@ _PATTERNS = tuple((re.compile(text), action) for text, action in _KNOWN)
 
 def action(said: str) -> str:
     """What to do about the error of Keras 3 that a log ends with; empty if it is none of these."""
-    end = "\n".join(said.splitlines()[-LAST:])
+    end = last_lines(said)
     return next((action for pattern, action in _PATTERNS if pattern.search(end)), "")

@@ -1,0 +1,74 @@
+"""How long a step of an event loop holds it: CPU of its thread, without what the garbage collector takes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest.mock import patch
+
+HELD_SECONDS: Final = 0.05
+"""On a quiet machine."""
+_WORK_SECONDS: Final = 0.010
+"""What `_work` takes there."""
+
+
+@dataclass(slots=True)
+class Steps:
+    longest: float = 0.0
+    what: str = ""
+    _collecting: float = field(default=0.0, repr=False)
+    _began: float = field(default=0.0, repr=False)
+
+    def collected(self, phase: str, _: Any) -> None:
+        """A callback of gc: its pauses are those of the whole process' heap, which is a test's."""
+        now = time.thread_time()
+        if phase == "start":
+            self._began = now
+        else:
+            self._collecting += now - self._began
+
+    def took(self, seconds: float, handle: Any) -> None:
+        seconds, self._collecting = seconds - self._collecting, 0.0
+        if seconds > self.longest:
+            self.longest, self.what = seconds, repr(handle)[:200]
+
+    @property
+    def held(self) -> str:
+        """What held the loop for too long; empty if nothing did. A machine that others use too makes all slower."""
+        if self.longest <= HELD_SECONDS or self.longest <= HELD_SECONDS * slowness():
+            return ""
+        return f"{self.longest:.3f} s of CPU in one piece: {self.what}"
+
+
+def slowness() -> float:
+    """How many times longer CPU takes than on a quiet machine."""
+    began = time.thread_time()
+    sum(i * i for i in range(200_000))
+    return max(1.0, (time.thread_time() - began) / _WORK_SECONDS)
+
+
+@contextmanager
+def watched() -> Iterator[Steps]:
+    """Every step of every event loop of this thread is watched."""
+    steps, run, clock = Steps(), asyncio.Handle._run, time.thread_time
+
+    def timed(handle: Any) -> None:
+        began = clock()
+        run(handle)
+        took = clock() - began
+        if took > steps.longest:
+            steps.took(took, handle)
+        elif steps._collecting:
+            steps._collecting = 0.0
+
+    gc.callbacks.append(steps.collected)
+    try:
+        with patch.object(asyncio.Handle, "_run", timed):
+            yield steps
+    finally:
+        gc.callbacks.remove(steps.collected)

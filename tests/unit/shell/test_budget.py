@@ -1,0 +1,104 @@
+"""N4: what jobs that are accepted take in memory, each by itself and all together."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.harness import sizes
+from tests.unit.core import make
+
+from tfgpujob.core.observed import packed, parsed
+from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.reconcile import reconcile
+from tfgpujob.kube.decoding import decoded
+from tfgpujob.shell import budget
+from tfgpujob.shell.store import Key, Store
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(shape: str, number: int, namespace: str = "a", entries: int = 0) -> Object:
+    template = sizes.TEMPLATES[shape]
+    whole = sizes.job_of(template(entries), 1, suspend=True) if entries else sizes.largest(template, 1, suspend=True)
+    metadata = {**whole["metadata"], "name": f"j{number}", "namespace": namespace, "uid": f"{namespace}-{number}"}
+    return {**whole, "metadata": metadata}
+
+
+@pytest.mark.parametrize(("shape", "entries"), [("node selector", 19_900), ("unknown fields", 9_900)])
+def test_a_readable_job_takes_no_more_than_it_sends(shape: str, entries: int) -> None:
+    """19,900 keys in 300 KiB took 3.3 MiB, 9,900 times {"a":{}} in 106 KiB 2.6 MiB."""
+    sent = [json.dumps(job(shape, number, entries=entries)).encode() for number in range(5)]
+    held = Store()
+    held.put(Kind.JOB, decoded(json.dumps(job(shape, 9, entries=entries)).encode()))
+    gc.collect()
+    tracemalloc.start()
+    for payload in sent:
+        held.put(Kind.JOB, decoded(payload))
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0] / len(sent)
+    tracemalloc.stop()
+    assert taken < len(sent[0]) + 8192
+
+
+@pytest.mark.parametrize("shape", ["env", "node selector", "annotations"])
+def test_what_is_packed_is_read_as_it_was(shape: str) -> None:
+    store = Store()
+    whole = job(shape, 1)
+    store.put(Kind.JOB, whole)
+    kept = store.snapshot(Key("a", "j1")).job
+    assert kept is not None and packed.spec_of(kept) == whole["spec"]
+    assert kept["spec"] == {"strategy": "MultiWorkerMirrored", "runPolicy": {"suspend": True}}
+    assert isinstance(parsed.parsed_spec(kept, make.CONFIG), type(parsed.parsed_spec(whole, make.CONFIG)))
+
+
+def test_parsed_specs_are_kept_up_to_a_size() -> None:
+    parsed._results.clear()
+    store = Store()
+    for number in range(20):
+        store.put(Kind.JOB, job("node selector", number, entries=19_000))
+        snapshot = store.snapshot(Key("a", f"j{number}"))
+        reconcile(snapshot, NOW, make.CONFIG)
+    assert 1 <= len(parsed._results) <= 4
+    parsed._results.clear()
+
+
+def accepted(store: Store, number: int, namespace: str = "a") -> str:
+    found = store.snapshot(Key(namespace, f"j{number}"))
+    outcome = reconcile(found, NOW, make.CONFIG)
+    conditions: list[dict[str, Any]] = (outcome.status or {})["conditions"]
+    (condition,) = [c for c in conditions if c["type"] == "Accepted"]
+    return "" if condition["status"] == "True" else str(condition["message"])
+
+
+def test_a_namespace_that_has_used_its_budget_is_told_so_and_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = len(packed.packed(job("env", 0, entries=1000))[packed.PACKED])
+    monkeypatch.setattr(budget, "FREE_BYTES", one)
+    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 3 * one)
+    monkeypatch.setattr(budget, "ALL_BYTES", 4 * one)
+    store = Store()
+    jobs = [job("env", number, entries=1000) for number in range(5)]
+    for each in jobs:
+        store.put(Kind.JOB, each)
+    assert [accepted(store, number) == "" for number in range(5)] == [True, True, True, False, False]
+    assert accepted(store, 4).startswith("spec: the jobs of namespace a have more than")
+    assert "delete jobs that have finished" in accepted(store, 4)
+    for namespace in ("b", "c"):
+        store.put(Kind.JOB, job("env", 1, namespace, entries=1000))
+        assert accepted(store, 1, namespace) == "", "what is free is had whatever the others take"
+    store.put(Kind.JOB, job("env", 2, "b", entries=1000))
+    assert accepted(store, 2, "b").startswith("spec: all jobs have more than")
+
+    assert store.put(Kind.JOB, jobs[4]) is None, "there is no room yet"
+    for gone in (0, 1):
+        store.remove(Kind.JOB, "a", f"j{gone}", f"a-{gone}")
+    assert store.put(Kind.JOB, jobs[4]) is not None, "the same version, from the next list"
+    assert accepted(store, 4) == ""
+    store.drop("a")
+    store.drop("b")
+    store.drop("c")
+    assert store._budget._used.total() == 0
