@@ -312,8 +312,8 @@ def _spare(requests: socket.socket) -> NoReturn:
         if between == 0:
             _fork_again(requests, request, descriptors)
         os.waitpid(between, 0)
-        for number in descriptors:
-            os.close(number)
+        for each in descriptors:
+            os.close(each)
 
 
 def _fork_again(requests: socket.socket, request: Any, descriptors: Sequence[int]) -> NoReturn:
