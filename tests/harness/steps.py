@@ -40,7 +40,7 @@ class Steps:
     @property
     def held(self) -> str:
         """What held the loop for too long; empty if nothing did. A machine that others use too makes all slower."""
-        if self.longest <= HELD_SECONDS or self.longest <= HELD_SECONDS * slowness():
+        if self.longest <= HELD_SECONDS or self.longest <= HELD_SECONDS * max(slowness() for _ in range(5)):
             return ""
         return f"{self.longest:.3f} s of CPU in one piece: {self.what}"
 

@@ -10,7 +10,7 @@ from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core.observed import observed_pods, trim
 from tfgpujob.core.observed.snapshot import Object, Snapshot
-from tfgpujob.core.pods import pod
+from tfgpujob.core.pods import pod, pod_create
 from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, start
 from tfgpujob.core.status.builder import moment
 
@@ -92,14 +92,14 @@ MUTATIONS = (
     Mutation(
         "name pods by their attempt",
         "one_object_per_replica",
-        (ensure_pods, "build_pod"),
+        (pod_create, "build_pod"),
         _named_by_attempt,
         ("evicted",),
         ((ensure_pods, "_stale_object"), lambda _: lambda of: ""),
     ),
     Mutation("give a replica another port", "addresses_agree", (pod, "tf_config"), _other_port, ("multi-worker",)),
     Mutation(
-        "put a finalizer on pods", "orphans", (ensure_pods, "build_pod"), _with_finalizer, ("deleted-while-running",)
+        "put a finalizer on pods", "orphans", (pod_create, "build_pod"), _with_finalizer, ("deleted-while-running",)
     ),
     Mutation(
         "take every end for a success",

@@ -30,7 +30,9 @@ def parsed_spec(job: Object, config: Config) -> JobSpec | str:
     found = _parse(job, config, accepted=accepted)
     _results[key] = (spec, found)
     _results.move_to_end(key)
-    while len(_results) > 1 and (len(_results) > CACHED_JOBS or sum(map(_size, _results.values())) > CACHED_BYTES):
+    if len(_results) > CACHED_JOBS:
+        _results.popitem(last=False)
+    while isinstance(spec, bytes) and len(_results) > 1 and sum(map(_size, _results.values())) > CACHED_BYTES:
         _results.popitem(last=False)
     return found
 
