@@ -49,7 +49,7 @@ def test_all_parts_of_make_test_run_somewhere() -> None:
     parts = re.search(r"^PARTS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert parts
     run = {command.split()[1] for file in FILES for job in jobs(file).values() for command in commands(job)}
-    assert set(parts[1].split()) | {"release", "test-cluster"} == run
+    assert set(parts[1].split()) | {"release", "test-cluster", "test-all"} == run
 
 
 def test_python_is_the_oldest_that_the_packages_take() -> None:
