@@ -10,9 +10,10 @@ TRAINER_VENV := .venv-trainer
 TRAINER_PY := $(TRAINER_VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
+##@ Each day
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+	@grep -hE '^([a-z-]+:.*## |##@ )' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/; s/^##@ /\n/' | expand -t 20
 
 $(VENV)/.stamp: requirements/dev.txt operator/pyproject.toml
 	@echo "preparing $(VENV) (operator, tools)"
@@ -64,6 +65,7 @@ docs: $(DOCS_VENV)/.stamp ## the documentation as a site, in build/site
 docs-serve: docs ## the same on http://127.0.0.1:8000, with search, until ^C
 	@$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site 8000
 
+##@ The local cluster
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: venv ## a real Kubernetes cluster on this machine (docs/local-cluster.md)
 	$(PY) -m localcluster up
@@ -72,6 +74,7 @@ cluster-down: venv ## stop it, and put the machine back as it was
 cluster-status: venv ## what runs, and where its kubeconfig and logs are
 	$(PY) -m localcluster status
 
+##@ Tests
 .PHONY: check check-trainer
 check: lint types ## the loop: lint, types, unit tests without the slow ones; what is changed comes first
 	$(PY) -m pytest tests/unit -m "not cluster and not slow and not deep" -n auto -q --changed-first --maxfail=5
@@ -111,11 +114,13 @@ test-all: ## everything, in hours, with training processes that are not forked
 flakes: venv venv-trainer ## make test again and again, in random order at a load of 8 (RUNS=10); goes on where it was stopped
 	@$(PY) -m tests.flakes --runs $(RUNS)
 RUNS ?= 10
+##@ Proofs of the trainer, with figures in docs/proof.md
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
 resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md)
 	@$(TRAINER_PY) -m tests.trainer.resumed
 
+##@ Benchmarks (docs/benchmarks.md)
 .PHONY: bench-operator
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)
 	@$(PY) -m tests.bench
@@ -124,6 +129,7 @@ bench-operator: venv ## the operator's speed beside a direct client and kube's J
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
 	@$(TRAINER_PY) -m tests.trainer.bench
 
+##@ Proofs of the operator, with figures in docs/proof.md
 .PHONY: crashpoints sequences day specwalk fuzz strangers
 crashpoints: venv ## planted bugs, then every crash point and every misleading view
 	@$(PY) -m tests.harness.mutations
@@ -157,6 +163,7 @@ MINUTES ?= 60
 endurance: venv venv-trainer ## everything that works for long, for an hour: nothing that a process holds may grow (MINUTES=60)
 	@$(PY) -m tests.endurance --minutes $(MINUTES)
 
+##@ Releases
 VERSION ?=
 REGISTRY ?=
 WRITE ?=
@@ -166,6 +173,7 @@ IMAGES ?= operator cpu gpu
 release: venv ## packages, images, chart, install.yaml, SBOMs, notes, checksums (VERSION=0.2.0 REGISTRY= IMAGES= KEY= WRITE=)
 	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" --images $(IMAGES) $(if $(KEY),--key "$(KEY)") $(if $(WRITE),--write)
 
+##@ Proofs on a cluster
 SECONDS ?= 600
 .PHONY: soak
 soak: venv ## 200 jobs while operators, API server and etcd are killed (SECONDS=600)
