@@ -37,6 +37,10 @@ def test_the_first_script_of_the_page_keeps_what_it_writes(tool: Tool, target: T
     assert "rows 4 in /output/files" in said
     assert "/output/files has 3 files and folders of the script's: best.keras, model.keras, out/" in said
     assert "rows 4 in /tmp/" in log(workspace, "train-worker-1")
+    tool.run("cp", "train:model.keras", ".")
+    tool.run("cp", "train:out", "logs")
+    assert (tool.folder / "model.keras").stat().st_size > 1000
+    assert (tool.folder / "logs/log.csv").read_text().count("\n") == 4
     found = listed(workspace, target.operator_image, "train/files")
     assert {"best.keras", "model.keras", "out/log.csv", "train.py"} <= found
 
