@@ -215,6 +215,7 @@ class Launcher:
         env: Mapping[int, Mapping[str, str]] | None = None,
         started: Sequence[int] | None = None,
         apart: bool = False,
+        prefix: Sequence[str] = (),
     ) -> list[Task]:
         """Start the workers of a MultiWorkerMirrored job; `started` leaves some of them out, and `apart` gives each a
         host of its own, as pods have one.
@@ -231,7 +232,7 @@ class Launcher:
                 **((env or {}).get(index) or {}),
             }
             own = config if isinstance(config, Mapping) else config[index]
-            tasks.append(self.start(own, env=environment))
+            tasks.append(self.start(own, env=environment, prefix=prefix))
         return tasks
 
     def end(self) -> None:

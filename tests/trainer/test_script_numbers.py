@@ -266,8 +266,9 @@ def test_gradients_of_variables_are_found_between_the_calls():
     np.testing.assert_allclose(of_kernel, x[:1].T @ (of_kernel / x[0][:, None])[:1], atol=1e-12)
 
 
+@pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_every_worker_finds_what_csv_logger_wrote(shared, tmp_path, monkeypatch):
+def test_every_worker_finds_what_csv_logger_wrote(shared, absolute, tmp_path, monkeypatch):
     broadcast: list[bytes] = []
 
     def from_chief(data: bytes) -> bytes:
@@ -280,7 +281,7 @@ def test_every_worker_finds_what_csv_logger_wrote(shared, tmp_path, monkeypatch)
     for worker in ("first", "first" if shared else "second"):
         (tmp_path / worker).mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / worker)
-        logger = keras.callbacks.CSVLogger("logs/a.csv")
+        logger = keras.callbacks.CSVLogger(str(Path.cwd() / "logs/a.csv") if absolute else "logs/a.csv")
         if not broadcast:
             Path("logs").mkdir()
             Path("logs/a.csv").write_text("epoch,loss\n0,1.5\n")

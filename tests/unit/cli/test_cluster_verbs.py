@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli import revisions
+from tfgpujob.client.job import Job
 from tfgpujob.exits import Exit
 
 Output = pytest.CaptureFixture[str]
@@ -259,6 +262,36 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
     assert spec["trainer"]["code"] == {"configMap": {"name": name}}
     held = live.do(lambda: live.server.get("ConfigMap", "default", name))
     assert (held["data"].keys(), held["immutable"]) == ({"my_net.py"}, True)
+
+
+MOUNTED = {"template": {"spec": {"containers": [{"name": "tensorflow", "volumeMounts": [{"mountPath": "/out/"}]}]}}}
+
+
+@pytest.mark.parametrize(
+    ("output", "worker", "warned"),
+    [
+        ({}, {}, True),
+        ({"directory": "/out"}, {}, True),
+        ({"directory": "/out"}, MOUNTED, False),
+        ({"claim": "runs"}, {}, False),
+        ({"store": "s3://b/runs"}, {}, False),
+        (None, {}, False),
+    ],
+)
+def test_a_job_whose_files_go_with_its_pods_is_known(
+    output: Mapping[str, str] | None, worker: Mapping[str, Any], warned: bool
+) -> None:
+    trainer = None if output is None else {"entrypoint": "train.py", "output": output}
+    found = Job({"spec": {"replicaSpecs": {"worker": worker}, "trainer": trainer}})
+    assert found.output_goes_with_pods is warned
+
+
+def test_a_job_without_a_claim_is_submitted_with_a_warning(live: LiveCluster, capsys: Output) -> None:
+    assert cli.main(["submit", SCRIPT, "--name", "fleeting"]) == Exit.OK
+    assert capsys.readouterr().err == (
+        "warning: checkpoints, the model and all other files of fleeting go with its pods; --claim NAME keeps them in "
+        "a PersistentVolumeClaim\n"
+    )
 
 
 def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:

@@ -35,6 +35,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
+from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.ending import flush_files, remove_generated_files
 from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.train.assemble import assemble
@@ -98,6 +99,9 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()
         serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
+    if path is not None:
+        env = folder.enter(settings, env)
+        path = env.code_directory / settings.entrypoint
     # Workers that come and go are waited for when the strategy is built.
     workers = env.workers if env.least_workers is None else ()
     resolve_peers((*env.peers, *workers, *env.servers), say)

@@ -16,7 +16,7 @@ from tfgpujob.client.server import Server, missing
 from tfgpujob.client.successor import Successor
 from tfgpujob.client.tensorboard import TensorBoard, run_viewer
 from tfgpujob.client.usage import Usage, usage
-from tfgpujob.client.viewer import PORT, viewer_pod
+from tfgpujob.client.viewer import PORT, files_pod, viewer_pod
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube import paths
 from tfgpujob.kube.connection import Connection
@@ -256,6 +256,19 @@ class AsyncClient:
         """
         viewer = viewer_pod(await self.get(name, namespace), logdir=logdir, image=image)
         async with contextlib.aclosing(run_viewer(self._connection, viewer, port)) as states:
+            async for seen in states:
+                yield seen
+
+    async def files(
+        self, name: str, path: str, namespace: str | None = None, *, image: str | None = None
+    ) -> AsyncIterator[TensorBoard]:
+        """A pod that hands out one file or folder of the job, at /tar of its address, for as long as it is iterated.
+
+        `path`: as the job's pods see it, or relative to the folder that a script runs in, or to the output directory.
+        `image`: one with Python, if the job's own has none. Raises TensorBoardError.
+        """
+        pod = files_pod(await self.get(name, namespace), path, image=image)
+        async with contextlib.aclosing(run_viewer(self._connection, pod, 0)) as states:
             async for seen in states:
                 yield seen
 

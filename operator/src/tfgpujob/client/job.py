@@ -9,6 +9,7 @@ from functools import cached_property
 from tfgpujob import names
 from tfgpujob.api import JobSpec, JobStatus, parse_job
 from tfgpujob.api.status import JobCondition
+from tfgpujob.api.trainer import Output
 from tfgpujob.client.errors import InvalidJobError
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.snapshot import Object
@@ -78,6 +79,25 @@ class Job:
             pod = ((replica or {}).get("template") or {}).get("spec") or {}
             found += [(v.get("persistentVolumeClaim") or {}).get("claimName") for v in pod.get("volumes") or ()]
         return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
+    def output_goes_with_pods(self) -> bool:
+        """Whether the output directory of the bundled trainer is in the pods alone."""
+        if (trainer := self.raw["spec"].get("trainer")) is None:
+            return False
+        output = trainer.get("output") or {}
+        directory = output.get("directory", Output().directory).rstrip("/")
+        templates = [
+            ((replica or {}).get("template") or {}).get("spec") or {}
+            for replica in (self.raw["spec"].get("replicaSpecs") or {}).values()
+        ]
+        mounts = [
+            mount["mountPath"].rstrip("/")
+            for template in templates
+            for container in template.get("containers") or ()
+            for mount in container.get("volumeMounts") or ()
+        ]
+        return not (output.get("claim") or output.get("store") or directory in mounts)
 
     @property
     def owner_reference(self) -> Object:

@@ -163,3 +163,13 @@ class Client(BlockingClient):
         with TensorBoard, if the job's own has none. Raises TensorBoardError.
         """
         return self._iterate(self._client.tensorboard(name, namespace, port=port, logdir=logdir, image=image))
+
+    def files(
+        self, name: str, path: str, namespace: str | None = None, *, image: str | None = None
+    ) -> Generator[TensorBoard, None, None]:
+        """A pod that hands out one file or folder of the job, at /tar of its address, for as long as it is iterated.
+
+        `path`: as the job's pods see it, or relative to the folder that a script runs in, or to the output directory.
+        `image`: one with Python, if the job's own has none. Raises TensorBoardError.
+        """
+        return self._iterate(self._client.files(name, path, namespace, image=image))

@@ -114,4 +114,5 @@ def _must_live(pod: Object) -> None:
     last = [str((state.get("terminated") or {}).get("message") or "").strip().rpartition("\n")[2] for state in states]
     words = status.get("message") or " ".join(last) or "without a word"
     problem = f"the pod {pod['metadata']['name']} has ended: {words}"
-    raise TensorBoardError(problem, "if its image has no TensorBoard, name one with --image; else try again")
+    program = pod["spec"]["containers"][0]["command"][0]
+    raise TensorBoardError(problem, f"if its image has no {program}, name one with --image; else try again")

@@ -1,10 +1,11 @@
-"""The pod that shows a job's events in TensorBoard: the job's own image, beside the volume that the job writes to.
+"""A pod beside the volume that a job writes to, of the job's own image: shows its events, or hands out its files.
 
 It is made with the rights of whoever asks, belongs to the job, and carries none of the operator's labels.
 """
 
 from __future__ import annotations
 
+import posixpath
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,6 +26,40 @@ PORT: Final = 6006
 LIFETIME_SECONDS: Final = 8 * 3600
 """A viewer that its owner could not delete ends by itself."""
 _NAME: Final = "tensorboard"
+_SCRIPTS: Final = "files"
+"""Folder of the output directory in which the trainer runs a script."""
+_HAND_OUT: Final = """
+import http.server, os, sys, tarfile
+
+port, *places = sys.argv[1:]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        found = next((place for place in places if os.path.exists(place)), None)
+        self.send_response(204 if self.path != "/tar" else 404 if found is None else 200)
+        if self.path != "/tar" or found is None:
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with tarfile.open(fileobj=self, mode="w|") as archive:
+            archive.add(found, "found", filter=self.wanted)
+        self.wfile.write(b"0\\r\\n\\r\\n")
+
+    def write(self, data):
+        self.wfile.write(b"%x\\r\\n%b\\r\\n" % (len(data), data))
+
+    def wanted(self, member):
+        return None if member.issym() and os.path.isabs(member.linkname) else member
+
+
+http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+"""
+"""Links to code that is mounted in the job's pods alone are left out. Chunks show whether the archive is whole."""
 _TMP: Final = "/tmp"  # noqa: S108 - a volume of the pod's own: the rest of its disk is read-only
 _SCHEDULING: Final = ("imagePullSecrets", "nodeSelector", "serviceAccountName", "tolerations")
 _READING: Final = (
@@ -45,6 +80,28 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
     `logdir`: the directory of the events as the job's pods see it. None: where the bundled trainer writes them.
     `image`: one with TensorBoard in it. None: the job's own.
     """
+    directory = logdir or _directory(job)
+    command = [_NAME, "--logdir", directory, "--port", str(PORT)]
+    return _beside(job, _NAME, directory, command, image=image, copy="events && tensorboard --logdir events")
+
+
+def files_pod(job: Job, path: str, *, image: str | None = None) -> Object:
+    """Hands out one file or folder as a tar archive, at /tar. Raises TensorBoardError, as for a viewer.
+
+    `path`: as the job's pods see it; a relative one is below what a script writes, or the output directory.
+    `image`: one with Python in it. None: the job's own.
+    """
+    trainer = _spec(job).trainer
+    if not path.startswith("/") and trainer is None:
+        fix = "name them by a path that begins with /, as the job's pods see it"
+        raise TensorBoardError(f"{job.name} runs a program of its own, which may write its files anywhere", fix)
+    output = "/" if trainer is None else trainer.output.directory.rstrip("/")
+    places = [path] if path.startswith("/") else [f"{output}/{_SCRIPTS}/{path}", f"{output}/{path}"]
+    command = ["python", "-c", _HAND_OUT, str(PORT), *map(posixpath.normpath, places)]
+    return _beside(job, "cp", places[0], command, image=image, copy=posixpath.basename(path) or ".")
+
+
+def _beside(job: Job, what: str, directory: str, command: list[str], *, image: str | None, copy: str) -> Object:
     status = job.raw.get("status") or {}
     if not status.get("plan"):
         fix = f"wait for it: tfgpu wait {job.name} --for Running"
@@ -54,20 +111,19 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
         problem = f"the operator has not accepted the spec of {job.name} as it is now"
         raise TensorBoardError(problem, f"see tfgpu describe {job.name}")
     spec = _spec(job)
-    directory = logdir or _directory(job)
     plan = Plan.from_status(status["plan"])
     role, index = plan.chief()
     restarts = restart_records.read(status).get((role, index), RestartRecord()).restarts
     writer = build_pod(job.raw, spec, plan, Replica(role, index, status.get("attempt", 1), restarts))
     template, context = writer["spec"], main_container(writer).get("securityContext") or {}
-    mount, volume = volume_of(writer, directory, bundled=spec.trainer is not None)
+    mount, volume = volume_of(writer, directory, bundled=spec.trainer is not None, copy=copy)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{job.name}-{_NAME}-{secrets.token_hex(3)}",
+            "name": f"{job.name}-{what}-{secrets.token_hex(3)}",
             "namespace": job.namespace,
-            "labels": {names.LABEL_APP_NAME: _NAME, names.LABEL_APP_INSTANCE: job.name},
+            "labels": {names.LABEL_APP_NAME: what, names.LABEL_APP_INSTANCE: job.name},
             "ownerReferences": [job.owner_reference],
         },
         "spec": {
@@ -75,7 +131,7 @@ def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None)
             "activeDeadlineSeconds": LIFETIME_SECONDS,
             "affinity": _near(job),
             "automountServiceAccountToken": False,
-            "containers": [_container(image or plan.images[role], directory, mount)],
+            "containers": [_container(what, image or plan.images[role], command, mount)],
             "enableServiceLinks": False,
             "restartPolicy": "Never",
             "securityContext": _user(template.get("securityContext") or {}, context),
@@ -93,10 +149,11 @@ def _spec(job: Job) -> JobSpec:
 
 
 def _directory(job: Job) -> str:
-    if job.spec.trainer is None:
+    trainer = _spec(job).trainer
+    if trainer is None:
         fix = "name it with --logdir, as the job's pods see it"
         raise TensorBoardError(f"{job.name} runs a program of its own, which may write its events anywhere", fix)
-    return f"{job.spec.trainer.output.directory.rstrip('/')}/tensorboard"
+    return f"{trainer.output.directory.rstrip('/')}/tensorboard"
 
 
 def _near(job: Job) -> Object:
@@ -119,12 +176,12 @@ def _user(of_pod: Mapping[str, Any], of_container: Mapping[str, Any]) -> Object:
     return {**context, "runAsNonRoot": context["runAsUser"] != 0}
 
 
-def _container(image: str, directory: str, mount: Object) -> Object:
-    """It listens inside the pod only: TensorBoard asks nobody for a password."""
+def _container(name: str, image: str, command: list[str], mount: Object) -> Object:
+    """It listens inside the pod only: it asks nobody for a password."""
     return {
-        "name": _NAME,
+        "name": name,
         "image": image,
-        "command": [_NAME, "--logdir", directory, "--port", str(PORT)],
+        "command": command,
         "env": [{"name": "HOME", "value": _TMP}],
         "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
         "securityContext": {

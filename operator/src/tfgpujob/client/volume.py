@@ -10,16 +10,17 @@ from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.expansion import environment, expanded
 
 
-def volume_of(writer: Object, directory: str, *, bundled: bool) -> tuple[Object, Object]:
+def volume_of(writer: Object, directory: str, *, bundled: bool, copy: str) -> tuple[Object, Object]:
     """The mount of the pod `writer` that holds the directory, to read only, and its volume.
 
-    `bundled`: the pod runs our trainer. Raises TensorBoardError for what nobody else can read.
+    `bundled`: the pod runs our trainer; `copy`: what `kubectl cp` would copy it to. Raises TensorBoardError for what
+    nobody else can read.
     """
     container, metadata = main_container(writer), writer["metadata"]
     mount = _mount_at(container, directory)
     volume = _volume(writer, mount)
     pod = f"{metadata['namespace']}/{metadata['name']}"
-    copy = f"kubectl cp -c {names.CONTAINER} {pod}:{directory} events && tensorboard --logdir events"
+    copy = f"kubectl cp -c {names.CONTAINER} {pod}:{directory} {copy}"
     if "emptyDir" in volume:
         claim = "name a claim in spec.trainer.output.claim" if bundled else f"mount a claim at {directory}"
         problem = f"{directory} is kept inside the pod {metadata['name']}, where nobody else can read it"

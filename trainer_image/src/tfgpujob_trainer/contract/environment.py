@@ -15,6 +15,8 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES, Traits, strategy_of, traits
 from tfgpujob_trainer.contract.text import did_you_mean
 
+CODE_DIRECTORY = Path("/code")
+"""Where a pod has its code; a local run names another folder."""
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 ROUND = "TFGPU_ROUND"
 IN_PLACE_RESTARTS = "TFGPU_IN_PLACE_RESTARTS"
@@ -71,7 +73,7 @@ class Environment:
     least_workers: int | None = None
     """Of a chief whose workers come and go under ParameterServer: with fewer it does not begin. None: it has those of
     TF_CONFIG, and no other."""
-    code_directory: Path = Path("/code")
+    code_directory: Path = CODE_DIRECTORY
     progress_port: int = 0
     progress_token: str = field(default="", repr=False)
     """What GET /progress has to show; empty: nothing."""
@@ -193,7 +195,7 @@ def read(env: Mapping[str, str]) -> Environment:
         servers=tuple(cluster.get("ps", [])) if asynchronous else (),
         chief_addresses=tuple(cluster.get("chief", [])) if asynchronous else (),
         least_workers=_integer(env, "TFGPU_WORKERS_MIN", None, 1) if asynchronous and role == "chief" else None,
-        code_directory=Path(env.get("TFGPU_CODE_DIR", "/code")),
+        code_directory=Path(env.get("TFGPU_CODE_DIR", CODE_DIRECTORY)),
         progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
         progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
         recovery=_recovery(env, peers=len(peers), serves=asynchronous and role != "chief", asynchronous=asynchronous),

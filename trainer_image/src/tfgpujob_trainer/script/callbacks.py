@@ -56,13 +56,18 @@ def share_logs(callbacks: Any, peers: Peers) -> None:
     loggers = [callback for callback in _listed(callbacks) if _is(callback, "CSVLogger")]
     if not peers.count(bool(loggers)):
         return
-    there = [one.filename for one in loggers if peers.is_chief and Path(one.filename).exists()]
-    mine = {name: Path(name).read_text() for name in there}
+    there = [Path(one.filename) for one in loggers if peers.is_chief and Path(one.filename).exists()]
+    # Each worker may have a folder of its own to work in.
+    mine = {str(_from(Path.cwd(), path)): path.read_text() for path in there}
     written: dict[str, str] = json.loads(peers.broadcast_from_chief(json.dumps(mine).encode()))
     for path, text in ((Path(name), text) for name, text in written.items()):
         if not path.exists() or path.read_text() != text:  # else the workers share the folder
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+
+
+def _from(folder: Path, path: Path) -> Path:
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
 def _listed(callbacks: Any) -> list[Any]:

@@ -33,6 +33,7 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.device_settings import device_settings
 from tfgpujob_trainer.script.ending import AtExit
@@ -82,7 +83,13 @@ def run_script(
     """Run the script to its end; says how it ended. Exceptions of the script pass through."""
     takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
     say(f"{path.name} runs as it is, {_where(env)}; fit(), evaluate() and predict() are the trainer's")
-    return run_with(takeover, path, settings, env, strategy=strategy, heartbeat=heartbeat)
+    try:
+        outcome = run_with(takeover, path, settings, env, strategy=strategy, heartbeat=heartbeat)
+        if outcome.code == ExitCode.DONE:
+            folder.copy_to_store(settings, env)
+        return outcome
+    finally:
+        folder.say_what_is_left(settings, env)
 
 
 def run_with(

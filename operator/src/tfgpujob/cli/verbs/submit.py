@@ -74,6 +74,10 @@ def command(file: str, *, dry_run: bool, context: str | None, namespace: str | N
             elsewhere = is_dispatched(created.raw)
             follow = f"tfgpu describe {created.name}" if elsewhere else f"tfgpu logs {created.name} -f"
             click.echo(f"{created.namespace}/{created.name} is created; follow it: {follow}")
+            if created.output_goes_with_pods:
+                option = "--claim NAME" if made else "spec.trainer.output.claim"
+                what = f"warning: checkpoints, the model and all other files of {created.name} go with its pods"
+                click.echo(f"{what}; {option} keeps them in a PersistentVolumeClaim", err=True)
             if elsewhere:
                 continue  # its claims are there too
             for claim in client.absent_claims(created):

@@ -54,7 +54,7 @@ def command(
     if local or directory is not None:
         _local(directory or RUNS / name, port)
     progress = StatusLine()
-    with _left_once(), connected(context, namespace) as client:
+    with left_once(), connected(context, namespace) as client:
         try:
             for seen in client.tensorboard(name, port=port, logdir=logdir, image=image):
                 if seen.url is None:
@@ -68,7 +68,7 @@ def command(
 
 
 @contextmanager
-def _left_once() -> Iterator[None]:
+def left_once() -> Iterator[None]:
     """The first of these signals ends the looking. What follows is ignored, so that the pod is deleted to the end.
 
     That takes seconds at most. A terminal that is closed must leave no pod behind either.

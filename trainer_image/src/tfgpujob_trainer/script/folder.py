@@ -1,0 +1,233 @@
+"""The folder that a plain script runs in: its own on a person's machine; in a pod, one with a copy of the code.
+
+A pod's code is mounted read-only. The first worker's folder is FILES in the output directory, so that what the script
+writes is kept with the claim, and found again after a restart. Every other worker has a folder in its pod.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tfgpujob_trainer.checkpoints.completed import replace_file
+from tfgpujob_trainer.checkpoints.object_store import object_store
+from tfgpujob_trainer.contract.environment import CODE_DIRECTORY, Environment
+from tfgpujob_trainer.contract.spec import Output, TrainerConfig
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.reporting.log import say
+
+FILES: Final = "files"
+COPIED_BYTES: Final = 64 << 20
+"""Of code that is copied, the smallest files first. The others are links, so that large code costs nothing."""
+LISTED: Final = 10_000
+"""Files and folders of the code that are looked at one by one; what is below any other folder is one link."""
+PLACED: Final = ".tfgpu-code"
+"""File in the folder: the names of what is there of the code."""
+_PLACED_AT: Final = 315532800
+"""1980-01-01, the time of each file of the code: one that the script has written since has another."""
+_SHOWN: Final = 8
+
+
+def enter(settings: TrainerConfig, env: Environment) -> Environment:
+    """Go to the folder that the script runs in; the environment in which that is the code's.
+
+    Workers that train in step come here before any of them runs the script: each finds what the first one wrote before.
+    """
+    code, first = env.code_directory, Path(settings.output.directory, FILES)
+    if code != CODE_DIRECTORY and os.access(code, os.W_OK):
+        return env
+    folder = first if env.is_chief else _scratch(settings.output.directory, env)
+    if not (env.is_chief or env.serves or env.is_evaluator):
+        adopt(first, folder)
+    place(code, folder)
+    # A module that Python compiled would be taken for that of changed code: all files have the same time.
+    sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
+    sys.path[:] = [str(folder) if entry == str(code) else entry for entry in sys.path]
+    if Path.cwd().is_relative_to(code):  # unless the job names another folder to work in
+        os.chdir(folder / Path.cwd().relative_to(code))
+    if env.is_chief:
+        say(f"{settings.entrypoint} runs in {folder}, with a copy of its code: {kept(settings.output)}")
+    return dataclasses.replace(env, code_directory=folder)
+
+
+def kept(output: Output) -> str:
+    """What becomes of the files that the script writes on the first worker."""
+    if output.claim is not None:
+        return f"what it writes there stays in the claim {output.claim}"
+    if output.store is not None:
+        copy = f"{output.store.rstrip('/')}/{FILES}"
+        return f"what it writes there goes with the pod, and at the end a copy of it to {copy}"
+    return "without output.claim, what it writes there goes with the pod"
+
+
+def copy_to_store(settings: TrainerConfig, env: Environment) -> None:
+    """What the script has written on the first worker, to the object store of the job if there is one."""
+    store = object_store(settings.output.store, say)
+    if store is not None and _is_firsts(env):
+        for name in written(env.code_directory):
+            store.put(env.code_directory.parent, f"{FILES}/{name}")
+
+
+def say_what_is_left(settings: TrainerConfig, env: Environment) -> None:
+    """At the end of the script, on the first worker: what it has written."""
+    folder = env.code_directory
+    if not _is_firsts(env):
+        return
+    if names := written(folder):
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        what = counted(len(names), "file or folder", "files and folders")
+        say(f"{folder} has {what} of the script's: {', '.join(names[:_SHOWN])}{more}; {kept(settings.output)}")
+
+
+def _is_firsts(env: Environment) -> bool:
+    return env.is_chief and (env.code_directory / PLACED).is_file()
+
+
+def _scratch(output: str, env: Environment) -> Path:
+    """A folder that a process finds again when it is started again in its pod."""
+    try:
+        parent = Path(tempfile.gettempdir())
+    except FileNotFoundError:  # no folder for temporary files can be written to
+        parent = Path(output)
+    return parent / f"tfgpu-{FILES}-{zlib.crc32(f'{env.job_uid}{output}'.encode()):08x}-{env.name}"
+
+
+def place(code: Path, folder: Path) -> None:
+    """Put the code's files there. They replace those of the code before, and nothing that the script has written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    before = _placed(folder)
+    folders, found = _look(code, folder)
+    _remember(folder, before | found.keys())
+    for name in before - found.keys():
+        if _is_of_code(folder / name, code):
+            (folder / name).unlink()
+            with suppress(OSError):  # it holds other files
+                (folder / name).parent.rmdir()
+    for name in folders:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    left: float = COPIED_BYTES
+    for name, size in sorted(found.items(), key=lambda one: one[1]):
+        left -= size
+        if not os.path.lexists(folder / name) or (name in before and _is_of_code(folder / name, code)):
+            _put(code / name, folder / name, copied=left >= 0)
+    _remember(folder, found.keys())
+
+
+def adopt(first: Path, folder: Path) -> None:
+    """Copy what the script wrote on the first worker before, as far as this one sees it."""
+    for name in _of_script(first):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        beside = _beside(folder / name)
+        with suppress(FileNotFoundError):
+            shutil.copy2(first / name, beside, follow_symlinks=False)
+            beside.replace(folder / name)
+
+
+def written(folder: Path) -> list[str]:
+    """The files that the script wrote, and the folders with nothing but such files, by their names in the folder."""
+    placed = {name.split("/")[0] for name in _placed(folder)}
+    tops: dict[str, None] = {}
+    for name in _of_script(folder):
+        top, slash, _ = name.partition("/")
+        tops[name if top in placed else top + slash] = None
+    return list(tops)
+
+
+def _of_script(folder: Path) -> Iterator[str]:
+    placed = _placed(folder)
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        for file in sorted([*files, *(one for one in folders if Path(path, one).is_symlink())]):
+            name = str(Path(path, file).relative_to(folder))
+            if name != PLACED and not (name in placed and _is_of_code(folder / name)):
+                yield name
+
+
+def _look(code: Path, folder: Path) -> tuple[list[str], dict[str, float]]:
+    """The code's folders, and its files with their sizes; a folder that is not looked into is a file without end."""
+    folders: list[str] = []
+    found: dict[str, float] = {}
+    seen, left = {_identity(folder)}, deque([""])
+    while left:
+        name = left.popleft()
+        where = code / name
+        if _identity(where) in seen and name:
+            if _identity(where) != _identity(folder):  # a link to a folder above it
+                found[name] = float("inf")
+            continue
+        seen.add(_identity(where))
+        try:
+            entries: list[os.DirEntry[str]] | None = sorted(os.scandir(where), key=lambda entry: entry.name)
+        except PermissionError:
+            entries = None
+        if entries is None or (name and len(found) + len(entries) > LISTED):
+            found[name] = float("inf")
+            continue
+        folders.append(name)
+        for entry in entries:
+            # ConfigMaps keep their files in ..data, and links to them where they belong.
+            if entry.name.startswith("..") or entry.name == "__pycache__":
+                continue
+            below = f"{name}/{entry.name}".lstrip("/")
+            if entry.is_file():
+                found[below] = entry.stat().st_size
+            elif entry.is_dir():
+                left.append(below)
+    return folders, found
+
+
+def _put(source: Path, target: Path, *, copied: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = _beside(target)
+    if copied:
+        try:
+            shutil.copyfile(source, beside)
+        except PermissionError:
+            beside.unlink(missing_ok=True)
+        else:
+            beside.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+            os.utime(beside, (_PLACED_AT, _PLACED_AT))
+            beside.replace(target)
+            return
+    beside.symlink_to(source)
+    beside.replace(target)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+
+def _is_of_code(path: Path, code: Path | None = None) -> bool:
+    """Whether a file of which the name was placed there is what was placed, and not what the script has written."""
+    try:
+        if path.is_symlink():
+            return code is None or path.readlink().is_relative_to(code)
+        return path.is_file() and int(path.stat().st_mtime) == _PLACED_AT
+    except OSError:
+        return False
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _placed(folder: Path) -> set[str]:
+    try:
+        return set((folder / PLACED).read_text().splitlines())
+    except OSError:
+        return set()
+
+
+def _remember(folder: Path, names: Iterable[str]) -> None:
+    replace_file(folder / PLACED, "".join(f"{name}\n" for name in sorted(names)))
