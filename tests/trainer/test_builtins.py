@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = {"convnet": {"rows": 512}, "transformer": {"rows": 1024, "blocks": 1}}
 
 
-@pytest.mark.parametrize("name", ["convnet", "transformer"])
+@pytest.mark.parametrize("name", ["convnet", pytest.param("transformer", marks=pytest.mark.deep)])
 def test_what_the_example_trains_learns(name, tmp_path):
     """Smaller than in the example, and alone, so that it ends in seconds."""
     example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]["trainer"]

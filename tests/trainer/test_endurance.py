@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def ran(scenario: Scenario, tmp_path, steps: int = STEPS) -> Found:
-    pace = Pace(seconds=0.02, steps=steps // SAMPLES)
+    pace = Pace(seconds=0.05, steps=steps // SAMPLES)
     found = Found()
     # Whoever samples may come to it too seldom on a busy machine: then more steps are taken.
     for times in (1, 4):

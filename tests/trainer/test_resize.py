@@ -254,6 +254,7 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
     assert Counter(np.fromfile(seen)) == Counter(dict.fromkeys(rows, 5)), "each row once in each epoch"
 
 
+@pytest.mark.deep
 def test_a_spare_takes_the_place_of_a_worker_that_is_told_to_stop(tmp_path):
     """Nobody waits for another pod, no step is done again, and it is the run of one process."""
     gate, seen = tmp_path / "gate", tmp_path / "seen"
