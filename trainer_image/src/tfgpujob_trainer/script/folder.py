@@ -95,11 +95,8 @@ def _is_firsts(env: Environment) -> bool:
 
 def _scratch(output: str, env: Environment) -> Path:
     """A folder that a process finds again when it is started again in its pod."""
-    try:
-        parent = Path(tempfile.gettempdir())
-    except FileNotFoundError:  # no folder for temporary files can be written to
-        parent = Path(output)
-    return parent / f"tfgpu-{FILES}-{zlib.crc32(f'{env.job_uid}{output}'.encode()):08x}-{env.name}"
+    number = zlib.crc32(f"{env.job_uid}{output}".encode())
+    return Path(tempfile.gettempdir(), f"tfgpu-{FILES}-{number:08x}-{env.name}")
 
 
 def place(code: Path, folder: Path) -> None:
