@@ -179,6 +179,10 @@ class World:
         target = {"type": "DisruptionTarget", "status": "True", **condition}
         self._ends_with(name, phase="Failed", reason="Evicted", conditions=[target])
 
+    def fails(self, name: str, reason: str, message: str) -> None:
+        """Its kubelet ends or refuses the pod, and says why; of its containers nothing is recorded."""
+        self._ends_with(name, phase="Failed", reason=reason, message=message)
+
     def _ends_with(self, name: str, **status: Any) -> None:
         before = self.pod(name).get("status") or {}
         kept = {"startTime": before["startTime"]} if "startTime" in before else {}

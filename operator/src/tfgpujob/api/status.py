@@ -346,11 +346,13 @@ class FailureStatus(StatusModel):
     cause: Annotated[str, Field(max_length=64)] | None = None
     """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
     HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Drained, Tainted, Evicted,
-    Preempted, NodeLost, NodeRefused, Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
+    Preempted, NodeLost, NodeRefused, DeviceUnhealthy, Deleted, NotFetched, Image, Unschedulable, Quota, Refused,
+    Deadline, Unknown."""
     action: Annotated[str, Field(max_length=500)] | None = None
     """What to do about it, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None
-    """What the trainer said last, and the last lines of the log: runPolicy.failureLogLines of them, 4,096 bytes."""
+    """What Kubernetes said of the pod, what the trainer said last, and the last lines of the log:
+    runPolicy.failureLogLines of them, 4,096 bytes."""
     time: Time | None = None
     """When it ended."""
 

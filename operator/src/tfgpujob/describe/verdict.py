@@ -24,6 +24,7 @@ _LOG_CAUSES: Final = frozenset(
         Diagnosis.CRASH,
         Diagnosis.PEER_FAILURE,
         Diagnosis.KILLED,
+        Diagnosis.UNKNOWN,
     }
 )
 """Failures of which the replica's log says more."""

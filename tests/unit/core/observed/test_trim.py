@@ -231,6 +231,13 @@ def test_the_condition_says_who_takes_the_pod_away() -> None:
     assert trim_pod(pod(status={"conditions": [{**target, "status": "False"}]})).disruption == ""
 
 
+def test_f4_the_clusters_sentence_about_the_pod_is_kept() -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for b"}
+    assert trim_pod(pod(status={"message": "x" * 9999, "conditions": [target]})).status_message == "x" * 4096
+    assert trim_pod(pod(status={"conditions": [target]})).status_message == "for b"
+    assert trim_pod(pod(status={"conditions": [{**target, "status": "False"}]})).status_message == ""
+
+
 def condition(kind: str, status: str, at: str) -> dict[str, Any]:
     return {"type": kind, "status": status, "lastTransitionTime": at}
 

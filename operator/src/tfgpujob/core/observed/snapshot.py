@@ -107,6 +107,8 @@ class Pod:
     disruption: str
     """The reason of its DisruptionTarget condition, which says who takes the pod away; empty while nobody does."""
     termination: Termination | None
+    status_message: str = ""
+    """status.message, the cluster's sentence about status_reason; else that of its DisruptionTarget condition."""
     gave_up_at_gate: bool = False
     """Its wait-for-peers init container has timed out, so that its program never began."""
     ip: str = ""

@@ -1,13 +1,15 @@
 """What a failure means and what to do about it: status.lastFailure's cause, action and message.
 
 The most specific source wins: the pod's or container's reason (eviction, OOMKilled), then the cause in the trainer's
-termination message, then the exit code. What a container writes is untrusted text: it is cut, and only shown.
+termination message, then the exit code. Where none of them is known, the cause is Unknown, and Kubernetes' own sentence
+is quoted. What a container writes is untrusted text: it is cut, and only shown.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -51,8 +53,10 @@ class Diagnosis(StrEnum):
     QUOTA = "Quota"
     REFUSED = "Refused"
     DEADLINE = "Deadline"
+    UNKNOWN = "Unknown"
 
 
+_WHO_SENT_IT = "find out who sent it, from the pod's events and the kernel's log of its node."
 ACTIONS = {
     Diagnosis.EXCEPTION: "Read the message and the pod's log, correct the program, and create the job again.",
     Diagnosis.BAD_CONFIG: "Correct spec.trainer as the message says, and create the job again.",
@@ -66,14 +70,15 @@ ACTIONS = {
     Diagnosis.STOPPED: "Nothing: it stopped on request and resumes from its last checkpoint.",
     Diagnosis.PEER_FAILURE: "Look at how the other replicas ended; if none failed, check the network.",
     Diagnosis.HANG: "Look at the stacks in the message; if the program is only slow, raise spec.trainer.watchdog.",
-    Diagnosis.KILLED: "Something killed it, mostly for want of memory: use less; else see who sends signals.",
+    Diagnosis.KILLED: f"Killed by a signal: {_WHO_SENT_IT}",
     Diagnosis.CRASH: "A native library crashed: check that the image, the driver and the GPU fit together.",
     Diagnosis.DRAINED: "Nothing: somebody drains the node, and it is started on another one.",
     Diagnosis.TAINTED: "Nothing, or tolerate the node's taint in the role's template if its pods may stay there.",
     Diagnosis.EVICTED: "Set requests and limits for memory and ephemeral-storage in the role's template.",
     Diagnosis.PREEMPTED: "Nothing, or give the job a higher priorityClassName in its templates.",
     Diagnosis.NODE_LOST: "Nothing: it is started on another node; have this one looked at.",
-    Diagnosis.NODE_REFUSED: "The node could not give the pod its devices: look at its device plugin.",
+    Diagnosis.NODE_REFUSED: "Nothing: it is scheduled again; if it is refused again, compare the template with what "
+    "the message names, and look at the node's device plugin where that is a device.",
     Diagnosis.DEVICE_UNHEALTHY: "Nothing: it goes on from its last checkpoint; have the device looked at.",
     Diagnosis.DELETED: "Nothing: it is started again; if no node was drained, which servers before 1.26 don't tell, "
     "find out who deletes the job's pods.",
@@ -82,6 +87,7 @@ ACTIONS = {
     Diagnosis.QUOTA: "Ask for less, or have the namespace's ResourceQuota raised.",
     Diagnosis.REFUSED: "Correct the template as the message says.",
     Diagnosis.DEADLINE: "Raise the deadline in spec.runPolicy, or train less or on more GPUs.",
+    Diagnosis.UNKNOWN: "Unknown; Kubernetes says nothing: look at the pod's events and at its node.",
 }
 """One sentence each. They are shown as they are."""
 
@@ -97,6 +103,8 @@ _BY_REASON = {
     "NodeLost": Diagnosis.NODE_LOST,
     "NodeAffinity": Diagnosis.NODE_REFUSED,
     "UnexpectedAdmissionError": Diagnosis.NODE_REFUSED,
+    "TopologyAffinityError": Diagnosis.NODE_REFUSED,
+    "DeadlineExceeded": Diagnosis.DEADLINE,
     "DeviceUnhealthy": Diagnosis.DEVICE_UNHEALTHY,
     "Shutdown": Diagnosis.NODE_LOST,
     "Terminated": Diagnosis.NODE_LOST,
@@ -110,6 +118,9 @@ _BY_REASON = {
     "StartError": Diagnosis.IMAGE,
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
     str(Condition.STALLED): Diagnosis.HANG,
+}
+"""Of a pod or a container."""
+_BY_OWN_REASON = {
     str(Reason.QUOTA_EXCEEDED): Diagnosis.QUOTA,
     str(Reason.FORBIDDEN): Diagnosis.REFUSED,
     str(Reason.NAME_TAKEN): Diagnosis.REFUSED,
@@ -118,6 +129,18 @@ _BY_REASON = {
     str(Reason.SCHEDULE_TIMEOUT_EXCEEDED): Diagnosis.UNSCHEDULABLE,
     str(Reason.DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
 }
+"""Of a condition: no replica failed."""
+_ACTIONS_BY_REASON = {
+    "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
+}
+"""Those that are not their cause's."""
+_OF_ITS_OWN_LIMIT = (
+    "Raise the limit that the message names (sizeLimit of the emptyDir, ephemeral-storage of the container) in the "
+    "role's template, or write less there."
+)
+_OWN_LIMIT = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
+_REFUSED = "Pod was rejected"
+"""How the kubelet's message about a pod that it does not admit begins, from Kubernetes 1.25 on."""
 _BY_TRAINER = {
     "Exception": Diagnosis.EXCEPTION,
     "BadConfig": Diagnosis.BAD_CONFIG,
@@ -141,9 +164,7 @@ _BY_CODE = {
     134: Diagnosis.CRASH,
     135: Diagnosis.CRASH,
     136: Diagnosis.CRASH,
-    137: Diagnosis.KILLED,
     139: Diagnosis.CRASH,
-    143: Diagnosis.STOPPED,
     160: Diagnosis.PEER_FAILURE,
     161: Diagnosis.HANG,
     162: Diagnosis.LIMIT_REACHED,
@@ -158,7 +179,7 @@ _OF_A_COPY = (
     "or let the role's template ask for ephemeral-storage."
 )
 _NO_DEVICE = "cannot allocate all claims"
-_BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
+_BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED, Diagnosis.UNKNOWN)
 """What may turn out to be a limit of the machine."""
 
 
@@ -167,26 +188,24 @@ class Finding:
     cause: Diagnosis
     action: str
     message: str
-    """The trainer's own message, if there is one, and the last lines of the log."""
+    """Kubernetes' sentence about the pod and the trainer's own message, if there are such, and the last lines of the
+    log."""
 
     def to_status(self) -> dict[str, Any]:
         fields = {"cause": str(self.cause), "action": self.action, "message": self.message or None}
         return {key: value for key, value in fields.items() if value is not None}
 
 
-def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Finding:
-    """`reason`: of Kubernetes or of ours. `said`: the termination message. `lines`: runPolicy.failureLogLines."""
+def diagnose(reason: str, exit_code: int | None, said: str, lines: int, sentence: str = "") -> Finding:
+    """Of a pod. `reason`: Kubernetes'. `said`: the termination message. `lines`: runPolicy.failureLogLines.
+    `sentence`: status.message of the pod."""
     trainer = _trainer_record(said)
-    known = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause")))
+    by_reason = _by_reason(reason, sentence)
+    known = by_reason or _BY_TRAINER.get(str(trainer.get("cause")))
     cause = known or _by_code(exit_code)
-    fix = trainer.get("fix") if reason not in _BY_REASON else None
-    if known is None and cause in _BY_CODE_ALONE:
-        if fix := limits.action(said):
-            cause = Diagnosis.LIMIT_REACHED
-        elif cause is Diagnosis.EXCEPTION:
-            fix = keras_errors.action(said)
-        elif exit_code == _BUS_ERROR:
-            fix = _OF_A_BUS_ERROR
+    fix = trainer.get("fix") if by_reason is None else _ACTIONS_BY_REASON.get(reason)
+    if known is None and cause in _BY_CODE_ALONE and (fix := limits.action(said)):
+        cause = Diagnosis.LIMIT_REACHED
     if cause is Diagnosis.EXCEPTION and (missing := NO_FOLDER.search(said[-limits.MAX_CHARACTERS :])):
         cause = Diagnosis.BAD_CONFIG
         fix = f"Name an image in spec.trainer.{missing[1]}.image that has the folder /{missing[1]}."
@@ -194,13 +213,40 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
         fix = _OF_A_COPY
     if cause is Diagnosis.UNSCHEDULABLE:
         fix = unschedulable(said)
+    if over_own_limit(reason, sentence):
+        fix = _OF_ITS_OWN_LIMIT
+    if known is None and not fix:
+        fix = _fix_by_code(cause, reason, exit_code, said, sentence)
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
-    return Finding(cause, action, _message(trainer, said, lines))
+    return Finding(cause, action, _with_sentence(sentence, _message(trainer, said, lines)))
+
+
+def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str, sentence: str) -> str | None:
+    """What to do about an end of which only the exit code, and what was logged, say something."""
+    if cause is Diagnosis.EXCEPTION:
+        return keras_errors.action(said)
+    if cause is Diagnosis.KILLED:
+        return f"Killed by {_signal(exit_code)}: {_WHO_SENT_IT}"
+    if cause is Diagnosis.UNKNOWN:
+        return _unknown(reason, exit_code, sentence)
+    return _OF_A_BUS_ERROR if exit_code == _BUS_ERROR else None
+
+
+def over_own_limit(reason: str, sentence: str) -> bool:
+    """Whether the pod was evicted for what it wrote itself, on a node with room: it would write that again."""
+    return reason == "Evicted" and any(words in sentence for words in _OWN_LIMIT)
+
+
+def no_room_on_node(reason: str) -> bool:
+    """Whether the kubelet had no longer what the scheduler had counted on: OutOfcpu, OutOfmemory, …."""
+    return reason.startswith("OutOf")
 
 
 def without_replica(reason: str, message: str) -> dict[str, Any]:
     """status.lastFailure where no replica failed: a deadline, or a start that was refused."""
-    return {"reason": reason, **diagnose(reason, None, message, 1).to_status()}
+    cause = _BY_OWN_REASON.get(reason, Diagnosis.UNKNOWN)
+    action = unschedulable(message) if cause is Diagnosis.UNSCHEDULABLE else ACTIONS[cause]
+    return {"reason": reason, **Finding(cause, action, _tail(message.splitlines(), 1)).to_status()}
 
 
 def advice(reason: str, message: str = "") -> str:
@@ -223,10 +269,38 @@ def unschedulable(message: str) -> str:
     return ACTIONS[Diagnosis.UNSCHEDULABLE]
 
 
+def _by_reason(reason: str, sentence: str) -> Diagnosis | None:
+    if no_room_on_node(reason) or sentence.startswith(_REFUSED):
+        return Diagnosis.NODE_REFUSED
+    return _BY_REASON.get(reason)
+
+
 def _by_code(exit_code: int | None) -> Diagnosis:
-    if exit_code is None:
-        return Diagnosis.KILLED
-    return _BY_CODE.get(exit_code, Diagnosis.KILLED if exit_code >= 128 else Diagnosis.EXCEPTION)
+    if exit_code in _BY_CODE:
+        return _BY_CODE[exit_code]
+    if exit_code is not None and exit_code < 128:
+        return Diagnosis.EXCEPTION
+    return Diagnosis.KILLED if _signal(exit_code) else Diagnosis.UNKNOWN
+
+
+def _signal(exit_code: int | None) -> str:
+    """The signal that a process with this exit code was killed by; empty where it is none."""
+    try:
+        return signal.Signals((exit_code or 0) - 128).name
+    except ValueError:
+        return ""
+
+
+def _unknown(reason: str, exit_code: int | None, sentence: str) -> str:
+    """What Kubernetes says, where nothing else is known; empty where it says nothing."""
+    told = [reason if reason != "Error" else "", sentence, "" if exit_code is None else f"exit code {exit_code}"]
+    words = ": ".join(text for text in told if text)
+    return f"Unknown; Kubernetes says: {words}" if words else ""
+
+
+def _with_sentence(sentence: str, message: str) -> str:
+    head = _clean(sentence).strip()[:1000]
+    return _with_head(head, message) if head and message else head or message
 
 
 def _trainer_record(said: str) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def worker(index: int, **fields: Any) -> Pod:
         ({"exit": 137, "disruption": "PreemptionByScheduler"}, "ExitCode", Cause.DISRUPTION),
         ({"exit": 1, "deleting": True}, "Never", Cause.DISRUPTION),
         ({"deleting": True}, "ExitCode", Cause.DISRUPTION),
-        ({"phase": "Failed", "status_reason": "UnexpectedAdmissionError"}, "ExitCode", Cause.RETRYABLE),
+        ({"phase": "Failed", "status_reason": "UnexpectedAdmissionError"}, "ExitCode", Cause.DISRUPTION),
+        ({"phase": "Failed", "status_reason": "OutOfmemory"}, "Never", Cause.DISRUPTION),
+        ({"phase": "Failed", "status_reason": "SysctlForbidden"}, "ExitCode", Cause.RETRYABLE),
     ],
 )
 def test_the_cause(pod: dict[str, Any], policy: str, cause: Cause) -> None:

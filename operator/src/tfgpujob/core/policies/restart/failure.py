@@ -2,8 +2,9 @@
 
 Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer documents
 as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). A pod
-that failed without an exit code was evicted or lost, which is retryable. A peer failure (160) only follows another
-failure, so it is the root cause last.
+that failed without an exit code is retryable. What the cluster does to a pod costs nothing: it evicts or loses it, or
+the node has no longer the room that the scheduler had counted on; an eviction for the pod's own limit is counted. A
+peer failure (160) only follows another failure, so it is the root cause last.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
-from tfgpujob.core.status.diagnosis import diagnose
+from tfgpujob.core.status.diagnosis import diagnose, no_room_on_node, over_own_limit
 from tfgpujob.names import Condition, Role
 
 FIRST_RETRYABLE = 128
@@ -30,7 +31,10 @@ NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
 PEER_FAILURE_GRACE = timedelta(seconds=10)
 """Grace period after a peer failure (exit code 160), within which the pod that caused it should be seen to fail."""
-_DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "Shutdown", "Terminated"})
+_DISRUPTIONS = frozenset(
+    {"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "UnexpectedAdmissionError", "Shutdown", "Terminated"}
+)
+_MAX_SENTENCE = 300
 
 
 class Cause(StrEnum):
@@ -49,6 +53,8 @@ class Failure:
     reason: str
     message: str
     finished_at: str
+    sentence: str = ""
+    """What Kubernetes says of the pod's end: status.message."""
 
     def __str__(self) -> str:
         if self.reason == Condition.STALLED:
@@ -56,7 +62,8 @@ class Failure:
         if self.reason == DEVICE_UNHEALTHY:
             return f"{self.name} has a device that is not healthy"
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
-        reason = f" ({self.reason})" if self.reason else ""
+        told = ": ".join(text for text in (self.reason, " ".join(self.sentence.split())[:_MAX_SENTENCE]) if text)
+        reason = f" ({told})" if told else ""
         return f"{self.name} ended{code}{reason}"
 
     @property
@@ -73,7 +80,7 @@ class Failure:
             "reason": self.reason or None,
             "time": self.finished_at or None,
         }
-        found = diagnose(self.reason, self.exit_code, self.message, log_lines)
+        found = diagnose(self.reason, self.exit_code, self.message, log_lines, self.sentence)
         return {**{key: value for key, value in fields.items() if value is not None}, **found.to_status()}
 
 
@@ -132,6 +139,7 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
         reason=_reason(pod),
         message=ended.message if ended else pod.waiting_message,
         finished_at=ended.finished_at if ended else "",
+        sentence=pod.status_message,
     )
 
 
@@ -143,7 +151,8 @@ def _reason(pod: Pod) -> str:
 
 def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
     # The operator records the next attempt before it deletes pods, so a deletion seen here is somebody else's.
-    if pod.deleting or pod.disruption or pod.status_reason in _DISRUPTIONS:
+    taken = pod.disruption or pod.status_reason in _DISRUPTIONS or no_room_on_node(pod.status_reason)
+    if pod.deleting or (taken and not over_own_limit(pod.status_reason, pod.status_message)):
         return Cause.DISRUPTION
     if policy is RestartPolicy.NEVER:
         return Cause.PERMANENT
