@@ -175,6 +175,13 @@ class World:
         phase = "Failed" if code else "Succeeded"
         self._ends_with(name, phase=phase, containerStatuses=[container])
 
+    def fails_to_begin(self, name: str, container: str, code: int, message: str = "", reason: str = "Error") -> None:
+        """One of its init containers fails."""
+        ended = {"exitCode": code, "finishedAt": timestamp(self.now), "message": message, "reason": reason}
+        init = {"name": container, "state": {"terminated": ended}}
+        waits = {"name": names.CONTAINER, "state": {"waiting": {"reason": "PodInitializing"}}}
+        self._ends_with(name, phase="Failed", initContainerStatuses=[init], containerStatuses=[waits])
+
     def evict(self, name: str, **condition: str) -> None:
         target = {"type": "DisruptionTarget", "status": "True", **condition}
         self._ends_with(name, phase="Failed", reason="Evicted", conditions=[target])

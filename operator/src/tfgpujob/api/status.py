@@ -339,8 +339,10 @@ class FailureStatus(StatusModel):
     """Role of the replica that failed first. Absent if none did: a deadline, a refused start."""
     index: NotNegative | None = None
     """Index of that replica."""
+    container: Annotated[str, Field(max_length=63)] | None = None
+    """The container that ended its pod, if that is not `tensorflow`: mostly an init container."""
     exit_code: ExitCode | None = None
-    """Exit code of its `tensorflow` container. Absent if the pod was evicted or lost."""
+    """Exit code of that container. Absent if the pod was evicted or lost."""
     reason: str | None = None
     """What Kubernetes called it: Error, OOMKilled, Evicted, PreemptionByScheduler, …"""
     cause: Annotated[str, Field(max_length=64)] | None = None

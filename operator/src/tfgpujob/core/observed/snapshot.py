@@ -65,7 +65,7 @@ BEFORE_PODS: Final = frozenset({Kind.NETWORK_POLICY, *POD_GROUPS})
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How the `tensorflow` container ended."""
+    """How a container ended: `tensorflow`, or another one that ended the pod in its place."""
 
     exit_code: int
     signal: int | None
@@ -73,6 +73,8 @@ class Termination:
     message: str
     """The termination message: at most 4,096 bytes, as the kubelet cuts it. Untrusted text."""
     finished_at: str
+    container: str = names.CONTAINER
+    is_init: bool = False
 
 
 @dataclass(frozen=True, slots=True)

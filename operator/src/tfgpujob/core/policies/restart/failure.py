@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from tfgpujob import names
 from tfgpujob.api import RestartPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
 from tfgpujob.core.observed.plan import ReplicaId
@@ -55,6 +56,9 @@ class Failure:
     finished_at: str
     sentence: str = ""
     """What Kubernetes says of the pod's end: status.message."""
+    container: str = names.CONTAINER
+    """The container that ended the pod."""
+    is_init: bool = False
 
     def __str__(self) -> str:
         if self.reason == Condition.STALLED:
@@ -64,7 +68,10 @@ class Failure:
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
         told = ": ".join(text for text in (self.reason, " ".join(self.sentence.split())[:_MAX_SENTENCE]) if text)
         reason = f" ({told})" if told else ""
-        return f"{self.name} ended{code}{reason}"
+        who = self.name
+        if self.container != names.CONTAINER:
+            who += f": its {'init ' if self.is_init else ''}container {self.container}"
+        return f"{who} ended{code}{reason}"
 
     @property
     def is_peer_failure(self) -> bool:
@@ -76,6 +83,7 @@ class Failure:
         fields = {
             "role": str(self.replica[0]),
             "index": self.replica[1],
+            "container": self.container if self.container != names.CONTAINER else None,
             "exitCode": self.exit_code,
             "reason": self.reason or None,
             "time": self.finished_at or None,
@@ -140,6 +148,8 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
         message=ended.message if ended else pod.waiting_message,
         finished_at=ended.finished_at if ended else "",
         sentence=pod.status_message,
+        container=ended.container if ended else names.CONTAINER,
+        is_init=ended.is_init if ended else False,
     )
 
 
