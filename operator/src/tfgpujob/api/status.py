@@ -348,8 +348,8 @@ class FailureStatus(StatusModel):
     cause: Annotated[str, Field(max_length=64)] | None = None
     """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
     HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Drained, Tainted, Evicted,
-    Preempted, NodeLost, NodeRefused, DeviceUnhealthy, Deleted, NotFetched, Image, Unschedulable, Quota, Refused,
-    Deadline, Unknown."""
+    Preempted, NodeLost, NodeRefused, DeviceUnhealthy, Deleted, NotFetched, Command, Image, Unschedulable, Quota,
+    Refused, Deadline, Unknown."""
     action: Annotated[str, Field(max_length=500)] | None = None
     """What to do about it, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None

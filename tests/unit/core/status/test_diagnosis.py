@@ -12,6 +12,7 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
+from tfgpujob import names
 from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status import diagnosis, limits
@@ -134,6 +135,76 @@ def test_f4_what_a_pod_does_itself_is_counted_and_what_the_node_lacks_is_not(
     assert (world.status.get("restarts", 0), world.status.get("disruptions", 0)) == (restarts, disruptions)
     assert world.status["lastFailure"]["message"] == sentence.strip()
     assert world.message("Restarting").startswith(f"train-worker-1 ended ({reason}: {sentence.strip()})")
+
+
+RUNC = "failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container: "
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said", "command"),
+    [
+        ("StartError", 128, RUNC + 'exec: "pyhton": executable file not found in $PATH: unknown', "pyhton"),
+        ("StartError", 128, RUNC + 'exec: "/a b": stat /a b: no such file or directory: unknown', "/a b"),
+        ("ContainerCannotRun", 126, RUNC + 'exec: "/app": permission denied: unknown', "/app"),
+        ("ContainerCannotRun", 127, "", "of the container"),
+        ("Error", 255, "exec /usr/bin/python: exec format error", "/usr/bin/python"),
+        ("Error", 1, "exec /run.sh: no such file or directory", "/run.sh"),
+        ("Error", 127, "sh: 1: pyhton: not found", ""),
+        ("Error", 1, 'a program\'s own: exec: "x"', ""),
+        ("StartError", 128, RUNC + "error mounting /a: no such file or directory", ""),
+    ],
+)
+def test_f8_a_command_that_is_not_in_the_image_is_named_with_field_and_fix(
+    reason: str, code: int, said: str, command: str
+) -> None:
+    field = diagnosis.field_of("worker", names.CONTAINER, is_init=False)
+    assert field == "spec.replicaSpecs.worker.template.spec.containers[tensorflow].command"
+    found = diagnose(reason, code, said, 20, where=field)
+    assert (found.cause is Diagnosis.COMMAND) == bool(command)
+    if command:
+        assert found.action == (
+            f"The command {command} is not in the image or can't run there: correct {field}, or the image."
+        )
+    assert found.message == said
+
+
+def test_f8_what_else_keeps_a_container_from_starting_is_the_runtimes_sentence() -> None:
+    found = diagnose("StartError", 128, RUNC + "error mounting /a", 20)
+    assert (found.cause, found.action) == (
+        "Unknown",
+        f"Unknown; Kubernetes says: StartError: {RUNC}error mounting /a: exit code 128",
+    )
+    assert diagnose("ContainerStatusUnknown", 137, "The container could not be located", 20).cause == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("container", "is_init", "field"),
+    [
+        ("prepare", True, "spec.replicaSpecs.ps.template.spec.initContainers[prepare].command"),
+        ("log", False, "spec.replicaSpecs.ps.template.spec.containers[log].command"),
+        (names.CODE_VOLUME, True, "spec.trainer.code.image"),
+    ],
+)
+def test_f8_the_field_that_says_what_a_container_runs(container: str, is_init: bool, field: str) -> None:
+    assert diagnosis.field_of("ps", container, is_init=is_init) == field
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said", "phase"),
+    [
+        (128, "StartError", 'exec: "pyhton": executable file not found in $PATH', "Failed"),
+        (127, "ContainerCannotRun", "", "Failed"),
+        (128, "StartError", "error mounting /a", "Restarting"),
+        (1, "ContainerCannotRun", "device busy", "Restarting"),
+        (137, "ContainerStatusUnknown", "The container could not be located", "Restarting"),
+    ],
+)
+def test_f8_the_exit_code_of_a_runtime_is_not_the_programs(code: int, reason: str, said: str, phase: str) -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready("train-worker-0")
+    world.exits("train-worker-1", code, said, reason)
+    assert world.phase == phase
 
 
 ENDS = [

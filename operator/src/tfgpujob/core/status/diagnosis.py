@@ -21,6 +21,7 @@ from tfgpujob.names import Condition, Reason
 
 MAX_BYTES = 4096
 _MAX_ACTION = 500
+_MAX_START_ERROR = 2048
 
 
 class Diagnosis(StrEnum):
@@ -48,6 +49,7 @@ class Diagnosis(StrEnum):
     NODE_REFUSED = "NodeRefused"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DELETED = "Deleted"
+    COMMAND = "Command"
     IMAGE = "Image"
     UNSCHEDULABLE = "Unschedulable"
     QUOTA = "Quota"
@@ -82,6 +84,7 @@ ACTIONS = {
     Diagnosis.DEVICE_UNHEALTHY: "Nothing: it goes on from its last checkpoint; have the device looked at.",
     Diagnosis.DELETED: "Nothing: it is started again; if no node was drained, which servers before 1.26 don't tell, "
     "find out who deletes the job's pods.",
+    Diagnosis.COMMAND: "Correct the container's command in the role's template, or its image: it is not in there.",
     Diagnosis.IMAGE: "Check the image's name and that the node may pull it (imagePullSecrets, network).",
     Diagnosis.UNSCHEDULABLE: "Ask for less, or add nodes that fit the pods' requests, selectors and tolerations.",
     Diagnosis.QUOTA: "Ask for less, or have the namespace's ResourceQuota raised.",
@@ -114,8 +117,6 @@ _BY_REASON = {
     "ImagePullBackOff": Diagnosis.IMAGE,
     "InvalidImageName": Diagnosis.IMAGE,
     "ErrImageNeverPull": Diagnosis.IMAGE,
-    "ContainerCannotRun": Diagnosis.IMAGE,
-    "StartError": Diagnosis.IMAGE,
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
     str(Condition.STALLED): Diagnosis.HANG,
 }
@@ -141,6 +142,20 @@ _OF_ITS_OWN_LIMIT = (
 _OWN_LIMIT = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _REFUSED = "Pod was rejected"
 """How the kubelet's message about a pod that it does not admit begins, from Kubernetes 1.25 on."""
+_OF_THE_RUNTIME = ("StartError", "ContainerCannotRun", "ContainerStatusUnknown")
+"""Reasons of containers whose exit code is the runtime's or the kubelet's, since no program of theirs gave one."""
+_SHELLS_CODES = (126, 127)
+"""What Docker's runtime says of a command that it can't run, or does not find."""
+_NO_COMMAND = re.compile(r'exec: "([^"\n]{1,200})')
+_EXEC_FAILED = re.compile(r"exec ([^\n:]{1,200}): (?:exec format error|no such file or directory|permission denied)")
+"""What runtimes say of a command: the former at the start of a container, the latter in its log and in place of it."""
+_OURS = {
+    names.CODE_VOLUME: "spec.trainer.code.image",
+    names.MODELS_VOLUME: "spec.trainer.models.image",
+    names.FETCH_CONTAINER: "the image of the bundled trainer",
+    names.GATE_CONTAINER: "the operator's image",
+}
+"""Where the image of an init container of the operator's is from."""
 _BY_TRAINER = {
     "Exception": Diagnosis.EXCEPTION,
     "BadConfig": Diagnosis.BAD_CONFIG,
@@ -196,9 +211,14 @@ class Finding:
         return {key: value for key, value in fields.items() if value is not None}
 
 
-def diagnose(reason: str, exit_code: int | None, said: str, lines: int, sentence: str = "") -> Finding:
+def diagnose(
+    reason: str, exit_code: int | None, said: str, lines: int, sentence: str = "", *, where: str = ""
+) -> Finding:
     """Of a pod. `reason`: Kubernetes'. `said`: the termination message. `lines`: runPolicy.failureLogLines.
-    `sentence`: status.message of the pod."""
+    `sentence`: status.message of the pod. `where`: the field of the container that ended (`field_of`)."""
+    if command := missing_command(reason, exit_code, said):
+        text = f"The command {_clean(command)} is not in the image or can't run there: correct {where}, or the image."
+        return Finding(Diagnosis.COMMAND, text[:_MAX_ACTION], _with_sentence(sentence, _tail(said.splitlines(), lines)))
     trainer = _trainer_record(said)
     by_reason = _by_reason(reason, sentence)
     known = by_reason or _BY_TRAINER.get(str(trainer.get("cause")))
@@ -215,7 +235,7 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int, sentence
         fix = unschedulable(said)
     if over_own_limit(reason, sentence):
         fix = _OF_ITS_OWN_LIMIT
-    if known is None and not fix:
+    if not fix and (known is None or known is Diagnosis.UNKNOWN):
         fix = _fix_by_code(cause, reason, exit_code, said, sentence)
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
     return Finding(cause, action, _with_sentence(sentence, _message(trainer, said, lines)))
@@ -228,8 +248,31 @@ def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str
     if cause is Diagnosis.KILLED:
         return f"Killed by {_signal(exit_code)}: {_WHO_SENT_IT}"
     if cause is Diagnosis.UNKNOWN:
-        return _unknown(reason, exit_code, sentence)
+        return _unknown(reason, exit_code, sentence or (said if is_of_runtime(reason) else ""))
     return _OF_A_BUS_ERROR if exit_code == _BUS_ERROR else None
+
+
+def is_of_runtime(reason: str) -> bool:
+    """Whether the exit code was given by the container runtime or the kubelet: the program never ran, or its end was
+    not seen."""
+    return reason in _OF_THE_RUNTIME
+
+
+def missing_command(reason: str, exit_code: int | None, said: str) -> str:
+    """The command that the runtime could not run, since the image has none of that name for its machine; empty where
+    the container ended for another reason."""
+    if not is_of_runtime(reason):
+        found = _EXEC_FAILED.match(said) if reason == "Error" else None
+    elif (found := _NO_COMMAND.search(said[:_MAX_START_ERROR])) is None and exit_code in _SHELLS_CODES:
+        return "of the container"
+    return found[1] if found else ""
+
+
+def field_of(role: str, container: str, *, is_init: bool) -> str:
+    """The field that says what this container of a replica runs."""
+    if container in _OURS:
+        return _OURS[container]
+    return f"spec.replicaSpecs.{role}.template.spec.{'initC' if is_init else 'c'}ontainers[{container}].command"
 
 
 def over_own_limit(reason: str, sentence: str) -> bool:
@@ -270,6 +313,8 @@ def unschedulable(message: str) -> str:
 
 
 def _by_reason(reason: str, sentence: str) -> Diagnosis | None:
+    if is_of_runtime(reason):
+        return Diagnosis.UNKNOWN
     if no_room_on_node(reason) or sentence.startswith(_REFUSED):
         return Diagnosis.NODE_REFUSED
     return _BY_REASON.get(reason)

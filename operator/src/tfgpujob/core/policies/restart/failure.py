@@ -1,7 +1,9 @@
 """Which replicas have failed, which failure is the root cause of the others, and whether it is retryable.
 
 Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer documents
-as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). A pod
+as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). The
+code of a container that could not be started is the runtime's, and says nothing: a command that is not in the image is
+permanent, whatever else keeps a container from starting retryable. A pod
 that failed without an exit code is retryable. What the cluster does to a pod costs nothing: it evicts or loses it, or
 the node has no longer the room that the scheduler had counted on; an eviction for the pod's own limit is counted. A
 peer failure (160) only follows another failure, so it is the root cause last.
@@ -21,7 +23,14 @@ from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
-from tfgpujob.core.status.diagnosis import diagnose, no_room_on_node, over_own_limit
+from tfgpujob.core.status.diagnosis import (
+    diagnose,
+    field_of,
+    is_of_runtime,
+    missing_command,
+    no_room_on_node,
+    over_own_limit,
+)
 from tfgpujob.names import Condition, Role
 
 FIRST_RETRYABLE = 128
@@ -88,7 +97,8 @@ class Failure:
             "reason": self.reason or None,
             "time": self.finished_at or None,
         }
-        found = diagnose(self.reason, self.exit_code, self.message, log_lines, self.sentence)
+        where = field_of(str(self.replica[0]), self.container, is_init=self.is_init)
+        found = diagnose(self.reason, self.exit_code, self.message, log_lines, self.sentence, where=where)
         return {**{key: value for key, value in fields.items() if value is not None}, **found.to_status()}
 
 
@@ -168,7 +178,10 @@ def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
         return Cause.PERMANENT
     if policy in {RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS}:
         return Cause.RETRYABLE
-    code = pod.termination.exit_code if pod.termination else FIRST_RETRYABLE
+    ended = pod.termination
+    if ended is not None and missing_command(ended.reason, ended.exit_code, ended.message):
+        return Cause.PERMANENT
+    code = ended.exit_code if ended is not None and not is_of_runtime(ended.reason) else FIRST_RETRYABLE
     return Cause.RETRYABLE if code >= FIRST_RETRYABLE else Cause.PERMANENT
 
 
