@@ -412,6 +412,40 @@ def test_a_start_that_may_not_be_tried_again_says_what_stopped_it() -> None:
     assert world.status["lastFailure"]["cause"] == "Quota"
 
 
+@pytest.mark.parametrize("run", [{"startPolicy": "Fail", "startDeadlineSeconds": 60}, {"startDeadlineSeconds": 60},
+    {"activeDeadlineSeconds": 60}])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "message", "cause", "action"),
+    [
+        ("ImagePullBackOff", "Back-off pulling image", "Image", "Check the image's name"),
+        ("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.", "Unschedulable", "Ask for less"),
+        ("CreateContainerConfigError", 'secret "a" not found', "Refused", "Create what the message names"),
+    ],
+)
+def test_f7_a_deadline_of_a_job_whose_pods_never_ran_is_blamed_on_what_the_pods_say(
+    run: dict[str, Any], reason: str, message: str, cause: str, action: str
+) -> None:
+    world = World(make.job(worker=2, run=run))
+    world.settle()
+    world.ready("train-worker-0")
+    world.waits("train-worker-1", reason, message)
+    world.advance(seconds=61)
+    failure = world.status["lastFailure"]
+    assert (failure["cause"], "role" in failure) == (cause, False)
+    assert failure["action"].startswith(action)
+    assert f"train-worker-1: {reason}: {message}" in failure["message"]
+    assert failure["reason"].endswith("DeadlineExceeded")
+
+
+def test_f7_a_start_that_is_too_slow_without_a_word_of_its_pods_is_a_deadline() -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail", "startDeadlineSeconds": 60}))
+    world.settle()
+    world.advance(seconds=61)
+    failure = world.status["lastFailure"]
+    assert failure["cause"] == "Deadline"
+    assert "startDeadlineSeconds" in failure["action"]
+
+
 @pytest.mark.parametrize(
     ("reason", "words"), [("ImagePullBackOff", "imagePullSecrets"), ("Unschedulable", "Ask for less"), ("Whatever", "")]
 )

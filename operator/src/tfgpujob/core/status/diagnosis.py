@@ -117,6 +117,11 @@ _BY_REASON = {
     "ImagePullBackOff": Diagnosis.IMAGE,
     "InvalidImageName": Diagnosis.IMAGE,
     "ErrImageNeverPull": Diagnosis.IMAGE,
+    "ImageInspectError": Diagnosis.IMAGE,
+    "RegistryUnavailable": Diagnosis.IMAGE,
+    "SignatureValidationFailed": Diagnosis.IMAGE,
+    "CreateContainerConfigError": Diagnosis.REFUSED,
+    "CreateContainerError": Diagnosis.REFUSED,
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
     str(Condition.STALLED): Diagnosis.HANG,
 }
@@ -132,7 +137,12 @@ _BY_OWN_REASON = {
 }
 """Of a condition: no replica failed."""
 _ACTIONS_BY_REASON = {
+    "CreateContainerConfigError": "Create what the message names in the job's namespace, or correct the template.",
     "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
+}
+_ACTIONS_BY_OWN_REASON = {
+    str(Reason.START_DEADLINE_EXCEEDED): "Look why the replicas were not ready, as the message says, or raise "
+    "spec.runPolicy.startDeadlineSeconds.",
 }
 """Those that are not their cause's."""
 _OF_ITS_OWN_LIMIT = (
@@ -285,10 +295,13 @@ def no_room_on_node(reason: str) -> bool:
     return reason.startswith("OutOf")
 
 
-def without_replica(reason: str, message: str) -> dict[str, Any]:
-    """status.lastFailure where no replica failed: a deadline, or a start that was refused."""
-    cause = _BY_OWN_REASON.get(reason, Diagnosis.UNKNOWN)
-    action = unschedulable(message) if cause is Diagnosis.UNSCHEDULABLE else ACTIONS[cause]
+def without_replica(reason: str, message: str, pod_reason: str = "") -> dict[str, Any]:
+    """status.lastFailure where no replica failed: a deadline, or a start that was refused. `pod_reason`: why a pod that
+    the others wait for does not run, which says more than our own reason."""
+    cause = _BY_REASON.get(pod_reason) or _BY_OWN_REASON.get(reason, Diagnosis.UNKNOWN)
+    action = advice(pod_reason, message) or _ACTIONS_BY_OWN_REASON.get(reason, ACTIONS[cause])
+    if cause is Diagnosis.UNSCHEDULABLE:
+        action = unschedulable(message)
     return {"reason": reason, **Finding(cause, action, _tail(message.splitlines(), 1)).to_status()}
 
 
@@ -297,7 +310,7 @@ def advice(reason: str, message: str = "") -> str:
     cause = _BY_REASON.get(reason)
     if cause is Diagnosis.UNSCHEDULABLE:
         return unschedulable(message)
-    return ACTIONS[cause] if cause else ""
+    return _ACTIONS_BY_REASON.get(reason, ACTIONS[cause]) if cause else ""
 
 
 def unschedulable(message: str) -> str:
