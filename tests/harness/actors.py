@@ -287,6 +287,15 @@ class Kubelet:
             ended["signal"] = exit_code - 128
         self._set(pod, "Failed" if exit_code else "Succeeded", {"terminated": ended}, ready=False)
 
+    def fail_init(self, pod: Object, name: str, exit_code: int) -> None:
+        """An init container fails, and its pod with it: the others never begin."""
+        ended = {"exitCode": exit_code, "reason": "Error", "message": f"{name} has failed"}
+        ended["finishedAt"] = self.server.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        waits = {"waiting": {"reason": "PodInitializing"}}
+        containers = [{"name": c["name"], "ready": False, "state": waits} for c in pod["spec"]["containers"]]
+        inits = [{"name": name, "ready": False, "state": {"terminated": ended}}]
+        write_status(self.server, pod, phase="Failed", initContainerStatuses=inits, containerStatuses=containers)
+
     def evict(self, pod: Object) -> None:
         """Node pressure: the pod fails with a reason and without container states."""
         write_status(self.server, pod, phase="Failed", reason="Evicted", message="The node was low on memory.")

@@ -343,6 +343,11 @@ def finish(name: str, code: int) -> Do:
     return lambda world: world.kubelet.finish(world.server.get("Pod", NAMESPACE, name), code)
 
 
+def fail_init(name: str, container: str, code: int) -> Do:
+    """An init container of the pod fails."""
+    return lambda world: world.kubelet.fail_init(world.server.get("Pod", NAMESPACE, name), container, code)
+
+
 def restart_in_place(name: str, times: int) -> Do:
     """The pods that this one leads have restarted processes so often in all."""
     return lambda world: world.restart_in_place(name, times)

@@ -123,6 +123,13 @@ MUTATIONS = (
         ("node-lost-while-deleting",),
     ),
     Mutation(
+        "overlook the init container that failed",
+        "phases",
+        (trim, "_of_another"),
+        lambda _: lambda spec, status: None,
+        ("init-container-fails",),
+    ),
+    Mutation(
         "take the peers' init container timing out for a failure",
         "failures_are_counted_once",
         (trim, "_gave_up_at_gate"),

@@ -167,10 +167,12 @@ def title(change: Change) -> str:
 
 
 def exit_code(pod: Mapping[str, Any]) -> int | None:
-    """How the tensorflow container ended; None while it has not."""
-    for status in (pod.get("status") or {}).get("containerStatuses") or ():
-        if status["name"] == names.CONTAINER and "terminated" in status["state"]:
-            code: int = status["state"]["terminated"]["exitCode"]
+    """How the tensorflow container ended, or the init container that failed before it; None while neither has."""
+    found = pod.get("status") or {}
+    for status in (*(found.get("containerStatuses") or ()), *(found.get("initContainerStatuses") or ())):
+        code: int = (status["state"].get("terminated") or {}).get("exitCode", 0)
+        failed = bool(code) and status["name"] not in (names.CONTAINER, names.GATE_CONTAINER)
+        if "terminated" in status["state"] and (status["name"] == names.CONTAINER or failed):
             return code
     return None
 

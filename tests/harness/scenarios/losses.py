@@ -12,6 +12,7 @@ from tests.harness.scenario import (
     created,
     delete,
     evict,
+    fail_init,
     finish,
     job,
     quota,
@@ -38,6 +39,18 @@ from tests.harness.scenarios.common import (
     submit,
 )
 from tests.harness.scenarios.refusals import reject
+
+PREPARED = job(
+    "train",
+    spec={
+        "replicaSpecs": {
+            "worker": {
+                "replicas": 2,
+                "template": {"spec": {"initContainers": [{"name": "prepare", "image": "example.com/prepare:1"}]}},
+            }
+        }
+    },
+)
 
 LOSSES = (
     Scenario(
@@ -74,6 +87,12 @@ LOSSES = (
         ),
         ends=SECOND_TIME,
         phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="init-container-fails",
+        script=(submit(PREPARED), Step(created("train", 2), fail_init("train-worker-1", "prepare", 1))),
+        forgives={f"{STATUS}conditions/Created": "it may fail before it was written that all were created"},
+        phases=FAILED,
     ),
     Scenario(
         name="vanished-while-starting",

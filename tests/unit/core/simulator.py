@@ -175,9 +175,20 @@ class World:
         phase = "Failed" if code else "Succeeded"
         self._ends_with(name, phase=phase, containerStatuses=[container])
 
+    def fails_to_begin(self, name: str, container: str, code: int, message: str = "", reason: str = "Error") -> None:
+        """One of its init containers fails."""
+        ended = {"exitCode": code, "finishedAt": timestamp(self.now), "message": message, "reason": reason}
+        init = {"name": container, "state": {"terminated": ended}}
+        waits = {"name": names.CONTAINER, "state": {"waiting": {"reason": "PodInitializing"}}}
+        self._ends_with(name, phase="Failed", initContainerStatuses=[init], containerStatuses=[waits])
+
     def evict(self, name: str, **condition: str) -> None:
         target = {"type": "DisruptionTarget", "status": "True", **condition}
         self._ends_with(name, phase="Failed", reason="Evicted", conditions=[target])
+
+    def fails(self, name: str, reason: str, message: str) -> None:
+        """Its kubelet ends or refuses the pod, and says why; of its containers nothing is recorded."""
+        self._ends_with(name, phase="Failed", reason=reason, message=message)
 
     def _ends_with(self, name: str, **status: Any) -> None:
         before = self.pod(name).get("status") or {}

@@ -339,18 +339,22 @@ class FailureStatus(StatusModel):
     """Role of the replica that failed first. Absent if none did: a deadline, a refused start."""
     index: NotNegative | None = None
     """Index of that replica."""
+    container: Annotated[str, Field(max_length=63)] | None = None
+    """The container that ended its pod, if that is not `tensorflow`: mostly an init container."""
     exit_code: ExitCode | None = None
-    """Exit code of its `tensorflow` container. Absent if the pod was evicted or lost."""
+    """Exit code of that container. Absent if the pod was evicted or lost."""
     reason: str | None = None
     """What Kubernetes called it: Error, OOMKilled, Evicted, PreemptionByScheduler, …"""
     cause: Annotated[str, Field(max_length=64)] | None = None
     """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
     HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Drained, Tainted, Evicted,
-    Preempted, NodeLost, NodeRefused, Deleted, Image, Unschedulable, Quota, Refused, Deadline."""
+    Preempted, NodeLost, NodeRefused, DeviceUnhealthy, Deleted, NotFetched, Command, Image, Unschedulable, Quota,
+    Refused, Deadline, Unknown."""
     action: Annotated[str, Field(max_length=500)] | None = None
     """What to do about it, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None
-    """What the trainer said last, and the last lines of the log: runPolicy.failureLogLines of them, 4,096 bytes."""
+    """What Kubernetes said of the pod, what the trainer said last, and the last lines of the log:
+    runPolicy.failureLogLines of them, 4,096 bytes."""
     time: Time | None = None
     """When it ended."""
 

@@ -24,6 +24,7 @@ _LOG_CAUSES: Final = frozenset(
         Diagnosis.CRASH,
         Diagnosis.PEER_FAILURE,
         Diagnosis.KILLED,
+        Diagnosis.UNKNOWN,
     }
 )
 """Failures of which the replica's log says more."""
@@ -226,6 +227,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if not last:
         return "", ()
     who = f"{facts.name}-{last['role']}-{last['index']}" if "role" in last else facts.name
+    who += f", container {last['container']}" if "container" in last else ""
     code = f", exit code {last['exitCode']}" if "exitCode" in last else ""
     head = f"{who}: {last.get('cause') or last.get('reason', 'Failed')}{code}"
     said = str(last.get("message") or "").strip()

@@ -78,10 +78,11 @@ def test_what_a_pod_lacks_is_known_until_it_has_a_node() -> None:
         (names.FETCH_CONTAINER, True),
         (names.CODE_VOLUME, True),
         (names.MODELS_VOLUME, True),
-        ("of-the-template", False),
+        ("of-the-template", True),
+        (names.GATE_CONTAINER, True),
     ],
 )
-def test_code_that_can_not_be_fetched_is_how_the_replica_ended(container: str, read: bool) -> None:
+def test_f3_an_init_container_that_failed_is_how_the_replica_ended(container: str, read: bool) -> None:
     said = {"exitCode": 2, "reason": "Error", "message": "no commit", "finishedAt": T[1]}
     waits = {"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}
     fetch = {"name": container, "state": {"terminated": said}}
@@ -91,6 +92,27 @@ def test_code_that_can_not_be_fetched_is_how_the_replica_ended(container: str, r
     assert (found is not None) == read
     if found is not None:
         assert (found.exit_code, found.message, found.finished_at) == (2, "no commit", T[1])
+        assert (found.container, found.is_init) == (container, True)
+
+
+def test_f3_of_several_containers_the_first_to_fail_ended_the_pod_and_a_sidecar_last() -> None:
+    def end(name: str, code: int, at: str) -> dict[str, Any]:
+        return {"name": name, "state": {"terminated": {"exitCode": code, "finishedAt": at}}}
+
+    spec = {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}, {"name": "a"}, {"name": "b"}]}
+    waits = {"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}
+    inits = [end("proxy", 137, T[1]), end("a", 0, T[0]), end("b", 3, T[1])]
+    status: dict[str, Any] = {"phase": "Failed", "initContainerStatuses": inits, "containerStatuses": [waits]}
+    found = trim_pod(pod(spec=spec, status=status)).termination
+    assert found is not None
+    assert (found.container, found.exit_code) == ("b", 3)
+    assert trim_pod(pod(spec=spec, status={**status, "phase": "Pending"})).termination is None
+    gave_up = [end(names.GATE_CONTAINER, names.GATE_GAVE_UP, T[0])]
+    assert trim_pod(pod(status={**status, "initContainerStatuses": gave_up})).termination is None
+    log = {"phase": "Failed", "containerStatuses": [waits, end("log", 7, T[2])]}
+    found = trim_pod(pod(status=log)).termination
+    assert found is not None
+    assert (found.container, found.is_init) == ("log", False)
 
 
 CODE, MODELS = f"sha256:{'c' * 64}", f"sha256:{'d' * 64}"
@@ -229,6 +251,13 @@ def test_the_condition_says_who_takes_the_pod_away() -> None:
     target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     assert trim_pod(pod(status={"conditions": [target]})).disruption == "PreemptionByScheduler"
     assert trim_pod(pod(status={"conditions": [{**target, "status": "False"}]})).disruption == ""
+
+
+def test_f4_the_clusters_sentence_about_the_pod_is_kept() -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for b"}
+    assert trim_pod(pod(status={"message": "x" * 9999, "conditions": [target]})).status_message == "x" * 4096
+    assert trim_pod(pod(status={"conditions": [target]})).status_message == "for b"
+    assert trim_pod(pod(status={"conditions": [{**target, "status": "False"}]})).status_message == ""
 
 
 def condition(kind: str, status: str, at: str) -> dict[str, Any]:

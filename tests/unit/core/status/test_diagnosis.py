@@ -12,10 +12,11 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
+from tfgpujob import names
 from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status import diagnosis, limits
-from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice, diagnose
+from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice, diagnose, without_replica
 
 TRAINER = Path(__file__).parents[4] / "trainer_image/src/tfgpujob_trainer"
 
@@ -41,12 +42,10 @@ def word(**record: Any) -> str:
         ("Error", 162, word(cause="LimitReached"), "LimitReached"),
         ("Error", 163, word(cause="NotFetched"), "NotFetched"),
         ("Error", 163, "", "NotFetched"),
-        ("Error", 143, "", "Stopped"),
+        ("Error", 143, word(cause="Stopped"), "Stopped"),
         ("Error", 160, "", "PeerFailure"),
         ("Error", 161, "", "Hang"),
         ("Error", 161, word(cause="StartupDeadline"), "Hang"),
-        ("Error", 137, "", "Killed"),
-        ("Error", 255, "", "Killed"),
         ("Error", 139, "", "Crash"),
         ("Error", 134, "", "Crash"),
         ("Evicted", None, "", "Evicted"),
@@ -61,15 +60,151 @@ def word(**record: Any) -> str:
         ("UnexpectedAdmissionError", None, "", "NodeRefused"),
         ("DeviceUnhealthy", 1, "", "DeviceUnhealthy"),
         ("Vanished", None, "", "Deleted"),
-        ("", None, "", "Killed"),
-        ("QuotaExceeded", None, "", "Quota"),
-        ("DeadlineExceeded", None, "", "Deadline"),
+        ("", None, "", "Unknown"),
     ],
 )
 def test_the_most_specific_source_names_the_cause(reason: str, code: int | None, said: str, cause: str) -> None:
     found = diagnose(reason, code, said, 20)
     assert found.cause == cause
     assert found.action == ACTIONS[Diagnosis(cause)]
+
+
+EMPTY_DIR = 'Usage of EmptyDir volume "scratch" exceeds the limit "10Mi". '
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "sentence", "cause", "action"),
+    [
+        ("Error", 137, "", "Killed", "Killed by SIGKILL: "),
+        ("Error", 143, "", "Killed", "Killed by SIGTERM: "),
+        ("Error", 130, "", "Killed", "Killed by SIGINT: "),
+        ("Error", 255, "", "Unknown", "Unknown; Kubernetes says: exit code 255"),
+        ("Odd", None, "It rained.", "Unknown", "Unknown; Kubernetes says: Odd: It rained."),
+        ("Evicted", None, EMPTY_DIR, "Evicted", "Raise the limit that the message names (sizeLimit"),
+        ("Evicted", None, "Container a exceeded its local ephemeral storage limit", "Evicted", "Raise the limit that"),
+        ("Evicted", None, "The node was low on resource: memory.", "Evicted", "Set requests and limits"),
+        ("OutOfcpu", None, "Pod was rejected: not enough: cpu", "NodeRefused", "Nothing: it is scheduled again"),
+        ("OutOfmemory", None, "Pod Node didn't have enough: memory", "NodeRefused", "Nothing: it is scheduled again"),
+        ("NodeAffinity", None, "Pod was rejected: no match", "NodeRefused", "Nothing: it is scheduled again"),
+        ("UnexpectedAdmissionError", None, "Allocate failed", "NodeRefused", "Nothing: it is scheduled again"),
+        ("SysctlForbidden", None, "Pod was rejected: sysctl", "NodeRefused", "Nothing: it is scheduled again"),
+        (
+            "DeadlineExceeded",
+            137,
+            "Pod was active too long",
+            "Deadline",
+            "Raise or remove activeDeadlineSeconds in the",
+        ),
+    ],
+)
+def test_f4_kubernetes_own_sentence_is_quoted_and_nothing_is_guessed(
+    reason: str, code: int | None, sentence: str, cause: str, action: str
+) -> None:
+    found = diagnose(reason, code, "last line", 20, sentence)
+    assert found.cause == cause
+    assert found.action.startswith(action)
+    assert found.message == f"{sentence.strip()}\nlast line".lstrip()
+    assert "memory" not in found.action.replace("requests and limits for memory", "")
+
+
+def test_f4_a_sentence_is_bounded_and_leaves_room_for_the_last_lines() -> None:
+    found = diagnose("Odd", None, "x" * 9999 + "end", 20, "y" * 9999)
+    assert len(found.message) == 4096
+    assert found.message.startswith("y" * 1000)
+    assert found.message.endswith("end")
+    assert len(found.action) == 500
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence", "restarts", "disruptions"),
+    [
+        ("Evicted", EMPTY_DIR, 1, 0),
+        ("Evicted", "The node was low on resource: memory.", 0, 1),
+        ("OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu", 0, 1),
+        ("UnexpectedAdmissionError", "Pod was rejected: Allocate failed", 0, 1),
+        ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", 1, 0),
+    ],
+)
+def test_f4_what_a_pod_does_itself_is_counted_and_what_the_node_lacks_is_not(
+    reason: str, sentence: str, restarts: int, disruptions: int
+) -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready()
+    world.fails("train-worker-1", reason, sentence)
+    assert (world.status.get("restarts", 0), world.status.get("disruptions", 0)) == (restarts, disruptions)
+    assert world.status["lastFailure"]["message"] == sentence.strip()
+    assert world.message("Restarting").startswith(f"train-worker-1 ended ({reason}: {sentence.strip()})")
+
+
+RUNC = "failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container: "
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said", "command"),
+    [
+        ("StartError", 128, RUNC + 'exec: "pyhton": executable file not found in $PATH: unknown', "pyhton"),
+        ("StartError", 128, RUNC + 'exec: "/a b": stat /a b: no such file or directory: unknown', "/a b"),
+        ("ContainerCannotRun", 126, RUNC + 'exec: "/app": permission denied: unknown', "/app"),
+        ("ContainerCannotRun", 127, "", "of the container"),
+        ("Error", 255, "exec /usr/bin/python: exec format error", "/usr/bin/python"),
+        ("Error", 1, "exec /run.sh: no such file or directory", "/run.sh"),
+        ("Error", 127, "sh: 1: pyhton: not found", ""),
+        ("Error", 1, 'a program\'s own: exec: "x"', ""),
+        ("StartError", 128, RUNC + "error mounting /a: no such file or directory", ""),
+    ],
+)
+def test_f8_a_command_that_is_not_in_the_image_is_named_with_field_and_fix(
+    reason: str, code: int, said: str, command: str
+) -> None:
+    field = diagnosis.field_of("worker", names.CONTAINER, is_init=False)
+    assert field == "spec.replicaSpecs.worker.template.spec.containers[tensorflow].command"
+    found = diagnose(reason, code, said, 20, where=field)
+    assert (found.cause is Diagnosis.COMMAND) == bool(command)
+    if command:
+        assert found.action == (
+            f"The command {command} is not in the image or can't run there: correct {field}, or the image."
+        )
+    assert found.message == said
+
+
+def test_f8_what_else_keeps_a_container_from_starting_is_the_runtimes_sentence() -> None:
+    found = diagnose("StartError", 128, RUNC + "error mounting /a", 20)
+    assert (found.cause, found.action) == (
+        "Unknown",
+        f"Unknown; Kubernetes says: StartError: {RUNC}error mounting /a: exit code 128",
+    )
+    assert diagnose("ContainerStatusUnknown", 137, "The container could not be located", 20).cause == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("container", "is_init", "field"),
+    [
+        ("prepare", True, "spec.replicaSpecs.ps.template.spec.initContainers[prepare].command"),
+        ("log", False, "spec.replicaSpecs.ps.template.spec.containers[log].command"),
+        (names.CODE_VOLUME, True, "spec.trainer.code.image"),
+    ],
+)
+def test_f8_the_field_that_says_what_a_container_runs(container: str, is_init: bool, field: str) -> None:
+    assert diagnosis.field_of("ps", container, is_init=is_init) == field
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said", "phase"),
+    [
+        (128, "StartError", 'exec: "pyhton": executable file not found in $PATH', "Failed"),
+        (127, "ContainerCannotRun", "", "Failed"),
+        (128, "StartError", "error mounting /a", "Restarting"),
+        (1, "ContainerCannotRun", "device busy", "Restarting"),
+        (137, "ContainerStatusUnknown", "The container could not be located", "Restarting"),
+    ],
+)
+def test_f8_the_exit_code_of_a_runtime_is_not_the_programs(code: int, reason: str, said: str, phase: str) -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready("train-worker-0")
+    world.exits("train-worker-1", code, said, reason)
+    assert world.phase == phase
 
 
 ENDS = [
@@ -277,6 +412,40 @@ def test_a_start_that_may_not_be_tried_again_says_what_stopped_it() -> None:
     assert world.status["lastFailure"]["cause"] == "Quota"
 
 
+@pytest.mark.parametrize("run", [{"startPolicy": "Fail", "startDeadlineSeconds": 60}, {"startDeadlineSeconds": 60},
+    {"activeDeadlineSeconds": 60}])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "message", "cause", "action"),
+    [
+        ("ImagePullBackOff", "Back-off pulling image", "Image", "Check the image's name"),
+        ("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.", "Unschedulable", "Ask for less"),
+        ("CreateContainerConfigError", 'secret "a" not found', "Refused", "Create what the message names"),
+    ],
+)
+def test_f7_a_deadline_of_a_job_whose_pods_never_ran_is_blamed_on_what_the_pods_say(
+    run: dict[str, Any], reason: str, message: str, cause: str, action: str
+) -> None:
+    world = World(make.job(worker=2, run=run))
+    world.settle()
+    world.ready("train-worker-0")
+    world.waits("train-worker-1", reason, message)
+    world.advance(seconds=61)
+    failure = world.status["lastFailure"]
+    assert (failure["cause"], "role" in failure) == (cause, False)
+    assert failure["action"].startswith(action)
+    assert f"train-worker-1: {reason}: {message}" in failure["message"]
+    assert failure["reason"].endswith("DeadlineExceeded")
+
+
+def test_f7_a_start_that_is_too_slow_without_a_word_of_its_pods_is_a_deadline() -> None:
+    world = World(make.job(worker=2, run={"startPolicy": "Fail", "startDeadlineSeconds": 60}))
+    world.settle()
+    world.advance(seconds=61)
+    failure = world.status["lastFailure"]
+    assert failure["cause"] == "Deadline"
+    assert "startDeadlineSeconds" in failure["action"]
+
+
 @pytest.mark.parametrize(
     ("reason", "words"), [("ImagePullBackOff", "imagePullSecrets"), ("Unschedulable", "Ask for less"), ("Whatever", "")]
 )
@@ -323,11 +492,7 @@ def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
 def test_more_nodes_are_no_help_against_a_claim_that_is_missing(message: str, words: str) -> None:
     assert words in advice("Unschedulable", message)
     assert words in diagnose("Unschedulable", None, message, 1).action
-    assert words in diagnose("ScheduleTimeoutExceeded", None, message, 1).action
-
-
-def test_a_kill_that_nobody_explains_speaks_of_memory() -> None:
-    assert "for want of memory: use less" in diagnose("Error", 137, "", 10).action
+    assert words in without_replica("ScheduleTimeoutExceeded", message)["action"]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ BEFORE_PODS: Final = frozenset({Kind.NETWORK_POLICY, *POD_GROUPS})
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How the `tensorflow` container ended."""
+    """How a container ended: `tensorflow`, or another one that ended the pod in its place."""
 
     exit_code: int
     signal: int | None
@@ -73,6 +73,8 @@ class Termination:
     message: str
     """The termination message: at most 4,096 bytes, as the kubelet cuts it. Untrusted text."""
     finished_at: str
+    container: str = names.CONTAINER
+    is_init: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Pod:
     disruption: str
     """The reason of its DisruptionTarget condition, which says who takes the pod away; empty while nobody does."""
     termination: Termination | None
+    status_message: str = ""
+    """status.message, the cluster's sentence about status_reason; else that of its DisruptionTarget condition."""
     gave_up_at_gate: bool = False
     """Its wait-for-peers init container has timed out, so that its program never began."""
     ip: str = ""

@@ -98,6 +98,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
     spec = obj.get("spec") or _EMPTY
     status = obj.get("status") or _EMPTY
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    target = conditions.get("DisruptionTarget", _EMPTY)
     inits = _by_name(status.get("initContainerStatuses"))
     container = _by_name(status.get("containerStatuses")).get(names.CONTAINER, _EMPTY)
     gate = inits.get(names.GATE_CONTAINER, _EMPTY).get("state") or _EMPTY
@@ -123,8 +124,9 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         status_reason=_text(status.get("reason")),
         waiting_reason=_text(waiting_reason),
         waiting_message=_text(waiting_message),
-        disruption=_disruption(conditions.get("DisruptionTarget", _EMPTY)),
-        termination=_termination(_fetch(inits)) or _termination(container),
+        disruption=_disruption(target),
+        status_message=_text(status.get("message") or (target.get("message") if _disruption(target) else "")),
+        termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
         gave_up_at_gate=_gave_up_at_gate(gate_end),
         ip=status.get("podIP") or "",
         progress_token=_token(spec, names.PROGRESS_TOKEN) if held is None else held.progress_token,
@@ -244,7 +246,30 @@ def _token(spec: Mapping[str, Any], variable: str) -> str:
     return ""
 
 
-def _termination(container: Mapping[str, Any]) -> Termination | None:
+def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Termination | None:
+    """How the container ended that ended the pod before `tensorflow` did: mostly one of the template's init
+    containers."""
+    if status.get("phase") != "Failed":
+        return None
+    sidecars = {c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
+    fields = (("initContainerStatuses", True), ("containerStatuses", False))
+    ends = [
+        end
+        for field, is_init in fields
+        for container in status.get(field) or ()
+        if (end := _termination(container, is_init=is_init)) is not None and _fails(end)
+    ]
+    # A sidecar is ended once another container has failed.
+    return min(ends, key=lambda end: (end.container in sidecars, end.finished_at), default=None)
+
+
+def _fails(end: Termination) -> bool:
+    """Whether it ends its pod. The wait-for-peers init container that gives up does not count as a failure."""
+    gave_up = end.container == names.GATE_CONTAINER and end.exit_code == names.GATE_GAVE_UP
+    return end.exit_code != 0 and not gave_up
+
+
+def _termination(container: Mapping[str, Any], *, is_init: bool = False) -> Termination | None:
     ended = (container.get("state") or _EMPTY).get("terminated")
     if not ended:
         return None
@@ -254,6 +279,8 @@ def _termination(container: Mapping[str, Any]) -> Termination | None:
         reason=_text(ended.get("reason")),
         message=_text(ended.get("message")),
         finished_at=_time(ended.get("finishedAt")),
+        container=_text(container.get("name")),
+        is_init=is_init,
     )
 
 

@@ -24,7 +24,7 @@ from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
 
-_COPIED_LEVELS: Final = {"containers": 3, "affinity": 2}
+_COPIED_LEVELS: Final = {"containers": 3, "initContainers": 2, "affinity": 2}
 """Of a field of a pod's spec: that is as deep as anything is added. Of others the first."""
 
 
@@ -64,7 +64,8 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
     container = _main_container(pod_spec)
     container["image"] = plan.images[replica.role]
     container["env"] = [*_environment(job, spec, plan, replica, replica_spec), *container.get("env", [])]
-    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    for any_container in (*pod_spec["containers"], *pod_spec.get("initContainers", ())):
+        any_container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if spec.run_policy.scheduling_policy is not None and spec.run_policy.scheduling_policy.priority_class:
         pod_spec.setdefault("priorityClassName", spec.run_policy.scheduling_policy.priority_class)
     _ports(container, plan.ports[replica.role])

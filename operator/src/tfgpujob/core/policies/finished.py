@@ -12,6 +12,7 @@ from tfgpujob.core.observed.admission import prebuilt_name
 from tfgpujob.core.observed.observed_pods import has_ended, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, Snapshot
+from tfgpujob.core.policies import start
 from tfgpujob.core.policies.cleanup import pods_to_clean
 from tfgpujob.core.policies.context import ReconcileContext, delete_pod_groups, own_pods
 from tfgpujob.core.policies.deadlines import active_deadline, expiry
@@ -72,14 +73,21 @@ def ran_too_long(ctx: ReconcileContext) -> Outcome | None:
     deadline = active_deadline(ctx.spec.run_policy, ctx.builder.fields)
     if deadline is None or ctx.now < deadline:
         return None
-    return deadline_exceeded(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
+    never_ready = not ctx.builder.is_true(Condition.RUNNING)
+    why = start.blocking_reason(ctx.observed) if never_ready else ""
+    told = start.why_not_ready(ctx.observed)[1] if why else ""
+    return deadline_exceeded(ctx.snapshot, ctx.builder, ctx.spec.run_policy, why, told)
 
 
-def deadline_exceeded(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Outcome:
+def deadline_exceeded(
+    snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, pod_reason: str = "", told: str = ""
+) -> Outcome:
+    """`pod_reason`, `told`: why its pods do not run, where they do not."""
     text = (
-        f"The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: {policy.active_deadline_seconds} s."
-    )
-    fail(builder, Reason.DEADLINE_EXCEEDED, text)
+        "The job ran for longer than spec.runPolicy.activeDeadlineSeconds allows: "
+        f"{policy.active_deadline_seconds} s. {told}"
+    ).rstrip()
+    fail(builder, Reason.DEADLINE_EXCEEDED, text, without_replica(str(Reason.DEADLINE_EXCEEDED), text, pod_reason))
     return finish(snapshot, builder, policy)
 
 

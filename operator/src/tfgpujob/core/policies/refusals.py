@@ -25,6 +25,8 @@ class Problem:
     """The backoff's limit in seconds; None: no retry, only an edit of the spec helps."""
     while_running: str = ""
     """The message while other pods of the attempt run, whose template can't just be edited. Empty: the same."""
+    pod_reason: str = ""
+    """Why a pod that the others wait for does not run, in Kubernetes' word (`ImagePullBackOff`); empty: not known."""
 
 
 def problem(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> Problem | None:

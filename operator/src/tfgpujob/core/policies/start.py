@@ -16,6 +16,7 @@ from tfgpujob.api import RunPolicy, StartPolicy
 from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId
+from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.observed.waiting import telling
 from tfgpujob.core.policies import backoff
 from tfgpujob.core.policies.refusals import Problem
@@ -103,7 +104,7 @@ def release(builder: StatusBuilder, plan: Plan, found: Problem, *, created_some:
     """Records that this start failed, and the backoff of the next one. Under startPolicy Fail the caller ends the
     job."""
     wait, refusals = _next_try(builder, found)
-    builder.put("lastFailure", without_replica(str(found.reason), found.message))
+    builder.put("lastFailure", without_replica(str(found.reason), found.message, found.pod_reason))
     if created_some:
         next_attempt(builder, plan, not_before=wait, refusals=refusals, first=found.object)
     else:
@@ -195,9 +196,20 @@ def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
     return Reason.REPLICA_NOT_READY, f"{summary}; {blocked}"
 
 
+def blocking_reason(observed: ObservedPods) -> str:
+    """Why the required pod that says most about it does not run, in Kubernetes' word; empty where none says why."""
+    blocked = _waiting_pods(observed, (r for r in observed.plan.required if not observed.ready(r)))
+    return telling(blocked).waiting_reason if blocked else ""
+
+
+def _waiting_pods(observed: ObservedPods, replicas: Iterable[ReplicaId]) -> dict[Pod, ReplicaId]:
+    """Those of their pods that say why they do not run."""
+    return {observed.pods[r]: r for r in replicas if r in observed.pods and observed.pods[r].waiting_reason}
+
+
 def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
     """Which of these can't start, why, and what to do; empty where all are on their way."""
-    blocked = {observed.pods[r]: r for r in waiting if r in observed.pods and observed.pods[r].waiting_reason}
+    blocked = _waiting_pods(observed, waiting)
     if not blocked:
         return ""
     pod = telling(blocked)

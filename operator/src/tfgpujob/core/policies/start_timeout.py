@@ -11,9 +11,9 @@ from tfgpujob.core.policies import ensure_pods, finished, start
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.policies.deadlines import schedule_deadline, schedule_timeout, start_deadline, waiting_for_a_node
 from tfgpujob.core.policies.refusals import Problem
-from tfgpujob.core.policies.start import why_not_ready
+from tfgpujob.core.policies.start import blocking_reason, why_not_ready
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.core.status.diagnosis import unschedulable
+from tfgpujob.core.status.diagnosis import unschedulable, without_replica
 from tfgpujob.names import Condition, Reason
 
 _NAMES_IN_A_LINE = 8
@@ -26,7 +26,8 @@ def started_too_late(ctx: ReconcileContext) -> Outcome | None:
         # An attempt without pods has not begun: its deadline is reset when its first pod is created (`starts_late`).
         return None
     if start.fails_on_refusal(ctx.spec.run_policy):
-        finished.fail(ctx.builder, found.reason, found.message)
+        last_failure = without_replica(str(found.reason), found.message, found.pod_reason)
+        finished.fail(ctx.builder, found.reason, found.message, last_failure)
         return finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
     next_plan = ctx.resolve(ctx.plan.admission)
     return ensure_pods.release(ctx.snapshot, ctx.builder, ctx.observed, found, next_plan)
@@ -62,7 +63,8 @@ def _not_ready_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
         f"Not all replicas were ready within spec.runPolicy.startDeadlineSeconds ({seconds} s), so all were released: "
         f"{why_not_ready(observed)[1]}"
     )
-    return Problem(Condition.CREATED, Reason.START_DEADLINE_EXCEEDED, message, "", 300)
+    why = blocking_reason(observed)
+    return Problem(Condition.CREATED, Reason.START_DEADLINE_EXCEEDED, message, "", 300, pod_reason=why)
 
 
 def _unscheduled(observed: ObservedPods) -> Iterable[str]:

@@ -1,13 +1,15 @@
 """What a failure means and what to do about it: status.lastFailure's cause, action and message.
 
 The most specific source wins: the pod's or container's reason (eviction, OOMKilled), then the cause in the trainer's
-termination message, then the exit code. What a container writes is untrusted text: it is cut, and only shown.
+termination message, then the exit code. Where none of them is known, the cause is Unknown, and Kubernetes' own sentence
+is quoted. What a container writes is untrusted text: it is cut, and only shown.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -19,6 +21,7 @@ from tfgpujob.names import Condition, Reason
 
 MAX_BYTES = 4096
 _MAX_ACTION = 500
+_MAX_START_ERROR = 2048
 
 
 class Diagnosis(StrEnum):
@@ -46,13 +49,16 @@ class Diagnosis(StrEnum):
     NODE_REFUSED = "NodeRefused"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DELETED = "Deleted"
+    COMMAND = "Command"
     IMAGE = "Image"
     UNSCHEDULABLE = "Unschedulable"
     QUOTA = "Quota"
     REFUSED = "Refused"
     DEADLINE = "Deadline"
+    UNKNOWN = "Unknown"
 
 
+_WHO_SENT_IT = "find out who sent it, from the pod's events and the kernel's log of its node."
 ACTIONS = {
     Diagnosis.EXCEPTION: "Read the message and the pod's log, correct the program, and create the job again.",
     Diagnosis.BAD_CONFIG: "Correct spec.trainer as the message says, and create the job again.",
@@ -66,22 +72,25 @@ ACTIONS = {
     Diagnosis.STOPPED: "Nothing: it stopped on request and resumes from its last checkpoint.",
     Diagnosis.PEER_FAILURE: "Look at how the other replicas ended; if none failed, check the network.",
     Diagnosis.HANG: "Look at the stacks in the message; if the program is only slow, raise spec.trainer.watchdog.",
-    Diagnosis.KILLED: "Something killed it, mostly for want of memory: use less; else see who sends signals.",
+    Diagnosis.KILLED: f"Killed by a signal: {_WHO_SENT_IT}",
     Diagnosis.CRASH: "A native library crashed: check that the image, the driver and the GPU fit together.",
     Diagnosis.DRAINED: "Nothing: somebody drains the node, and it is started on another one.",
     Diagnosis.TAINTED: "Nothing, or tolerate the node's taint in the role's template if its pods may stay there.",
     Diagnosis.EVICTED: "Set requests and limits for memory and ephemeral-storage in the role's template.",
     Diagnosis.PREEMPTED: "Nothing, or give the job a higher priorityClassName in its templates.",
     Diagnosis.NODE_LOST: "Nothing: it is started on another node; have this one looked at.",
-    Diagnosis.NODE_REFUSED: "The node could not give the pod its devices: look at its device plugin.",
+    Diagnosis.NODE_REFUSED: "Nothing: it is scheduled again; if it is refused again, compare the template with what "
+    "the message names, and look at the node's device plugin where that is a device.",
     Diagnosis.DEVICE_UNHEALTHY: "Nothing: it goes on from its last checkpoint; have the device looked at.",
     Diagnosis.DELETED: "Nothing: it is started again; if no node was drained, which servers before 1.26 don't tell, "
     "find out who deletes the job's pods.",
+    Diagnosis.COMMAND: "Correct the container's command in the role's template, or its image: it is not in there.",
     Diagnosis.IMAGE: "Check the image's name and that the node may pull it (imagePullSecrets, network).",
     Diagnosis.UNSCHEDULABLE: "Ask for less, or add nodes that fit the pods' requests, selectors and tolerations.",
     Diagnosis.QUOTA: "Ask for less, or have the namespace's ResourceQuota raised.",
     Diagnosis.REFUSED: "Correct the template as the message says.",
     Diagnosis.DEADLINE: "Raise the deadline in spec.runPolicy, or train less or on more GPUs.",
+    Diagnosis.UNKNOWN: "Unknown; Kubernetes says nothing: look at the pod's events and at its node.",
 }
 """One sentence each. They are shown as they are."""
 
@@ -97,6 +106,8 @@ _BY_REASON = {
     "NodeLost": Diagnosis.NODE_LOST,
     "NodeAffinity": Diagnosis.NODE_REFUSED,
     "UnexpectedAdmissionError": Diagnosis.NODE_REFUSED,
+    "TopologyAffinityError": Diagnosis.NODE_REFUSED,
+    "DeadlineExceeded": Diagnosis.DEADLINE,
     "DeviceUnhealthy": Diagnosis.DEVICE_UNHEALTHY,
     "Shutdown": Diagnosis.NODE_LOST,
     "Terminated": Diagnosis.NODE_LOST,
@@ -106,10 +117,16 @@ _BY_REASON = {
     "ImagePullBackOff": Diagnosis.IMAGE,
     "InvalidImageName": Diagnosis.IMAGE,
     "ErrImageNeverPull": Diagnosis.IMAGE,
-    "ContainerCannotRun": Diagnosis.IMAGE,
-    "StartError": Diagnosis.IMAGE,
+    "ImageInspectError": Diagnosis.IMAGE,
+    "RegistryUnavailable": Diagnosis.IMAGE,
+    "SignatureValidationFailed": Diagnosis.IMAGE,
+    "CreateContainerConfigError": Diagnosis.REFUSED,
+    "CreateContainerError": Diagnosis.REFUSED,
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
     str(Condition.STALLED): Diagnosis.HANG,
+}
+"""Of a pod or a container."""
+_BY_OWN_REASON = {
     str(Reason.QUOTA_EXCEEDED): Diagnosis.QUOTA,
     str(Reason.FORBIDDEN): Diagnosis.REFUSED,
     str(Reason.NAME_TAKEN): Diagnosis.REFUSED,
@@ -118,6 +135,37 @@ _BY_REASON = {
     str(Reason.SCHEDULE_TIMEOUT_EXCEEDED): Diagnosis.UNSCHEDULABLE,
     str(Reason.DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
 }
+"""Of a condition: no replica failed."""
+_ACTIONS_BY_REASON = {
+    "CreateContainerConfigError": "Create what the message names in the job's namespace, or correct the template.",
+    "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
+}
+_ACTIONS_BY_OWN_REASON = {
+    str(Reason.START_DEADLINE_EXCEEDED): "Look why the replicas were not ready, as the message says, or raise "
+    "spec.runPolicy.startDeadlineSeconds.",
+}
+"""Those that are not their cause's."""
+_OF_ITS_OWN_LIMIT = (
+    "Raise the limit that the message names (sizeLimit of the emptyDir, ephemeral-storage of the container) in the "
+    "role's template, or write less there."
+)
+_OWN_LIMIT = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
+_REFUSED = "Pod was rejected"
+"""How the kubelet's message about a pod that it does not admit begins, from Kubernetes 1.25 on."""
+_OF_THE_RUNTIME = ("StartError", "ContainerCannotRun", "ContainerStatusUnknown")
+"""Reasons of containers whose exit code is the runtime's or the kubelet's, since no program of theirs gave one."""
+_SHELLS_CODES = (126, 127)
+"""What Docker's runtime says of a command that it can't run, or does not find."""
+_NO_COMMAND = re.compile(r'exec: "([^"\n]{1,200})')
+_EXEC_FAILED = re.compile(r"exec ([^\n:]{1,200}): (?:exec format error|no such file or directory|permission denied)")
+"""What runtimes say of a command: the former at the start of a container, the latter in its log and in place of it."""
+_OURS = {
+    names.CODE_VOLUME: "spec.trainer.code.image",
+    names.MODELS_VOLUME: "spec.trainer.models.image",
+    names.FETCH_CONTAINER: "the image of the bundled trainer",
+    names.GATE_CONTAINER: "the operator's image",
+}
+"""Where the image of an init container of the operator's is from."""
 _BY_TRAINER = {
     "Exception": Diagnosis.EXCEPTION,
     "BadConfig": Diagnosis.BAD_CONFIG,
@@ -141,9 +189,7 @@ _BY_CODE = {
     134: Diagnosis.CRASH,
     135: Diagnosis.CRASH,
     136: Diagnosis.CRASH,
-    137: Diagnosis.KILLED,
     139: Diagnosis.CRASH,
-    143: Diagnosis.STOPPED,
     160: Diagnosis.PEER_FAILURE,
     161: Diagnosis.HANG,
     162: Diagnosis.LIMIT_REACHED,
@@ -158,7 +204,7 @@ _OF_A_COPY = (
     "or let the role's template ask for ephemeral-storage."
 )
 _NO_DEVICE = "cannot allocate all claims"
-_BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED)
+_BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED, Diagnosis.UNKNOWN)
 """What may turn out to be a limit of the machine."""
 
 
@@ -167,26 +213,29 @@ class Finding:
     cause: Diagnosis
     action: str
     message: str
-    """The trainer's own message, if there is one, and the last lines of the log."""
+    """Kubernetes' sentence about the pod and the trainer's own message, if there are such, and the last lines of the
+    log."""
 
     def to_status(self) -> dict[str, Any]:
         fields = {"cause": str(self.cause), "action": self.action, "message": self.message or None}
         return {key: value for key, value in fields.items() if value is not None}
 
 
-def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Finding:
-    """`reason`: of Kubernetes or of ours. `said`: the termination message. `lines`: runPolicy.failureLogLines."""
+def diagnose(
+    reason: str, exit_code: int | None, said: str, lines: int, sentence: str = "", *, where: str = ""
+) -> Finding:
+    """Of a pod. `reason`: Kubernetes'. `said`: the termination message. `lines`: runPolicy.failureLogLines.
+    `sentence`: status.message of the pod. `where`: the field of the container that ended (`field_of`)."""
+    if command := missing_command(reason, exit_code, said):
+        text = f"The command {_clean(command)} is not in the image or can't run there: correct {where}, or the image."
+        return Finding(Diagnosis.COMMAND, text[:_MAX_ACTION], _with_sentence(sentence, _tail(said.splitlines(), lines)))
     trainer = _trainer_record(said)
-    known = _BY_REASON.get(reason) or _BY_TRAINER.get(str(trainer.get("cause")))
+    by_reason = _by_reason(reason, sentence)
+    known = by_reason or _BY_TRAINER.get(str(trainer.get("cause")))
     cause = known or _by_code(exit_code)
-    fix = trainer.get("fix") if reason not in _BY_REASON else None
-    if known is None and cause in _BY_CODE_ALONE:
-        if fix := limits.action(said):
-            cause = Diagnosis.LIMIT_REACHED
-        elif cause is Diagnosis.EXCEPTION:
-            fix = keras_errors.action(said)
-        elif exit_code == _BUS_ERROR:
-            fix = _OF_A_BUS_ERROR
+    fix = trainer.get("fix") if by_reason is None else _ACTIONS_BY_REASON.get(reason)
+    if known is None and cause in _BY_CODE_ALONE and (fix := limits.action(said)):
+        cause = Diagnosis.LIMIT_REACHED
     if cause is Diagnosis.EXCEPTION and (missing := NO_FOLDER.search(said[-limits.MAX_CHARACTERS :])):
         cause = Diagnosis.BAD_CONFIG
         fix = f"Name an image in spec.trainer.{missing[1]}.image that has the folder /{missing[1]}."
@@ -194,13 +243,66 @@ def diagnose(reason: str, exit_code: int | None, said: str, lines: int) -> Findi
         fix = _OF_A_COPY
     if cause is Diagnosis.UNSCHEDULABLE:
         fix = unschedulable(said)
+    if over_own_limit(reason, sentence):
+        fix = _OF_ITS_OWN_LIMIT
+    if not fix and (known is None or known is Diagnosis.UNKNOWN):
+        fix = _fix_by_code(cause, reason, exit_code, said, sentence)
     action = _clean(str(fix))[:_MAX_ACTION] if fix else ACTIONS[cause]
-    return Finding(cause, action, _message(trainer, said, lines))
+    return Finding(cause, action, _with_sentence(sentence, _message(trainer, said, lines)))
 
 
-def without_replica(reason: str, message: str) -> dict[str, Any]:
-    """status.lastFailure where no replica failed: a deadline, or a start that was refused."""
-    return {"reason": reason, **diagnose(reason, None, message, 1).to_status()}
+def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str, sentence: str) -> str | None:
+    """What to do about an end of which only the exit code, and what was logged, say something."""
+    if cause is Diagnosis.EXCEPTION:
+        return keras_errors.action(said)
+    if cause is Diagnosis.KILLED:
+        return f"Killed by {_signal(exit_code)}: {_WHO_SENT_IT}"
+    if cause is Diagnosis.UNKNOWN:
+        return _unknown(reason, exit_code, sentence or (said if is_of_runtime(reason) else ""))
+    return _OF_A_BUS_ERROR if exit_code == _BUS_ERROR else None
+
+
+def is_of_runtime(reason: str) -> bool:
+    """Whether the exit code was given by the container runtime or the kubelet: the program never ran, or its end was
+    not seen."""
+    return reason in _OF_THE_RUNTIME
+
+
+def missing_command(reason: str, exit_code: int | None, said: str) -> str:
+    """The command that the runtime could not run, since the image has none of that name for its machine; empty where
+    the container ended for another reason."""
+    if not is_of_runtime(reason):
+        found = _EXEC_FAILED.match(said) if reason == "Error" else None
+    elif (found := _NO_COMMAND.search(said[:_MAX_START_ERROR])) is None and exit_code in _SHELLS_CODES:
+        return "of the container"
+    return found[1] if found else ""
+
+
+def field_of(role: str, container: str, *, is_init: bool) -> str:
+    """The field that says what this container of a replica runs."""
+    if container in _OURS:
+        return _OURS[container]
+    return f"spec.replicaSpecs.{role}.template.spec.{'initC' if is_init else 'c'}ontainers[{container}].command"
+
+
+def over_own_limit(reason: str, sentence: str) -> bool:
+    """Whether the pod was evicted for what it wrote itself, on a node with room: it would write that again."""
+    return reason == "Evicted" and any(words in sentence for words in _OWN_LIMIT)
+
+
+def no_room_on_node(reason: str) -> bool:
+    """Whether the kubelet had no longer what the scheduler had counted on: OutOfcpu, OutOfmemory, …."""
+    return reason.startswith("OutOf")
+
+
+def without_replica(reason: str, message: str, pod_reason: str = "") -> dict[str, Any]:
+    """status.lastFailure where no replica failed: a deadline, or a start that was refused. `pod_reason`: why a pod that
+    the others wait for does not run, which says more than our own reason."""
+    cause = _BY_REASON.get(pod_reason) or _BY_OWN_REASON.get(reason, Diagnosis.UNKNOWN)
+    action = advice(pod_reason, message) or _ACTIONS_BY_OWN_REASON.get(reason, ACTIONS[cause])
+    if cause is Diagnosis.UNSCHEDULABLE:
+        action = unschedulable(message)
+    return {"reason": reason, **Finding(cause, action, _tail(message.splitlines(), 1)).to_status()}
 
 
 def advice(reason: str, message: str = "") -> str:
@@ -208,7 +310,7 @@ def advice(reason: str, message: str = "") -> str:
     cause = _BY_REASON.get(reason)
     if cause is Diagnosis.UNSCHEDULABLE:
         return unschedulable(message)
-    return ACTIONS[cause] if cause else ""
+    return _ACTIONS_BY_REASON.get(reason, ACTIONS[cause]) if cause else ""
 
 
 def unschedulable(message: str) -> str:
@@ -223,10 +325,40 @@ def unschedulable(message: str) -> str:
     return ACTIONS[Diagnosis.UNSCHEDULABLE]
 
 
+def _by_reason(reason: str, sentence: str) -> Diagnosis | None:
+    if is_of_runtime(reason):
+        return Diagnosis.UNKNOWN
+    if no_room_on_node(reason) or sentence.startswith(_REFUSED):
+        return Diagnosis.NODE_REFUSED
+    return _BY_REASON.get(reason)
+
+
 def _by_code(exit_code: int | None) -> Diagnosis:
-    if exit_code is None:
-        return Diagnosis.KILLED
-    return _BY_CODE.get(exit_code, Diagnosis.KILLED if exit_code >= 128 else Diagnosis.EXCEPTION)
+    if exit_code in _BY_CODE:
+        return _BY_CODE[exit_code]
+    if exit_code is not None and exit_code < 128:
+        return Diagnosis.EXCEPTION
+    return Diagnosis.KILLED if _signal(exit_code) else Diagnosis.UNKNOWN
+
+
+def _signal(exit_code: int | None) -> str:
+    """The signal that a process with this exit code was killed by; empty where it is none."""
+    try:
+        return signal.Signals((exit_code or 0) - 128).name
+    except ValueError:
+        return ""
+
+
+def _unknown(reason: str, exit_code: int | None, sentence: str) -> str:
+    """What Kubernetes says, where nothing else is known; empty where it says nothing."""
+    told = [reason if reason != "Error" else "", sentence, "" if exit_code is None else f"exit code {exit_code}"]
+    words = ": ".join(text for text in told if text)
+    return f"Unknown; Kubernetes says: {words}" if words else ""
+
+
+def _with_sentence(sentence: str, message: str) -> str:
+    head = _clean(sentence).strip()[:1000]
+    return _with_head(head, message) if head and message else head or message
 
 
 def _trainer_record(said: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
+from tests.unit.core.simulator import World
 
 from tfgpujob.api import JobStatus, RestartPolicy
 from tfgpujob.core.observed.observed_pods import observe_pods
@@ -44,7 +45,9 @@ def worker(index: int, **fields: Any) -> Pod:
         ({"exit": 137, "disruption": "PreemptionByScheduler"}, "ExitCode", Cause.DISRUPTION),
         ({"exit": 1, "deleting": True}, "Never", Cause.DISRUPTION),
         ({"deleting": True}, "ExitCode", Cause.DISRUPTION),
-        ({"phase": "Failed", "status_reason": "UnexpectedAdmissionError"}, "ExitCode", Cause.RETRYABLE),
+        ({"phase": "Failed", "status_reason": "UnexpectedAdmissionError"}, "ExitCode", Cause.DISRUPTION),
+        ({"phase": "Failed", "status_reason": "OutOfmemory"}, "Never", Cause.DISRUPTION),
+        ({"phase": "Failed", "status_reason": "SysctlForbidden"}, "ExitCode", Cause.RETRYABLE),
     ],
 )
 def test_the_cause(pod: dict[str, Any], policy: str, cause: Cause) -> None:
@@ -138,6 +141,29 @@ def test_last_failure_keeps_the_end_of_the_message_and_leaves_out_what_is_unknow
     vanished = blamed(gone=((Role.WORKER, 2),))
     assert vanished is not None
     assert set(vanished.to_status(20)) == {"role", "index", "reason", "cause", "action", "message"}
+
+
+@pytest.mark.parametrize(
+    ("code", "policy", "phase"),
+    [
+        (1, "ExitCode", "Failed"),
+        (127, "ExitCode", "Failed"),
+        (137, "ExitCode", "Restarting"),
+        (1, "OnFailure", "Restarting"),
+    ],
+)
+def test_f3_an_init_container_that_ends_a_pod_is_named_and_judged_by_the_policy(
+    code: int, policy: str, phase: str
+) -> None:
+    world = World(make.job(worker={"replicas": 2, "restartPolicy": policy}))
+    world.settle()
+    world.fails_to_begin("train-worker-1", "prepare", code, "copying\nno such bucket")
+    assert world.phase == phase
+    failure = world.status["lastFailure"]
+    assert (failure["container"], failure["exitCode"]) == ("prepare", code)
+    assert failure["message"] == "copying\nno such bucket"
+    what = f"train-worker-1: its init container prepare ended with exit code {code} (Error)"
+    assert world.message("Failed" if phase == "Failed" else "Restarting").startswith(what)
 
 
 def test_it_reads_as_a_sentence() -> None:

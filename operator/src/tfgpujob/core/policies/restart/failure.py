@@ -1,9 +1,12 @@
 """Which replicas have failed, which failure is the root cause of the others, and whether it is retryable.
 
 Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer documents
-as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). A pod
-that failed without an exit code was evicted or lost, which is retryable. A peer failure (160) only follows another
-failure, so it is the root cause last.
+as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). The
+code of a container that could not be started is the runtime's, and says nothing: a command that is not in the image is
+permanent, whatever else keeps a container from starting retryable. A pod
+that failed without an exit code is retryable. What the cluster does to a pod costs nothing: it evicts or loses it, or
+the node has no longer the room that the scheduler had counted on; an eviction for the pod's own limit is counted. A
+peer failure (160) only follows another failure, so it is the root cause last.
 """
 
 from __future__ import annotations
@@ -14,12 +17,20 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from tfgpujob import names
 from tfgpujob.api import RestartPolicy
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
 from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
-from tfgpujob.core.status.diagnosis import diagnose
+from tfgpujob.core.status.diagnosis import (
+    diagnose,
+    field_of,
+    is_of_runtime,
+    missing_command,
+    no_room_on_node,
+    over_own_limit,
+)
 from tfgpujob.names import Condition, Role
 
 FIRST_RETRYABLE = 128
@@ -30,7 +41,10 @@ NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
 PEER_FAILURE_GRACE = timedelta(seconds=10)
 """Grace period after a peer failure (exit code 160), within which the pod that caused it should be seen to fail."""
-_DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "Shutdown", "Terminated"})
+_DISRUPTIONS = frozenset(
+    {"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "UnexpectedAdmissionError", "Shutdown", "Terminated"}
+)
+_MAX_SENTENCE = 300
 
 
 class Cause(StrEnum):
@@ -49,6 +63,11 @@ class Failure:
     reason: str
     message: str
     finished_at: str
+    sentence: str = ""
+    """What Kubernetes says of the pod's end: status.message."""
+    container: str = names.CONTAINER
+    """The container that ended the pod."""
+    is_init: bool = False
 
     def __str__(self) -> str:
         if self.reason == Condition.STALLED:
@@ -56,8 +75,12 @@ class Failure:
         if self.reason == DEVICE_UNHEALTHY:
             return f"{self.name} has a device that is not healthy"
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
-        reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.name} ended{code}{reason}"
+        told = ": ".join(text for text in (self.reason, " ".join(self.sentence.split())[:_MAX_SENTENCE]) if text)
+        reason = f" ({told})" if told else ""
+        who = self.name
+        if self.container != names.CONTAINER:
+            who += f": its {'init ' if self.is_init else ''}container {self.container}"
+        return f"{who} ended{code}{reason}"
 
     @property
     def is_peer_failure(self) -> bool:
@@ -69,11 +92,13 @@ class Failure:
         fields = {
             "role": str(self.replica[0]),
             "index": self.replica[1],
+            "container": self.container if self.container != names.CONTAINER else None,
             "exitCode": self.exit_code,
             "reason": self.reason or None,
             "time": self.finished_at or None,
         }
-        found = diagnose(self.reason, self.exit_code, self.message, log_lines)
+        where = field_of(str(self.replica[0]), self.container, is_init=self.is_init)
+        found = diagnose(self.reason, self.exit_code, self.message, log_lines, self.sentence, where=where)
         return {**{key: value for key, value in fields.items() if value is not None}, **found.to_status()}
 
 
@@ -132,6 +157,9 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
         reason=_reason(pod),
         message=ended.message if ended else pod.waiting_message,
         finished_at=ended.finished_at if ended else "",
+        sentence=pod.status_message,
+        container=ended.container if ended else names.CONTAINER,
+        is_init=ended.is_init if ended else False,
     )
 
 
@@ -143,13 +171,17 @@ def _reason(pod: Pod) -> str:
 
 def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
     # The operator records the next attempt before it deletes pods, so a deletion seen here is somebody else's.
-    if pod.deleting or pod.disruption or pod.status_reason in _DISRUPTIONS:
+    taken = pod.disruption or pod.status_reason in _DISRUPTIONS or no_room_on_node(pod.status_reason)
+    if pod.deleting or (taken and not over_own_limit(pod.status_reason, pod.status_message)):
         return Cause.DISRUPTION
     if policy is RestartPolicy.NEVER:
         return Cause.PERMANENT
     if policy in {RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS}:
         return Cause.RETRYABLE
-    code = pod.termination.exit_code if pod.termination else FIRST_RETRYABLE
+    ended = pod.termination
+    if ended is not None and missing_command(ended.reason, ended.exit_code, ended.message):
+        return Cause.PERMANENT
+    code = ended.exit_code if ended is not None and not is_of_runtime(ended.reason) else FIRST_RETRYABLE
     return Cause.RETRYABLE if code >= FIRST_RETRYABLE else Cause.PERMANENT
 
 
