@@ -1,14 +1,15 @@
 """`make bench-operator`: the operator, a direct client and kube's Job controller, side by side in one run.
 
-Ends with one line of JSON on standard output. The exit code is 0 when every bound holds; 1 when one doesn't, or rests
-on too few undisturbed rounds to be judged; 130 after ^C or SIGTERM, which print what there is. Progress goes to
-standard error.
+Measures for ten minutes at most. Ends with one line of JSON on standard output. The exit code is 0 when every bound holds;
+1 when one doesn't, or rests on too few undisturbed rounds to be judged, or time was over; 130 after ^C or SIGTERM, which
+print what there is. Progress goes to standard error.
 `--quick` measures little of everything, to see that it works.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import sys
@@ -30,6 +31,8 @@ from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
 
 INTERRUPTED = 130
+MOST_SECONDS = 560.0
+"""For all measurements; half a minute more goes into the namespaces before and after."""
 
 
 async def measure(on: Stage, size: Size, figures: Figures) -> None:
@@ -45,15 +48,22 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
+async def _in_time(on: Stage, size: Size, figures: Figures) -> None:
+    async with asyncio.timeout(MOST_SECONDS):
+        await measure(on, size, figures)
+
+
 def measured(on: Stage, size: Size, *, quick: bool) -> int:
     """The exit code. Whatever ends it, what has been measured until then is printed."""
     figures, code = Figures(), 1
     try:
-        uvloop.run(measure(on, size, figures))
+        uvloop.run(_in_time(on, size, figures))
         code = 0
     except KeyboardInterrupt:
         figures.diary.disturbed.append("interrupted: what comes after was not measured")
         code = INTERRUPTED
+    except TimeoutError:
+        figures.diary.disturbed.append(f"ended after {MOST_SECONDS:g} s: what comes after was not measured")
     except (ApiError, Refused) as error:
         figures.diary.disturbed.append(f"given up: {error}")
     finally:
@@ -69,6 +79,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="little of everything")
     options = parser.parse_args()
     check_limits()
+    # A shell starts what is to run in the background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # As ^C: `timeout` and a CI that cancels a job end it by SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     folder = Path(tempfile.mkdtemp(prefix="bench-operator-"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, cast
 
@@ -40,6 +41,25 @@ def test_what_there_is_is_printed(
     said: dict[str, Any] = json.loads(lines[-1])
     assert (said["jobs_per_s"], said["disturbed"], said["ok"]) == (90.0, [reason], False)
     assert f"disturbed: {reason}" in lines
+
+
+def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tidied: list[str] = []
+
+    async def measure(on: FakeStage, size: Size, figures: Figures) -> None:
+        figures.throughput.append(ROUND)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            tidied.append("operators")
+
+    monkeypatch.setattr(bench, "measure", measure)
+    monkeypatch.setattr(bench, "MOST_SECONDS", 0.01)
+    assert bench.measured(STAGE, QUICK, quick=True) == 1
+    assert tidied == ["operators"]
+    said: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["jobs_per_s"], said["ok"]) == (90.0, False)
+    assert said["disturbed"] == ["ended after 0.01 s: what comes after was not measured"]
 
 
 def test_a_fault_of_the_benchmark_shows_itself_after_the_figures(
