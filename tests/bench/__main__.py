@@ -1,8 +1,8 @@
 """`make bench-operator`: the operator, a direct client and kube's Job controller, side by side in one run.
 
-Measures for ten minutes at most. Ends with one line of JSON on standard output. The exit code is 0 when every bound holds;
-1 when one doesn't, or rests on too few undisturbed rounds to be judged, or time was over; 130 after ^C or SIGTERM, which
-print what there is. Progress goes to standard error.
+Measures for ten minutes at most. Ends with one line of JSON on standard output. The exit code is 0 when every bound
+holds; 1 when one doesn't, rests on too few undisturbed rounds to be judged, or time was over; 130 after ^C or SIGTERM,
+which print what there is. Progress goes to standard error.
 `--quick` measures little of everything, to see that it works.
 """
 
