@@ -136,7 +136,7 @@ class RealSide:
     def install_crd(self) -> None:
         """Where nothing has installed it yet, in the variant that the chart has for this server.
 
-        It stays, so that it is marked as the chart's: Helm takes over nothing else.
+        It is marked as the chart's: Helm takes over nothing else.
         """
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         with suppress(ApiError):
