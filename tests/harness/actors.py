@@ -296,6 +296,16 @@ class Kubelet:
         inits = [{"name": name, "ready": False, "state": {"terminated": ended}}]
         write_status(self.server, pod, phase="Failed", initContainerStatuses=inits, containerStatuses=containers)
 
+    def linger(self, pod: Object, exit_code: int) -> None:
+        """The training container ends with this code. Another one of the pod never does."""
+        ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
+        ended["finishedAt"] = self.server.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        containers = [
+            {**status, "ready": False, "state": {"terminated": ended}} if status["name"] == names.CONTAINER else status
+            for status in pod["status"]["containerStatuses"]
+        ]
+        write_status(self.server, pod, phase="Running", containerStatuses=containers)
+
     def evict(self, pod: Object) -> None:
         """Node pressure: the pod fails with a reason and without container states."""
         write_status(self.server, pod, phase="Failed", reason="Evicted", message="The node was low on memory.")

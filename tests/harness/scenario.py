@@ -343,6 +343,11 @@ def finish(name: str, code: int) -> Do:
     return lambda world: world.kubelet.finish(world.server.get("Pod", NAMESPACE, name), code)
 
 
+def linger(name: str, code: int) -> Do:
+    """The training container of the pod ends, and another one runs on for ever."""
+    return lambda world: world.kubelet.linger(world.server.get("Pod", NAMESPACE, name), code)
+
+
 def fail_init(name: str, container: str, code: int) -> Do:
     """An init container of the pod fails."""
     return lambda world: world.kubelet.fail_init(world.server.get("Pod", NAMESPACE, name), container, code)

@@ -11,7 +11,7 @@ from tests.harness.mutations.mutation import Mutation
 from tfgpujob.core.observed import observed_pods, trim
 from tfgpujob.core.observed.snapshot import Object, Snapshot
 from tfgpujob.core.pods import pod, pod_create
-from tfgpujob.core.policies import context, edited, ensure_pods, finished, force_delete, start
+from tfgpujob.core.policies import cleanup, context, edited, ensure_pods, finished, force_delete, start
 from tfgpujob.core.status.builder import moment
 
 
@@ -121,6 +121,13 @@ MUTATIONS = (
         (force_delete, "_stuck_from"),
         lambda _: lambda pod, after: moment(pod.deletion_due),
         ("node-lost-while-deleting",),
+    ),
+    Mutation(
+        "take a program that has ended for a pod that has",
+        "converges",
+        (cleanup, "holds_node"),
+        lambda _: lambda pod: not observed_pods.has_ended(pod),
+        ("second-container-never-ends", "second-container-never-ends-after-a-failure"),
     ),
     Mutation(
         "overlook the init container that failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.harness.resources import Object
 from tests.harness.scenario import (
     Scenario,
     Step,
@@ -15,11 +16,13 @@ from tests.harness.scenario import (
     fail_init,
     finish,
     job,
+    linger,
     quota,
     refuse,
     restart_in_place,
     restarted,
     shows,
+    then,
     told_in_place,
     training,
     vanish,
@@ -40,17 +43,16 @@ from tests.harness.scenarios.common import (
 )
 from tests.harness.scenarios.refusals import reject
 
-PREPARED = job(
-    "train",
-    spec={
-        "replicaSpecs": {
-            "worker": {
-                "replicas": 2,
-                "template": {"spec": {"initContainers": [{"name": "prepare", "image": "example.com/prepare:1"}]}},
-            }
-        }
-    },
-)
+from tfgpujob import names
+
+
+def _with(**pod_spec: object) -> Object:
+    """A job whose workers' template says this."""
+    return job("train", spec={"replicaSpecs": {"worker": {"replicas": 2, "template": {"spec": pod_spec}}}})
+
+
+PREPARED = _with(initContainers=[{"name": "prepare", "image": "example.com/prepare:1"}])
+WITH_PROXY = _with(containers=[{"name": names.CONTAINER}, {"name": "proxy", "image": "example.com/proxy:1"}])
 
 LOSSES = (
     Scenario(
@@ -90,8 +92,26 @@ LOSSES = (
     ),
     Scenario(
         name="init-container-fails",
-        script=(submit(PREPARED), Step(created("train", 2), fail_init("train-worker-1", "prepare", 1))),
-        forgives={f"{STATUS}conditions/Created": "it may fail before it was written that all were created"},
+        script=(
+            submit(PREPARED),
+            Step(shows("train", "Created", "True"), fail_init("train-worker-1", "prepare", 1)),
+        ),
+        missing_images=frozenset({"example.com/train:1"}),
+        phases=FAILED,
+    ),
+    Scenario(
+        name="second-container-never-ends",
+        script=(
+            submit(WITH_PROXY),
+            *once_it_runs(then(linger("train-worker-0", 0), linger("train-worker-1", 0))),
+        ),
+        ends=FOREVER,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="second-container-never-ends-after-a-failure",
+        script=(submit(WITH_PROXY), *once_it_runs(linger("train-worker-1", 1))),
+        ends=FOREVER,
         phases=FAILED,
     ),
     Scenario(

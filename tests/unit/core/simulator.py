@@ -182,6 +182,14 @@ class World:
         waits = {"name": names.CONTAINER, "state": {"waiting": {"reason": "PodInitializing"}}}
         self._ends_with(name, phase="Failed", initContainerStatuses=[init], containerStatuses=[waits])
 
+    def lingers(self, name: str, code: int) -> None:
+        """Its training container ends, and another one of its pod runs on."""
+        ended = {"exitCode": code, "finishedAt": timestamp(self.now), "reason": "Error" if code else "Completed"}
+        states = {names.CONTAINER: {"terminated": ended}, "proxy": {"running": {}}}
+        containers = [{"name": name, "ready": False, "state": state} for name, state in states.items()]
+        not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": timestamp(self.now)}
+        self._ends_with(name, phase="Running", containerStatuses=containers, conditions=[not_ready])
+
     def evict(self, name: str, **condition: str) -> None:
         target = {"type": "DisruptionTarget", "status": "True", **condition}
         self._ends_with(name, phase="Failed", reason="Evicted", conditions=[target])

@@ -127,7 +127,8 @@ class RunPolicy(Model):
 
     clean_pod_policy: Annotated[CleanPodPolicy, Field(strict=False)] = CleanPodPolicy.AUTO
     """Which pods are deleted when the job has finished. Auto: ps and evaluator pods and whatever still runs, so that
-    GPUs are free, while finished chiefs and workers stay for their logs. Running: whatever still runs. All: all. None:
+    GPUs are free, while finished chiefs and workers stay for their logs. Running: whatever still runs. A pod still runs
+    while any of its containers does, be it one that never ends beside a program that has ended. All: all. None:
     none, so that parameter servers keep their GPUs until the job is deleted; but what is there of a job that could not
     be started goes, and what waits for a lost worker of one that failed."""
     ttl_seconds_after_finished: NotNegative | None = None

@@ -253,6 +253,27 @@ def test_the_condition_says_who_takes_the_pod_away() -> None:
     assert trim_pod(pod(status={"conditions": [{**target, "status": "False"}]})).disruption == ""
 
 
+@pytest.mark.parametrize(
+    ("phase", "others", "lingers"),
+    [
+        ("Running", [{"running": {}}], True),
+        ("Running", [{"waiting": {"reason": "ImagePullBackOff"}}], True),
+        ("Running", [{"terminated": {"exitCode": 0}}], False),
+        ("Running", [], False),
+        ("Succeeded", [{"terminated": {"exitCode": 0}}], False),
+        ("Failed", [{"running": {}}], False),
+    ],
+)
+def test_f2_a_pod_lingers_while_another_container_has_not_ended(phase: str, others: list[Any], lingers: bool) -> None:
+    through = {"name": names.CONTAINER, "state": {"terminated": {"exitCode": 0}}}
+    found = [{"name": f"c{i}", "state": state} for i, state in enumerate(others)]
+    sidecar = [{"name": "proxy", "state": {"running": {}}}]
+    status = {"phase": phase, "containerStatuses": [*found, through], "initContainerStatuses": sidecar}
+    assert trim_pod(pod(status=status)).lingers is lingers
+    runs = {"name": names.CONTAINER, "state": {"running": {}}}
+    assert not trim_pod(pod(status={**status, "containerStatuses": [*found, runs]})).lingers
+
+
 def test_f4_the_clusters_sentence_about_the_pod_is_kept() -> None:
     target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for b"}
     assert trim_pod(pod(status={"message": "x" * 9999, "conditions": [target]})).status_message == "x" * 4096

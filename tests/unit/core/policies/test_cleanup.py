@@ -16,12 +16,13 @@ PODS = {
     "worker, through": make.pod("train-worker-0", exit=0),
     "worker, failed": make.pod("train-worker-1", exit=1),
     "worker, running": make.pod("train-worker-2"),
+    "worker, through, its proxy runs": make.pod("train-worker-4", exit=0, phase="Running", lingers=True),
     "worker, going": make.pod("train-worker-3", deleting=True),
     "ps, running": make.pod("train-ps-0"),
     "ps, through": make.pod("train-ps-1", exit=0),
     "evaluator, through": make.pod("train-evaluator-0", exit=0),
 }
-RUNNING = {"worker, running", "ps, running"}
+RUNNING = {"worker, running", "worker, through, its proxy runs", "ps, running"}
 GOES = {
     "Auto": RUNNING | {"ps, through", "evaluator, through"},
     "None": set(),
@@ -58,6 +59,20 @@ def test_it_goes_once_with_the_last_write(policy: CleanPodPolicy, ends: str) -> 
     active = {role: counts["active"] for role, counts in world.status["replicaStatuses"].items()}
     running = 1 if policy is CleanPodPolicy.NONE else 0
     assert active == {"chief": 0, "worker": running, "ps": running, "evaluator": 0}
+
+
+@pytest.mark.parametrize("policy", ["Auto", "Running"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_f2_a_pod_whose_second_container_never_ends_frees_its_gpus(policy: str, code: int) -> None:
+    world = World(make.job(worker=1, run={"cleanPodPolicy": policy}))
+    world.settle()
+    world.ready()
+    world.lingers("train-worker-0", code)
+    assert world.phase == ("Failed" if code else "Succeeded")
+    assert world.pods == []
+    assert world.status["gpuTime"]["gpus"] == 0
+    counts = world.status["replicaStatuses"]["worker"]
+    assert (counts["succeeded"], counts["active"]) == (1 - code, 0)
 
 
 def test_the_service_stays_until_the_job_goes() -> None:

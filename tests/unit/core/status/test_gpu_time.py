@@ -47,6 +47,18 @@ def test_it_costs_no_write() -> None:
     assert spent(world) == 2 * 3 * 3600
 
 
+def test_f2_a_worker_that_is_through_holds_its_gpus_until_its_pod_has_ended() -> None:
+    world = running(worker=2)
+    held = world.status["gpuTime"]["gpus"]
+    world.lingers("train-worker-1", 0)
+    world.advance(seconds=60)
+    assert world.status["gpuTime"]["gpus"] == held
+    assert spent(world) == held * 60
+    world.exits("train-worker-1", 0)
+    world.advance(seconds=60)
+    assert world.status["gpuTime"]["gpus"] == held // 2
+
+
 def test_attempts_add_up_and_the_wait_between_them_is_free() -> None:
     world = running()
     world.advance(seconds=60)

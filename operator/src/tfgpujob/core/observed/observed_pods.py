@@ -124,7 +124,13 @@ def has_failed(pod: Pod) -> bool:
 
 
 def has_ended(pod: Pod) -> bool:
+    """Whether its program has. Whether its node and its GPUs are free again, `holds_node` says."""
     return pod.termination is not None or pod.phase == "Failed"
+
+
+def holds_node(pod: Pod) -> bool:
+    """Whether it has its node and its GPUs, or is to have them: until all its containers have ended."""
+    return not has_ended(pod) or pod.lingers
 
 
 def _recorded(status: Mapping[str, Any]) -> frozenset[ReplicaId]:

@@ -109,6 +109,9 @@ class Pod:
     disruption: str
     """The reason of its DisruptionTarget condition, which says who takes the pod away; empty while nobody does."""
     termination: Termination | None
+    lingers: bool = False
+    """Another container of the template still runs though `tensorflow` has ended, so that the pod holds its node. A
+    sidecar among the init containers is none: its kubelet ends that."""
     status_message: str = ""
     """status.message, the cluster's sentence about status_reason; else that of its DisruptionTarget condition."""
     gave_up_at_gate: bool = False

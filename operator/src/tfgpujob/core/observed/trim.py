@@ -125,6 +125,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         waiting_reason=_text(waiting_reason),
         waiting_message=_text(waiting_message),
         disruption=_disruption(target),
+        lingers=_lingers(status, container),
         status_message=_text(status.get("message") or (target.get("message") if _disruption(target) else "")),
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
         gave_up_at_gate=_gave_up_at_gate(gate_end),
@@ -282,6 +283,12 @@ def _termination(container: Mapping[str, Any], *, is_init: bool = False) -> Term
         container=_text(container.get("name")),
         is_init=is_init,
     )
+
+
+def _lingers(status: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
+    if status.get("phase") != "Running" or "terminated" not in (container.get("state") or _EMPTY):
+        return False
+    return any("terminated" not in (c.get("state") or _EMPTY) for c in status.get("containerStatuses") or ())
 
 
 def _disruption(condition: Mapping[str, Any]) -> str:

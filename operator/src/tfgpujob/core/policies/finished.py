@@ -9,7 +9,7 @@ from typing import Any
 
 from tfgpujob.api import CleanPodPolicy, RunPolicy
 from tfgpujob.core.observed.admission import prebuilt_name
-from tfgpujob.core.observed.observed_pods import has_ended, observe_pods
+from tfgpujob.core.observed.observed_pods import has_ended, holds_node, observe_pods
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, Snapshot
 from tfgpujob.core.policies import start
@@ -115,7 +115,7 @@ def clean_up(snapshot: Snapshot, builder: StatusBuilder, run_policy: RunPolicy) 
     waiting = _waiting_for_nothing(snapshot, builder, run_policy)
     chosen = {pod.uid: pod for pod in (*pods_to_clean(policy, own), *waiting)}
     pods = (
-        Delete(Kind.POD, pod.name, pod.uid, "" if has_ended(pod) else pod.resource_version) for pod in chosen.values()
+        Delete(Kind.POD, pod.name, pod.uid, pod.resource_version if holds_node(pod) else "") for pod in chosen.values()
     )
     return (*pods, *delete_pod_groups(snapshot, builder.attempt))
 
@@ -145,7 +145,11 @@ def delete_job(snapshot: Snapshot) -> Delete:
 def uncount(builder: StatusBuilder, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
     """Takes pods that are about to be deleted out of the counts, since a terminal status is not written again."""
     deleted = {delete.uid for delete in deletes}
-    left = tuple(pod for pod in snapshot.pods if pod.uid not in deleted or has_ended(pod))
+    left = tuple(
+        replace(pod, lingers=pod.lingers and pod.uid not in deleted)
+        for pod in snapshot.pods
+        if pod.uid not in deleted or has_ended(pod)
+    )
     observed = observe_pods(replace(snapshot, pods=left), Plan.from_status(builder.fields["plan"]), builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))

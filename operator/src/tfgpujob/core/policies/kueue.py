@@ -20,7 +20,7 @@ from tfgpujob.api import JobSpec
 from tfgpujob.core.observed import admission
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.metadata import pod_name
-from tfgpujob.core.observed.observed_pods import has_ended
+from tfgpujob.core.observed.observed_pods import holds_node
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import (
@@ -151,7 +151,7 @@ def _with_news(outcome: Outcome, snapshot: Snapshot, config: Config, now: dateti
     if is_true({"status": status}, Condition.FINISHED):
         # Of a job elsewhere MultiKueue says it, once its Workload there does.
         told = elsewhere or admission.has(held, admission.FINISHED)
-        if not told and all(has_ended(pod) for pod in _all_pods(snapshot)):
+        if not told and not any(holds_node(pod) for pod in _all_pods(snapshot)):
             return _telling(outcome, snapshot, config, held, workload.finished(held, status, now))
     elif _runs_without_queue(status) and not elsewhere and not prebuilt:
         return _deleting(outcome, config, held)

@@ -306,11 +306,12 @@ def without_replica(reason: str, message: str, pod_reason: str = "") -> dict[str
 
 
 def advice(reason: str, message: str = "") -> str:
-    """What to do about a pod that waits for this reason; empty where nothing is known."""
-    cause = _BY_REASON.get(reason)
+    """What to do about a pod, or a start, that waits for this reason; empty where nothing is known."""
+    cause = _BY_REASON.get(reason) or _BY_OWN_REASON.get(reason)
     if cause is Diagnosis.UNSCHEDULABLE:
         return unschedulable(message)
-    return _ACTIONS_BY_REASON.get(reason, ACTIONS[cause]) if cause else ""
+    known = {**_ACTIONS_BY_OWN_REASON, **_ACTIONS_BY_REASON}
+    return known.get(reason, ACTIONS[cause]) if cause else ""
 
 
 def unschedulable(message: str) -> str:

@@ -1,8 +1,9 @@
 """status.gpuTime: how long the pods of all attempts have held their GPUs.
 
 It is updated with status writes that are made anyway, and causes none: it holds the time up to which it counts and the
-GPUs held at that time, so that a reader can extrapolate. A pod holds its GPUs from status.startTime until its container
-has terminated, or, where no termination is recorded (evicted, node lost), until the cluster recorded the pod's end.
+GPUs held at that time, so that a reader can extrapolate. A pod holds its GPUs from status.startTime until its last
+container has terminated, or, where no termination is recorded (evicted, node lost), until the cluster recorded the
+pod's end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import JobSpec, ReplicaSpec, gpus, plain_count
-from tfgpujob.core.observed.observed_pods import has_ended
+from tfgpujob.core.observed.observed_pods import holds_node
 from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Delete, Object, Pod, Snapshot
 from tfgpujob.core.status.builder import moment, timestamp
@@ -51,7 +52,7 @@ def updated(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec:
     released = {pod.uid: _released_at(pod, snapshot.lost_nodes, now) for pod in own}
     more = sum(counts.get(pod.role, 0) * _seconds(pod.started_at, since, released[pod.uid]) for pod in own)
     gone = {delete.uid for delete in deletes} | {uid for uid, at in released.items() if at < now}
-    gone |= {pod.uid for pod in own if has_ended(pod)}
+    gone |= {pod.uid for pod in own if not holds_node(pod)}
     held = sum(counts.get(pod.role, 0) for pod in own if pod.uid not in gone)
     if not reported and not more and not held:
         return status
@@ -60,8 +61,8 @@ def updated(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec:
 
 def _released_at(pod: Pod, lost_nodes: frozenset[str], now: datetime) -> datetime:
     """When the pod released its GPUs, as far as it is recorded; now, while it holds them."""
-    ended = pod.termination.finished_at if pod.termination is not None else ""
-    if not ended and (has_ended(pod) or pod.node in lost_nodes):
+    ended = pod.termination.finished_at if pod.termination is not None and not holds_node(pod) else ""
+    if not ended and (not holds_node(pod) or pod.node in lost_nodes):
         ended = pod.ended_at
     # Without a record of its end, the pod was killed at the latest when the grace period of its deletion was over.
     ended = ended or pod.deletion_due

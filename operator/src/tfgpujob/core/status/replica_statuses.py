@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, has_failed
+from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, has_failed, holds_node
 from tfgpujob.names import Role
 
 
@@ -28,7 +28,7 @@ def _role(observed: ObservedPods, role: Role) -> dict[str, Any]:
     return {
         "desired": len(replicas),
         "ready": sum(pod.ready and not pod.deleting and not has_ended(pod) for pod in pods),
-        "active": sum(not has_ended(pod) for pod in pods),
+        "active": sum(holds_node(pod) for pod in pods),
         "succeeded": len(succeeded),
         "failed": sum(has_failed(pod) for pod in pods),
         **({"succeededIndexes": succeeded} if succeeded else {}),
