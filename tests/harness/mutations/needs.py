@@ -121,8 +121,8 @@ MUTATIONS = (
     Mutation(
         "finish before the last pod",
         "quota_goes_after_pods",
-        (kueue, "has_ended"),
-        lambda _: lambda pod: True,
+        (kueue, "holds_node"),
+        lambda _: lambda pod: False,
         ("queued-with-servers",),
     ),
     Mutation(
