@@ -187,7 +187,9 @@ def _on_a_lost_node(facts: Facts) -> Verdict | None:
 
 
 def _not_ready(facts: Facts) -> Verdict | None:
-    waiting = [pod for pod in facts.pods if pod.waiting_reason]
+    waiting, running = [pod for pod in facts.pods if pod.waiting_reason], facts.condition(Condition.RUNNING)
+    if not waiting and running.get("reason") == Reason.REPLICA_NOT_READY:
+        return Verdict(f"{_phase(facts)}, not ready", str(running["message"]), ())
     if not waiting or facts.is_true(Condition.RUNNING):
         return None
     pod = telling(waiting)

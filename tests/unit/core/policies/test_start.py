@@ -363,3 +363,69 @@ def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() ->
     world.advance(minutes=5)
     world.ready()
     assert "retry" not in world.status, "it runs: the next failure starts over"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "words"),
+    [
+        ({}, {}, "has no node, and no scheduler says why"),
+        ({"nodeName": "n1"}, {"phase": "Pending"}, "a volume names a Secret, ConfigMap or claim that is not there"),
+        (
+            {"nodeName": "n1"},
+            {"phase": "Pending", "initContainerStatuses": [{"name": "prepare", "state": {"running": {}}}]},
+            "still runs its init container prepare",
+        ),
+        (
+            {"nodeName": "n1"},
+            {
+                "phase": "Running",
+                "containerStatuses": [
+                    {"name": "tensorflow", "ready": False, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+                ],
+            },
+            "its readinessProbe does not pass",
+        ),
+    ],
+)
+def test_f6_a_start_that_is_silent_says_what_is_known_after_20_seconds_and_once(
+    spec: dict[str, Any], status: dict[str, Any], words: str
+) -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    world.ready("train-worker-0")
+    world.pod("train-worker-1")["spec"] |= spec
+    world.pod("train-worker-1")["status"] = status
+    world.settle()
+    world.advance(seconds=15)
+    assert world.condition("Running") == "False/Starting"
+    writes = len(world.writes)
+    world.advance(seconds=10)
+    assert world.condition("Running") == "False/ReplicaNotReady"
+    message = world.message("Running")
+    assert message.startswith("1 of 2 required replicas are ready; train-worker-1 ")
+    assert words in message
+    assert message.endswith("Its events say more: kubectl describe pod train-worker-1.")
+    world.advance(minutes=10)
+    assert len(world.writes) == writes + 1
+
+
+def test_f6_a_missing_secret_is_what_the_kubelet_says_of_it() -> None:
+    world = World(make.job(worker=1))
+    world.settle()
+    waits = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "a" not found'}}
+    world.pod("train-worker-0")["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "tensorflow", "ready": False, "state": waits}],
+    }
+    world.settle()
+    assert 'train-worker-0: CreateContainerConfigError: secret "a" not found Create what' in world.message("Running")
+
+
+def test_f6_who_waits_for_its_peers_is_not_what_the_start_waits_for() -> None:
+    world = World(make.job(worker=2))
+    world.settle()
+    gate = {"name": "tfgpu-peer-gate", "state": {"running": {}}}
+    world.pod("train-worker-0")["spec"]["nodeName"] = "n1"
+    world.pod("train-worker-0")["status"] = {"phase": "Pending", "initContainerStatuses": [gate]}
+    world.advance(seconds=25)
+    assert "train-worker-1 has no node" in world.message("Running")

@@ -109,6 +109,8 @@ class Pod:
     disruption: str
     """The reason of its DisruptionTarget condition, which says who takes the pod away; empty while nobody does."""
     termination: Termination | None
+    running_init: str = ""
+    """The init container that runs; empty: none does."""
     lingers: bool = False
     """Another container of the template still runs though `tensorflow` has ended, so that the pod holds its node. A
     sidecar among the init containers is none: its kubelet ends that."""

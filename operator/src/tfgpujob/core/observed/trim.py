@@ -125,6 +125,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         waiting_reason=_text(waiting_reason),
         waiting_message=_text(waiting_message),
         disruption=_disruption(target),
+        running_init=_text(_running_init(spec, inits)),
         lingers=_lingers(status, container),
         status_message=_text(status.get("message") or (target.get("message") if _disruption(target) else "")),
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
@@ -252,7 +253,7 @@ def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Terminati
     containers."""
     if status.get("phase") != "Failed":
         return None
-    sidecars = {c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
+    sidecars = _sidecars(spec)
     fields = (("initContainerStatuses", True), ("containerStatuses", False))
     ends = [
         end
@@ -262,6 +263,16 @@ def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Terminati
     ]
     # A sidecar is ended once another container has failed.
     return min(ends, key=lambda end: (end.container in sidecars, end.finished_at), default=None)
+
+
+def _sidecars(spec: Mapping[str, Any]) -> set[str]:
+    """Names of the init containers that run beside the others."""
+    return {c.get("name", "") for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
+
+
+def _running_init(spec: Mapping[str, Any], inits: Mapping[str, Mapping[str, Any]]) -> str:
+    running = (name for name, container in inits.items() if "running" in (container.get("state") or _EMPTY))
+    return next((name for name in running if name not in _sidecars(spec)), "")
 
 
 def _fails(end: Termination) -> bool:

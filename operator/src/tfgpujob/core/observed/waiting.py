@@ -1,4 +1,5 @@
-"""What schedulers say of pods that have no node: which of it names what lacks, and which pod of a gang says most.
+"""What schedulers say of pods that have no node: which of it names what lacks, and which pod of a gang says most. And
+what is known of a pod of which Kubernetes does not say why it is not ready.
 
 Under a gang scheduler all but one wait for the others, and each scheduler has its own words for that."""
 
@@ -8,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Pod
 
 _NO_ROOM: Final = re.compile(r"\d nodes are (?:un)?available: ")
@@ -29,4 +31,21 @@ def telling(pods: Iterable[Pod]) -> Pod:
     does not fit."""
     return min(
         pods, key=lambda pod: (not pod.no_room, pod.no_room not in pod.waiting_message, pod.waiting_reason == _FITS)
+    )
+
+
+def silence(pod: Pod) -> str:
+    """What is known of a pod that is not ready, and gives no reason; empty where it has one, has ended or only waits
+    for its peers."""
+    if pod.waiting_reason or pod.deleting or pod.termination is not None or pod.running_init == names.GATE_CONTAINER:
+        return ""
+    if not pod.node:
+        return "has no node, and no scheduler says why: is there a scheduler of that schedulerName?"
+    if pod.running_init:
+        return f"still runs its init container {pod.running_init}."
+    if pod.program_began and pod.phase == "Running":
+        return "runs and is not ready: its readinessProbe does not pass."
+    return (
+        f"is on the node {pod.node}, and its containers are not created yet: images are being pulled, or a volume "
+        "names a Secret, ConfigMap or claim that is not there."
     )

@@ -20,6 +20,9 @@ from tfgpujob.names import Condition
 SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
 """For how long a pod that is to find out whether there is room waits for the scheduler's word."""
 
+SILENCE: Final = timedelta(seconds=20)
+"""For how long a start may be under way before the status says what is known of it."""
+
 LEADERS_WORD: Final = 60
 """Seconds within which the leader of a gang says that the others train on without whoever was lost, if they do."""
 
@@ -48,6 +51,7 @@ def attempt_deadlines(builder: StatusBuilder, policy: RunPolicy, observed: Obser
     return (
         active_deadline(policy, builder.fields),
         start_deadline(builder, policy),
+        silence_ends(builder),
         schedule_deadline(builder, policy, observed),
         shrink_deadline(builder, policy, observed),
         grow_time(policy, observed),
@@ -73,6 +77,16 @@ def start_deadline(builder: StatusBuilder, policy: RunPolicy) -> datetime | None
     if not started or builder.is_true(Condition.RUNNING):
         return None
     return moment(started) + timedelta(seconds=policy.start_deadline_seconds)
+
+
+def silence_ends(builder: StatusBuilder) -> datetime | None:
+    """When an attempt that is not ready says what is known of a pod that gives no reason; None where it does by now, or
+    is ready."""
+    started = builder.fields.get("attemptStartTime")
+    if not started or builder.is_true(Condition.RUNNING):
+        return None
+    ends = moment(started) + SILENCE
+    return ends if builder.now < ends else None
 
 
 def starts_late(builder: StatusBuilder, policy: RunPolicy) -> bool:

@@ -179,7 +179,7 @@ def _create(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
     if not creates:
         return ctx.requeue(*_restart_times(ctx))
     if not builder.is_true(Condition.RUNNING):
-        builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
+        start.report_not_ready(builder, ctx.observed)
     late = not ctx.observed.pods and starts_late(builder, ctx.spec.run_policy)
     if late:
         builder.put("attemptStartTime", timestamp(builder.now))

@@ -17,8 +17,9 @@ from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
-from tfgpujob.core.observed.waiting import telling
+from tfgpujob.core.observed.waiting import silence, telling
 from tfgpujob.core.policies import backoff
+from tfgpujob.core.policies.deadlines import silence_ends
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
@@ -166,7 +167,13 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
         if "object" not in (builder.fields.get("retry") or {}):
             clear_refusals(builder)
     elif not builder.is_true(Condition.RUNNING):
-        builder.set(Condition.RUNNING, False, *why_not_ready(observed))
+        report_not_ready(builder, observed)
+
+
+def report_not_ready(builder: StatusBuilder, observed: ObservedPods) -> None:
+    """Sets Running to False, and why."""
+    patient = silence_ends(builder) is not None
+    builder.set(Condition.RUNNING, False, *why_not_ready(observed, patient=patient))
 
 
 def _all_ready(required: int) -> str:
@@ -185,12 +192,12 @@ def _with_spares(observed: ObservedPods) -> str:
     return f"{text}Spare: {ready or 'none'}; not ready yet: {_blocked(observed, waiting) or f'{names}.'}"
 
 
-def why_not_ready(observed: ObservedPods) -> tuple[Reason, str]:
-    """Why not all required replicas are ready, in one line."""
+def why_not_ready(observed: ObservedPods, *, patient: bool = True) -> tuple[Reason, str]:
+    """Why not all required replicas are ready, in one line. Patient: a pod that gives no reason is on its way."""
     waiting = [r for r in observed.plan.required if not observed.ready(r)]
     total = len(observed.plan.required)
     summary = f"{total - len(waiting)} of {total} required replicas are ready"
-    blocked = _blocked(observed, waiting)
+    blocked = _blocked(observed, waiting) or ("" if patient else _silent(observed, waiting))
     if not blocked:
         return Reason.STARTING, f"{summary}."
     return Reason.REPLICA_NOT_READY, f"{summary}; {blocked}"
@@ -217,6 +224,13 @@ def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
     detail = f": {said}" if said else ""
     what_to_do = f" {advice(pod.waiting_reason, said)}".rstrip()
     return f"{observed.name(blocked[pod])}: {pod.waiting_reason}{detail}{what_to_do}"
+
+
+def _silent(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
+    """What is known of the first of these that gives no reason."""
+    pods = (observed.pods[replica] for replica in waiting if replica in observed.pods)
+    told = ((pod.name, known) for pod in pods if (known := silence(pod)))
+    return next((f"{name} {known} Its events say more: kubectl describe pod {name}." for name, known in told), "")
 
 
 def _shrunk(observed: ObservedPods, limit: Limit) -> str:

@@ -61,7 +61,7 @@ def _not_ready_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
     seconds = policy.start_deadline_seconds
     message = (
         f"Not all replicas were ready within spec.runPolicy.startDeadlineSeconds ({seconds} s), so all were released: "
-        f"{why_not_ready(observed)[1]}"
+        f"{why_not_ready(observed, patient=False)[1]}"
     )
     why = blocking_reason(observed)
     return Problem(Condition.CREATED, Reason.START_DEADLINE_EXCEEDED, message, "", 300, pod_reason=why)
