@@ -94,13 +94,14 @@ if os.environ["TFGPU_ATTEMPT"] == "1":
 
 @pytest.mark.smoke
 def test_fault_evicted(workspace: Workspace) -> None:
-    """The kubelet evicts a pod that fills its scratch volume: no exit code, no budget spent, and the gang goes on."""
-    job = workspace.new_job("evicted", FILL_SCRATCH_ONCE, runPolicy={"backoffLimit": 0})
+    """The kubelet evicts a pod that fills its scratch volume: no exit code, one restart spent, and the gang goes on."""
+    job = workspace.new_job("evicted", FILL_SCRATCH_ONCE, runPolicy={"backoffLimit": 1})
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     pod["volumes"] = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]
     pod["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
     name = workspace.submit(job)
     assert workspace.finished(name) == "Succeeded", workspace.describe()
     status = workspace.status(name)
-    assert (status["attempt"], status.get("restarts", 0), status["disruptions"]) == (2, 0, 1)
+    assert (status["attempt"], status["restarts"], status.get("disruptions", 0)) == (2, 1, 0)
     assert status["lastFailure"]["cause"] == "Evicted"
+    assert "exceeds the limit" in status["lastFailure"]["message"], "the kubelet's own sentence"
