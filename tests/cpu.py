@@ -12,7 +12,7 @@ import json
 import os
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ HERE = Path(__file__).parent
 COSTS = HERE / "costs.json"
 BUDGETS = Path(os.environ.get("BUDGETS", HERE / "budgets.json"))
 _TICKS = os.sysconf("SC_CLK_TCK")
-_KEY = "cpuSeconds"
+_KEY, _DEEP = "cpuSeconds", "deep "
+UNKNOWN = 10.0
+"""CPU seconds of a deep test that was never measured."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,8 +109,8 @@ class Meter:
 
     def _keep_shard(self, items: list[pytest.Item], number: int, of: int) -> None:
         marked = [item for item in items if item.get_closest_marker("deep")]
-        files = {self._file(item.nodeid) for item in marked}
-        ours = shard({file: self._costs.get(file, 1.0) for file in files}, number, of)
+        count = Counter(self._file(item.nodeid) for item in marked)
+        ours = shard({file: self._costs.get(_DEEP + file, UNKNOWN * count[file]) for file in count}, number, of)
         kept = {item for item in marked if self._file(item.nodeid) in ours}
         self._config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
@@ -149,7 +151,8 @@ class Meter:
             return
         option, total = self._config.getoption, max(here, self._workers)
         if option("--costs"):
-            known = self._costs | {file: round(cost, 1) for file, cost in self._files.items()}
+            deep = _DEEP if option("--shard") else ""
+            known = self._costs | {deep + file: round(cost, 1) for file, cost in self._files.items()}
             COSTS.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")
         self._verdict = f"{total:.0f} CPU seconds"
         if tier := option("--budget"):
