@@ -133,7 +133,7 @@ def _translated(error: ValidationError, prefix: str, model: type[BaseModel], val
 
 
 def _shortened(value: Any) -> Any:
-    """With so many of the values of each list and mapping as problems are said."""
+    """The value with the first MAX_PROBLEMS items of each list and mapping."""
     if isinstance(value, Mapping):
         return {key: _shortened(item) for key, item in islice(value.items(), MAX_PROBLEMS)}
     return [_shortened(item) for item in value[:MAX_PROBLEMS]] if isinstance(value, list) else value

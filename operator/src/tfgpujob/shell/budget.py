@@ -26,7 +26,7 @@ class Budget:
         self._used = Counter[str]()
 
     def refusal(self, namespace: str, more: int) -> Invalid | None:
-        """Why there is no room for so many more bytes; None: there is."""
+        """Why the budget refuses `more` further bytes; None if they fit."""
         used = self._used[namespace] + more
         if more <= 0 or used <= FREE_BYTES:
             return None
