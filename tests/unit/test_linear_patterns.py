@@ -10,6 +10,8 @@ from tests import linear
 
 import tfgpujob
 
+pytestmark = pytest.mark.slow
+
 _SOURCES = (Path("operator/src"), Path("trainer_image/src"))
 
 

@@ -19,6 +19,8 @@ from tfgpujob.kube.decoding import decoded
 from tfgpujob.shell import budget
 from tfgpujob.shell.store import Key, Store
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -26,6 +26,8 @@ from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.worker import Core, Worker
 from tfgpujob.shell.workqueue import WorkQueue
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_BYTES = 45 << 20
 """For 64 pods, of which 16 are under way. All 512 at once took 899 MiB, and 64 of them would take 112."""

@@ -14,6 +14,8 @@ import release.__main__ as release
 from tests import cpu, tiers
 from tests.pages import ROOT
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
 
