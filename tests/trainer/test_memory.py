@@ -89,10 +89,10 @@ def left_behind_by(kind, devices, monkeypatch, folder, *, steps=STEPS, **more) -
         ("csv", 1, {}),
         ("images", 1, {}),
         ("tfrecord", 1, {}),
-        ("tfrecord", 1, {"data": {"cache": "disk"}}),
+        pytest.param("tfrecord", 1, {"data": {"cache": "disk"}}, marks=pytest.mark.deep),
         pytest.param("dataset", 1, {"data": {"shuffleWindow": 64}, "steps": SHUFFLED_STEPS}, marks=pytest.mark.deep),
         ("dataset", 1, {"data": {"cache": "memory"}}),
-        ("generator", 1, {"data": {"shuffleWindow": 64, "stepsPerEpoch": 40}}),
+        pytest.param("generator", 1, {"data": {"shuffleWindow": 64, "stepsPerEpoch": 40}}, marks=pytest.mark.deep),
     ],
 )
 def test_a_step_leaves_no_memory_behind(kind, devices, more, monkeypatch, files):
