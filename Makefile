@@ -155,7 +155,7 @@ recovery: venv-trainer ## kill -9 at random moments: how long until the next ste
 	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --left $(LEFT) --hangs $(HANGS) --turns $(TURNS) --servers $(SERVERS)
 
 .PHONY: resizing
-resizing: venv ## on the cluster of the integration tests: how long training stands still when workers come and go
+resizing: venv ## on the cluster of make test-cluster: how long training stands still when workers come and go
 	@$(PY) -m tests.resizing
 
 MINUTES ?= 60
