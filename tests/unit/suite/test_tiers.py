@@ -100,7 +100,7 @@ def test_a_test_that_burns_too_much_in_a_fork_fails_unless_it_is_deep(tmp_path: 
     code, printed = pytest_run(tmp_path, "--most-seconds", "0.1")
     assert code == 1, printed
     assert re.findall(r"^ERROR \S*(test_\w+\.py)", printed, re.MULTILINE) == ["test_planted.py"]
-    assert printed.count("mark it deep") == 1
+    assert "mark it deep" in printed
 
 
 def test_a_tier_beyond_its_budget_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
