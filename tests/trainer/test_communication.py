@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, trainer_config
+from tests.trainer.inprocess import strategy_over
 from tests.trainer.reference import plain_keras_weights
 
+from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
 from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import checks, config
 from tfgpujob_trainer.contract.environment import Environment
@@ -22,11 +24,11 @@ TELLS_HINTS = """
 from tensorflow.python.ops import collective_ops
 _all_reduce = collective_ops.all_reduce_v2
 def _told(*args, **kwargs):
-    print("all_reduce_v2 is given", kwargs["communication_hint"], flush=True)
+    print("all_reduce_v2 is given", kwargs["communication_hint"], args[0].dtype.name, flush=True)
     return _all_reduce(*args, **kwargs)
 collective_ops.all_reduce_v2 = _told
 """
-"""Put before a program: shows what TensorFlow's own operation is told."""
+"""Put before a program: shows what TensorFlow's own operation is told, and the type of what it sums."""
 PROGRAMS = {
     "user_module.py": {},
     "plain_script.py": {"globalBatchSize": None, "epochs": None},
@@ -61,6 +63,7 @@ def hints(task: Task) -> set[str]:
 def test_tensorflow_is_given_ring_and_the_result_is_the_same(launch, program):
     ring = two_workers(launch, program, f"ring-{program}", communication="Ring")
     assert hints(ring) == {"RING"}
+    assert not re.findall(r"all_reduce_v2 is given RING (?:int32|bfloat16)", ring.log), "refused on a GPU"
     if program == "plain_script.py":
         auto = two_workers(launch, program, f"auto-{program}")
         assert hints(auto) == {"AUTO"}
@@ -121,3 +124,33 @@ def test_mirrored_is_given_the_hierarchical_copy():
 
     for sums in step():
         assert np.abs(sums - 3 * np.arange(10)).max() < 1e-12
+
+
+def type_of(value):
+    """Of what a strategy has for each replica: a tensor or IndexedSlices."""
+    while not hasattr(value, "dtype"):
+        value = value[0] if isinstance(value, list | tuple) else value.values
+    return value.dtype.name
+
+
+@pytest.mark.parametrize(("dtype", "given"), [("int32", "int64"), ("bfloat16", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_sum_keeps_its_type_and_is_taken_in_one_that_gpus_can_sum(monkeypatch, dtype, given, sparse):
+    strategy, seen = strategy_over(2), set[str]()
+    reduce_to = strategy.extended.batch_reduce_to
+
+    def told(operation, pairs, *more):
+        seen.update(type_of(tensor) for tensor, _ in pairs)
+        return reduce_to(operation, pairs, *more)
+
+    monkeypatch.setattr(strategy.extended, "batch_reduce_to", told)
+
+    def replica():
+        index = tf.distribute.get_replica_context().replica_id_in_sync_group
+        values = tf.cast(tf.stack([index + 1, 3]), dtype)
+        total = sum_over_replicas(tf.IndexedSlices(values, tf.range(2), tf.constant([2])) if sparse else values)
+        return tf.convert_to_tensor(total)
+
+    totals = strategy.experimental_local_results(strategy.run(tf.function(replica)))
+    assert [(t.dtype.name, tf.cast(t, tf.int32).numpy().tolist()) for t in totals] == [(dtype, [3, 6])] * 2
+    assert seen == {given}

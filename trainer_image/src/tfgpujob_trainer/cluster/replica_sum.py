@@ -6,6 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+_SUMMED_AS = {tf.int32: tf.int64, tf.bfloat16: tf.float32}
+"""TensorFlow's collectives sum neither of these on a GPU; on a CPU they are summed alike, so that a test sees it."""
+
 
 def sum_over_replicas(tensor: Any) -> Any:
     """In a replica: what `ReplicaContext.all_reduce` computes.
@@ -13,7 +16,17 @@ def sum_over_replicas(tensor: Any) -> Any:
     That one registers a gradient for each of its sums, by a name that is never used again, and TensorFlow keeps the
     whole graph with it for as long as the process lives.
     """
-    return tf.distribute.get_replica_context().merge_call(_reduce, args=(tensor,))
+    dtype = tensor.dtype
+    total = tf.distribute.get_replica_context().merge_call(_reduce, args=(_cast(tensor, _SUMMED_AS.get(dtype, dtype)),))
+    return _cast(total, dtype)
+
+
+def _cast(tensor: Any, dtype: tf.DType) -> Any:
+    if tensor.dtype == dtype:
+        return tensor
+    if isinstance(tensor, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.cast(tensor.values, dtype), tensor.indices, tensor.dense_shape)
+    return tf.cast(tensor, dtype)
 
 
 def _reduce(strategy: tf.distribute.Strategy, tensor: Any) -> Any:
