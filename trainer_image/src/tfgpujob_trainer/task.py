@@ -38,6 +38,7 @@ from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.ending import flush_files, remove_generated_files
 from tfgpujob_trainer.script.run import run_script
+from tfgpujob_trainer.step.jit import remember_auto
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.evaluator_replica import follow
@@ -112,6 +113,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     stop.listen()
     heartbeat.stoppable()
     stop_keras_scaling_by_replicas()
+    remember_auto()
     keep_rows_in_order()
     if module is None:
         assert path is not None

@@ -254,9 +254,10 @@ class TrainerConfig:
     """Type that is computed in: float32, mixed_bfloat16 (fast on recent GPUs, and safe) or mixed_float16 (with a loss
     scale; steps that overflow are skipped and counted). Weights stay float32. Absent: what the model says."""
 
-    jit: Literal["none", "replica"] = "none"
-    """replica: compile the forward and backward pass of each replica with XLA. The all-reduce stays outside, and a
-    short last batch of an epoch runs without."""
+    jit: Literal["none", "replica"] | None = None
+    """replica: compile the forward and backward pass of each replica, and the update where a worker has one replica,
+    with XLA; none: don't. The all-reduce stays outside, and a short last batch of an epoch runs without. Absent: as
+    Keras' fit() does, with XLA on GPUs where all layers support it; without on CPUs, which are faster so."""
 
     all_reduce: Literal["float16"] | None = None
     """float16: send gradients between replicas as float16, each scaled so that it cannot overflow. Half the bytes, for

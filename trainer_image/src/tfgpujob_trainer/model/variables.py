@@ -54,23 +54,31 @@ def _numpy(tensor: Any) -> np.ndarray:
         return np.asarray(tensor.numpy())
 
 
+class LayerState:
+    """What calling a model changes, as it is now: such as a counter, the state of an RNN, a seed, or a metric."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._variables = list(model.metrics_variables)
+        for layer in model._flatten_layers():  # noqa: SLF001 (private: Keras is pinned)
+            self._variables += layer._non_trainable_variables  # noqa: SLF001
+            self._variables += [generator.state for generator in layer._seed_generators]  # noqa: SLF001
+        self._values = [local_value(variable) for variable in self._variables]
+
+    def put_back(self) -> None:
+        """Give the variables that have changed since then their values of then."""
+        for variable, value in zip(self._variables, self._values, strict=True):
+            if not np.array_equal(local_value(variable), value):
+                variable.assign(value)
+
+
 @contextmanager
 def state_kept(model: keras.Model) -> Iterator[None]:
-    """While the model is called to look at what it does: what its layers change by that is put back afterwards.
-
-    Such as a counter, the state of an RNN, a seed, or a metric of a compute_loss() of its own.
-    """
-    state = list(model.metrics_variables)
-    for layer in model._flatten_layers():  # noqa: SLF001 (private: Keras is pinned)
-        state += layer._non_trainable_variables  # noqa: SLF001
-        state += [generator.state for generator in layer._seed_generators]  # noqa: SLF001
-    before = [local_value(variable) for variable in state]
+    """While the model is called to look at what it does: what its layers change by that is put back afterwards."""
+    state = LayerState(model)
     try:
         yield
     finally:
-        for variable, value in zip(state, before, strict=True):
-            if not np.array_equal(local_value(variable), value):
-                variable.assign(value)
+        state.put_back()
 
 
 def weights_digest(model: keras.Model) -> str:

@@ -29,12 +29,13 @@ from tfgpujob_trainer.model.metrics import (
 )
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
-from tfgpujob_trainer.model.variables import state_kept
+from tfgpujob_trainer.model.variables import LayerState, state_kept
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
-from tfgpujob_trainer.step.jit import Sums, compiling, jitted, jitted_notes
+from tfgpujob_trainer.step.jit import CannotCompileError, compiling, jitted, jitted_notes, jitted_update, wanted
 from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
 
 
@@ -53,7 +54,7 @@ class SynchronousSteps:
         arrays: Any,
         *,
         rows: int | None = None,
-        jit: bool = False,
+        jit: str | None = "none",
         half: bool = False,
         class_weights: Mapping[str, float] | None = None,
     ) -> None:
@@ -70,11 +71,12 @@ class SynchronousSteps:
         if half:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
         inputs = (batch_spec(arrays, rows),) * replicas
-        self._train = self._compile(partial(self._train_replica, self._sums), inputs)
+        self._train = self._compile(partial(self._train_replica, jit=False), inputs)
         self._train_jitted = None
-        if jit:
+        self._jit_must, self._jit_does = jit is not None, False
+        if wanted(jit, strategy, model):
             self.notes += jitted_notes(model, name)
-            self._train_jitted = self._compile(partial(self._train_replica, jitted(self._sums)), inputs)
+            self._train_jitted = self._compile(partial(self._train_replica, jit=True), inputs)
         self._evaluate = Evaluation(lambda spec: self._compile(self._evaluate_replica, (spec,) * replicas), arrays)
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
@@ -146,9 +148,24 @@ class SynchronousSteps:
         `stop` and `hold`: what every worker's result says if one worker says so.
         `own_seconds` is how long this worker needs for a step without the all-reduce; every worker gets it.
         """
-        function = self._train_jitted if whole and self._train_jitted is not None else self._train
-        with compiling(function is self._train_jitted):
-            return function(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
+        step = partial(Compiled.__call__, batches=batches, edges=edges, stop=stop, hold=hold, own_seconds=own_seconds)
+        if not whole or self._train_jitted is None:
+            return step(self._train)
+        if self._jit_does:
+            return step(self._train_jitted)
+        state = LayerState(self._model)
+        try:
+            with compiling():
+                result = step(self._train_jitted)
+        except CannotCompileError as error:
+            if self._jit_must:
+                raise
+            say(f"jit: XLA cannot compile {error.what}, so the model trains without it")
+            state.put_back()
+            self._train_jitted = None
+            return step(self._train)
+        self._jit_does = True
+        return result
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
@@ -164,7 +181,10 @@ class SynchronousSteps:
     def _compile(self, replica: Callable[..., Any], inputs: Any) -> Compiled:
         return Compiled(self._strategy, replica, None if self._unrolled else inputs)
 
-    def _train_replica(self, sums: Sums, batches: Any, edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _train_replica(self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool) -> tuple[Any, ...]:
+        sums, regularisers, update = self._sums, self._regularisers, self._update
+        if jit:
+            sums, regularisers, update = jitted(sums), jitted(regularisers), jitted_update(self._strategy, update)
         replica = local_replica(self._strategy)
         batch, before = batches[replica], self.metric_states.begin_step()
         if self._takeover.accumulate == 1:
@@ -177,10 +197,10 @@ class SynchronousSteps:
         message, times = self._all_reduce.gradients(message)
         message["gradients"] = together(message["gradients"], gradients, message["shared"])
         loss = [*message["groups"], *self._regularisation()]
-        applied = self._apply(self._combine(message))
+        applied = update(message["gradients"], message["groups"], regularisers() if self._loss.regularised else [])
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
-            variable.assign(value / tf.cast(replicas, value.dtype))
+            variable.assign(value if replicas == 1 else value / tf.cast(replicas, value.dtype))
         states = self.metric_states.end_step(before, message["metrics"])
         return applied, message["flags"], loss, states, times
 
@@ -219,21 +239,28 @@ class SynchronousSteps:
         rows = tf.maximum(tf.cast(tf.shape(tf.nest.flatten(batch[0])[0])[0], tf.float32), 1.0)
         return self._takeover.loss_scale.value / rows, rows
 
-    def _apply(self, gradients: list[Any]) -> Any:
-        """Apply the gradient of the global loss or, after an overflow, skip it; whether it was applied."""
-        if self._takeover.loss_scale is None:
-            return self._apply_finite(gradients)
-        return tf.distribute.get_replica_context().merge_call(self._apply_if_finite, args=(gradients,))
+    def _regularisers(self) -> list[Any]:
+        """The gradients of the weight regularisers."""
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            regularisation = self._loss.regularisation()
+        return list(tape.gradient(regularisation, variables))
 
-    def _apply_finite(self, gradients: list[Any]) -> Any:
+    def _update(self, gradients: list[list[Any]], groups: list[Any], regularisers: list[Any]) -> Any:
+        """Apply the gradient of the global loss or, after an overflow, skip it; whether it was applied."""
+        total = self._combine(gradients, groups)
+        if self._takeover.loss_scale is None:
+            return self._apply_finite(total, regularisers)
+        if (context := tf.distribute.get_replica_context()) is None:  # of all replicas already, see jitted_update
+            return tf.cond(all_finite(total), lambda: self._apply_finite(total, regularisers), self._skip)
+        return context.merge_call(self._apply_if_finite, args=(total, regularisers))
+
+    def _apply_finite(self, gradients: list[Any], regularisers: list[Any]) -> Any:
         """Unscale, regularise, clip and apply."""
         variables, scale = self._model.trainable_variables, self._takeover.loss_scale
         total = gradients if scale is None else [divided(g, scale.value) for g in gradients]
-        if self._loss.regularised:
-            with tf.GradientTape() as tape:
-                regularisation = self._loss.regularisation()
-            added = tape.gradient(regularisation, variables)
-            total = [add(a, b) for a, b in zip(total, added, strict=True)]
+        if regularisers:
+            total = [add(a, b) for a, b in zip(total, regularisers, strict=True)]
         if self._takeover.clip is not None:
             total = self._takeover.clip(total)
         self._takeover.optimizer.apply(total, variables)
@@ -243,20 +270,20 @@ class SynchronousSteps:
             scale.grow()
         return tf.constant(True)
 
-    def _apply_if_finite(self, strategy: tf.distribute.Strategy, gradients: list[Any]) -> Any:
+    def _apply_if_finite(self, strategy: tf.distribute.Strategy, gradients: list[Any], regularisers: list[Any]) -> Any:
         """The branch, taken for all replicas of this worker at once; the gradients are the same on every replica."""
 
         def run(function: Callable[..., Any], *args: Any) -> Any:
             results = strategy.extended.call_for_each_replica(function, args=args)
             return strategy.experimental_local_results(results)[0]
 
-        def skip() -> Any:
-            assert self._takeover.loss_scale is not None
-            self._takeover.loss_scale.shrink()
-            return tf.constant(False)
-
         finite = run(all_finite, gradients)
-        return tf.cond(finite, lambda: run(self._apply_finite, gradients), lambda: run(skip))
+        return tf.cond(finite, lambda: run(self._apply_finite, gradients, regularisers), lambda: run(self._skip))
+
+    def _skip(self) -> Any:
+        assert self._takeover.loss_scale is not None
+        self._takeover.loss_scale.shrink()
+        return tf.constant(False)
 
     def _evaluate_replica(self, batches: Any, _edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         batch, before = unpack(batches[local_replica(self._strategy)]), self.metric_states.begin_step()
@@ -276,10 +303,10 @@ class SynchronousSteps:
             "metrics": self.metric_states.of_step(),
         }
 
-    def _combine(self, message: dict[str, Any]) -> list[Any]:
+    def _combine(self, gradients: list[list[Any]], groups: list[Any]) -> list[Any]:
         """The gradient of the global loss from the sums over all replicas."""
-        total: list[Any] = [None] * len(message["gradients"][0])
-        for gradients, (_, normaliser) in zip(message["gradients"], message["groups"], strict=True):
-            for i, gradient in enumerate(gradients):
+        total: list[Any] = [None] * len(gradients[0])
+        for of_group, (_, normaliser) in zip(gradients, groups, strict=True):
+            for i, gradient in enumerate(of_group):
                 total[i] = self._lookups.sum(i, total[i], divided(gradient, normaliser))
         return total

@@ -71,7 +71,7 @@ class SynchronousTrainer:
             takeover,
             data.example(),
             rows=schedule.rows_per_replica if data.even_batches else None,
-            jit=self._settings.jit == "replica",
+            jit=self._settings.jit,
             half=self._settings.all_reduce == "float16",
             class_weights=self._settings.class_weights,
         )

@@ -26,7 +26,7 @@ def _together(job: Job) -> Iterator[Invalid]:
         ("accumulate", (trainer.accumulate or 1) > 1, _LOWER),
         ("precision", trainer.precision is Precision.MIXED_FLOAT16, _BFLOAT),
         ("recompute", bool(trainer.recompute), _REMOVE),
-        ("jit", trainer.jit is not Jit.NONE, _REMOVE),
+        ("jit", trainer.jit is Jit.REPLICA, _REMOVE),
         ("allReduce", trainer.all_reduce is not None, _NO_ALL_REDUCE),
         ("communication", trainer.communication not in {None, Communication.AUTO}, _NO_ALL_REDUCE),
         ("deterministic", trainer.deterministic, _REMOVE),
