@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping
@@ -69,8 +70,12 @@ def slower() -> float:
     return max(1.0, (time.process_time() - began) / QUIET_SECONDS)
 
 
-def shard(costs: Mapping[str, float], number: int, of: int) -> set[str]:
-    """The files of the part `number` (1 to `of`); all parts cost about the same."""
+def shard(costs: Mapping[str, float], which: str) -> set[str]:
+    """What is in the k-th of n parts, for "k/n", or in "all"; all parts cost about the same."""
+    found = re.fullmatch(r"(\d+)/(\d+)", "1/1" if which == "all" else which)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise pytest.UsageError(f"{which} is no shard: write 1/6 to 6/6, or all")
+    number, of = int(found[1]), int(found[2])
     parts: list[set[str]] = [set() for _ in range(of)]
     sums = [0.0] * of
     for file, cost in sorted(costs.items(), key=lambda row: (-row[1], row[0])):
@@ -94,8 +99,7 @@ class Meter:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         option = self._config.getoption
         if option("--shard"):
-            number, _, of = option("--shard").replace("all", "1/1").partition("/")
-            self._keep_shard(items, int(number), int(of))
+            self._keep_shard(items, option("--shard"))
         if option("--shuffle") is not None:
             chance = random.Random(option("--shuffle"))
             drawn = {file: chance.random() for file in sorted({self._file(item.nodeid) for item in items})}
@@ -107,10 +111,10 @@ class Meter:
             concerned = tiers.concerned({self._file(item.nodeid) for item in items})
             items.sort(key=lambda item: self._file(item.nodeid) not in concerned)
 
-    def _keep_shard(self, items: list[pytest.Item], number: int, of: int) -> None:
+    def _keep_shard(self, items: list[pytest.Item], which: str) -> None:
         marked = [item for item in items if item.get_closest_marker("deep")]
         count = Counter(self._file(item.nodeid) for item in marked)
-        ours = shard({file: self._costs.get(_DEEP + file, UNKNOWN * count[file]) for file in count}, number, of)
+        ours = shard({file: self._costs.get(_DEEP + file, UNKNOWN * count[file]) for file in count}, which)
         kept = {item for item in marked if self._file(item.nodeid) in ours}
         self._config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]

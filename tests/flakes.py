@@ -22,11 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "build/flakes.jsonl"
-TRAINER = (".venv-trainer/bin/python", "tests/trainer", "-m", "not deep", "-n", "2", "--dist", "loadfile")
-UNIT = (
-    ".venv/bin/python", "tests/unit", "tests/contract", "tests/conformance", "-m", "not cluster and not deep", "-n", "2"
-)  # fmt: skip
-PARTS = {"unit": UNIT, "trainer": (*TRAINER, "--no-loadscope-reorder")}
+PARTS = ("unit", "trainer")
 SPIN = "while True: pass"
 
 
@@ -59,11 +55,11 @@ def loaded(least: float) -> Iterator[list[float]]:
 
 def play(part: str, seed: int, least: float) -> dict[str, Any]:
     """One run of a part."""
-    python, *arguments = PARTS[part]
+    command = ["make", "--no-print-directory", f"test-{part}"]
+    environment = os.environ | {"PYTEST_ADDOPTS": f"--shuffle {seed} -q"}
     began = time.monotonic()
     with loaded(least) as loads:
-        command = [python, "-m", "pytest", *arguments, "--shuffle", str(seed), "-q"]
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
     if run.returncode and not failed:
         failed = [run.stdout[-2000:] + run.stderr[-2000:]]

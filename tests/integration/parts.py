@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests import cpu
 from xdist.scheduler import LoadScopeScheduling
 
 FILE = Path(__file__).with_name("seconds.json")
@@ -41,7 +40,8 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     weights = {unit: sum(seconds.get(i.nodeid, UNKNOWN) for i in units[unit]) for unit in units}
     order = sorted(units, key=lambda unit: (-weights[unit], unit))
     if shard := os.environ.get("IT_SHARD"):
-        order = share(order, weights, shard)
+        kept = cpu.shard(weights, shard)
+        order = [unit for unit in order if unit in kept]
     others = [item for item in items if item not in ours]
     items[:] = [*(item for unit in order for item in units[unit]), *others]
     left = {item for unit in units.keys() - set(order) for item in units[unit]}
@@ -60,17 +60,6 @@ class Units(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
-
-
-def share(units: Sequence[str], weights: Mapping[str, float], shard: str) -> list[str]:
-    """The k-th of n parts, for "k/n": each unit, longest first, goes to the part that has least so far."""
-    found = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise pytest.UsageError(f"IT_SHARD={shard} is no part: write 1/6 to 6/6")
-    parts: list[list[str]] = [[] for _ in range(int(found[2]))]
-    for unit in units:
-        min(parts, key=lambda part: sum(weights[name] for name in part)).append(unit)
-    return parts[int(found[1]) - 1]
 
 
 def took(report: pytest.TestReport) -> None:

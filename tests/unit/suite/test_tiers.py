@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import release.__main__ as release
 from tests import cpu, tiers
+from tests.integration.parts import unit_of
 from tests.pages import ROOT
 
 pytestmark = pytest.mark.slow
@@ -70,10 +71,22 @@ def test_what_a_change_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_shards_hold_each_file_once_and_cost_alike() -> None:
     costs = {f"file{i}": float(1 + i % 7) for i in range(40)}
-    shards = [cpu.shard(costs, number, 6) for number in range(1, 7)]
+    shards = [cpu.shard(costs, f"{number}/6") for number in range(1, 7)]
     assert sorted(file for shard in shards for file in shard) == sorted(costs)
     sums = [sum(costs[file] for file in shard) for shard in shards]
     assert max(sums) - min(sums) <= 7
+
+
+@pytest.mark.parametrize("which", ["0/6", "7/6", "2", "a/b"])
+def test_a_shard_that_is_none_is_refused(which: str) -> None:
+    with pytest.raises(pytest.UsageError, match="write 1/6 to 6/6"):
+        cpu.shard({}, which)
+
+
+def test_tests_that_share_a_fixture_stay_together() -> None:
+    ids = [f"tests/integration/{name}" for name in ("test_nodes.py::test_a", "test_nodes.py::test_b[x]")]
+    assert {unit_of(nodeid) for nodeid in ids} == {"tests/integration/test_nodes.py"}
+    assert unit_of("tests/integration/test_cli.py::test_a") == "tests/integration/test_cli.py::test_a"
 
 
 def pytest_run(folder: Path, *arguments: str) -> tuple[int, str]:
