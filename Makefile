@@ -129,6 +129,19 @@ bench-operator: venv ## the operator's speed beside a direct client and kube's J
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
 	@$(TRAINER_PY) -m tests.trainer.bench
 
+# Gigabytes of CUDA, so only where there is a GPU. GPU_PY names another environment that has them.
+GPU_VENV := .venv-gpu
+$(GPU_VENV)/.stamp: trainer_image/requirements/gpu.txt
+	@echo "preparing $(GPU_VENV) (TensorFlow with CUDA, about 5 GB)"
+	@$(PYTHON) -m venv $(GPU_VENV)
+	@$(GPU_VENV)/bin/python $(PIP) --require-hashes -r trainer_image/requirements/gpu.txt
+	@touch $@
+GPU_PY ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/bin/python,$(PYTHON))
+
+.PHONY: gpu
+gpu: $(if $(filter $(GPU_VENV)/%,$(GPU_PY)),$(GPU_VENV)/.stamp) ## this machine's NVIDIA GPU: speed, precision, memory, recovery, exactness (ARGS="--only loop")
+	@PYTHONPATH=trainer_image/src $(GPU_PY) -m tests.gpu $(ARGS)
+
 ##@ Proofs of the operator, with figures in docs/proof.md
 .PHONY: crashpoints sequences day specwalk fuzz strangers
 crashpoints: venv ## planted bugs, then every crash point and every misleading view

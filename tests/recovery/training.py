@@ -110,9 +110,10 @@ class Job:
         in_place: bool,
         budget: int = 1_000_000,
         watchdog: int | None = None,
+        **fields: Any,
     ) -> None:
         """`budget`: of restarts in place, after which its pods give up. `watchdog`: its stepSeconds, if they are not
-        the default."""
+        the default. `fields`: others of its trainer.json."""
         self._launch, self._shape, self._gives_up = launch, shape, budget == 0
         self._in_place = in_place and not self._gives_up
         self.port, leader = free_ports(2)
@@ -125,6 +126,7 @@ class Job:
             "checkpoint": {"everySteps": _SAVE_EVERY},
             "logEverySeconds": 60,
             **({} if watchdog is None else {"watchdog": {"stepSeconds": watchdog}}),
+            **fields,
         }
         self._common = {"TFGPU_CODE_DIR": str(MODULE), "TFGPU_JOB_UID": "recovery", **shape.strategy}
         if in_place:

@@ -143,11 +143,20 @@ def pod_environment() -> dict[str, str]:
 class Launcher:
     """Starts tasks in a directory of their own, and ends what is left of them."""
 
-    def __init__(self, directory: Path, python: str = sys.executable, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        python: str = sys.executable,
+        *,
+        fresh: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """`python` is the interpreter of an environment that has the trainer; `fresh`: training processes import
-        TensorFlow, as where limits of the supervisor's process must hold for them too.
+        TensorFlow, as where limits of the supervisor's process must hold for them too. `environment`: what all tasks
+        have in theirs, by default pod_environment().
         """
         self.directory, self._python = directory, python
+        self._environment = environment
         self._fresh = fresh or python != sys.executable
         self._tasks: list[Task] = []
         self._count = 0
@@ -195,7 +204,7 @@ class Launcher:
         self._count += 1
         base = self.directory / f"task{self._count}"
         environment = {
-            **pod_environment(),
+            **(pod_environment() if self._environment is None else self._environment),
             "TFGPU_TERMINATION_LOG": str(base.with_suffix(".term")),
             "TFGPU_CODE_DIR": str(MODULE.parent),
             **(env or {}),
@@ -244,9 +253,15 @@ class Launcher:
 
 
 @contextmanager
-def launcher(directory: Path, python: str = sys.executable, *, fresh: bool = False) -> Iterator[Launcher]:
+def launcher(
+    directory: Path,
+    python: str = sys.executable,
+    *,
+    fresh: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Launcher]:
     """A Launcher whose tasks do not outlive the block."""
-    result = Launcher(directory, python, fresh=fresh)
+    result = Launcher(directory, python, fresh=fresh, environment=environment)
     try:
         yield result
     finally:
