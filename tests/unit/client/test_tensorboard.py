@@ -25,7 +25,7 @@ from tests.harness.scenario import job
 from tests.machine import PATIENCE
 
 from tfgpujob.cli import main as cli
-from tfgpujob.client import ApiError, AsyncClient, Client, TensorBoardError, tensorboard
+from tfgpujob.client import ApiError, AsyncClient, Client, PodError, TensorBoardError, tensorboard
 from tfgpujob.client.forward import answers
 from tfgpujob.client.viewer import PORT
 from tfgpujob.core.observed.snapshot import Object
@@ -187,14 +187,14 @@ HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 RUN = "import sys; from tfgpujob.cli.main import main; sys.exit(main())"
 IMPATIENT = """
 import asyncio, os, signal
-from tfgpujob.client import tensorboard
-delete = tensorboard._delete
+from tfgpujob.client import own_pod
+delete = own_pod._delete
 async def interrupted(*arguments):
     for _ in range(3):
         os.kill(os.getpid(), signal.{name})
         await asyncio.sleep(0.1)
     await delete(*arguments)
-tensorboard._delete = interrupted
+own_pod._delete = interrupted
 """
 """Whoever sends the signal sends it again, and again, when the pod is about to be deleted."""
 
@@ -260,7 +260,7 @@ def test_a_pod_that_cannot_be_deleted_is_named(live: LiveCluster) -> None:
         looks = client.tensorboard("kept", port=0)
         pod = next(looks).pod
         live.front.refuse = lambda method, _path: refusal if method == "DELETE" else None
-        with pytest.raises(TensorBoardError, match=f"kubectl delete pod {pod} -n default; else it ends in 8 h"):
+        with pytest.raises(PodError, match=f"kubectl delete pod {pod} -n default; else it ends in 8 h"):
             looks.close()
         live.front.refuse = lambda _method, _path: None
     live.do(lambda: live.server.delete("Pod", "default", pod, by="user"))

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfgpujob import names
-from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError, NoClusterError, TensorBoardError
+from tfgpujob.client import ApiError, Client, InvalidJobError, InvalidNameError, NoClusterError, PodError
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube import paths
@@ -53,7 +53,7 @@ def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
             yield client
     except NoClusterError as error:
         raise CliError(str(error), code=Exit.CLUSTER) from error
-    except (InvalidJobError, InvalidNameError, TensorBoardError) as error:
+    except (InvalidJobError, InvalidNameError, PodError) as error:
         raise CliError(str(error)) from error
     except TimeoutError as error:
         raise CliError(

@@ -14,8 +14,10 @@ from tfgpujob.client.errors import (
     InvalidNameError,
     LocalRunError,
     NoClusterError,
+    PodError,
     TensorBoardError,
 )
+from tfgpujob.client.gpu_check import GpuCheck
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.synchronous import Client
@@ -29,12 +31,14 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "Client",
+    "GpuCheck",
     "InvalidJobError",
     "InvalidNameError",
     "Job",
     "LocalRunError",
     "LogLine",
     "NoClusterError",
+    "PodError",
     "ReplicaUsage",
     "TensorBoard",
     "TensorBoardError",

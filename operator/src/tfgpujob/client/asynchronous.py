@@ -10,6 +10,7 @@ from typing import Any, Self
 from tfgpujob import names
 from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.config_maps import submit_with
+from tfgpujob.client.gpu_check import GpuCheck, gpu_pod, run_gpu_pod
 from tfgpujob.client.job import Job, check
 from tfgpujob.client.logs import Follower, LogLine, View, read_logs, replicas_of
 from tfgpujob.client.server import Server, missing
@@ -269,6 +270,18 @@ class AsyncClient:
         """
         pod = files_pod(await self.get(name, namespace), path, image=image)
         async with contextlib.aclosing(run_viewer(self._connection, pod, 0)) as states:
+            async for seen in states:
+                yield seen
+
+    async def check_gpus(
+        self, *, image: str, gpus: int = 1, node: str | None = None, timeout_seconds: float = 120
+    ) -> AsyncIterator[GpuCheck]:
+        """A pod that computes on so many GPUs of one node, until it says what it has found; it is deleted then.
+
+        `image`: the trainer's. `node`: by its hostname; None: where the scheduler finds them. Raises PodError.
+        """
+        pod = gpu_pod(paths.checked(self.namespace), image, gpus, node)
+        async with contextlib.aclosing(run_gpu_pod(self._server, pod, timeout_seconds)) as states:
             async for seen in states:
                 yield seen
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from tfgpujob.api import Invalid
 from tfgpujob.kube.errors import ApiError, InvalidNameError, NoClusterError
 
-__all__ = ["ApiError", "InvalidJobError", "InvalidNameError", "LocalRunError", "NoClusterError", "TensorBoardError"]
+__all__ = [
+    "ApiError",
+    "InvalidJobError",
+    "InvalidNameError",
+    "LocalRunError",
+    "NoClusterError",
+    "PodError",
+    "TensorBoardError",
+]
 
 
 class InvalidJobError(ValueError):
@@ -24,8 +32,12 @@ class LocalRunError(Exception):
         self.code = code
 
 
-class TensorBoardError(Exception):
-    """There is nothing to show, or no TensorBoard to show it with: what is wrong, and what to do about it."""
+class PodError(Exception):
+    """A pod that was made for the caller can't do its work: what is wrong, and what to do about it."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(f"{problem}; {fix}")
+
+
+class TensorBoardError(PodError):
+    """There is nothing to show, or no TensorBoard to show it with."""

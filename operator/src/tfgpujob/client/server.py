@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from tfgpujob import names
@@ -61,7 +61,7 @@ class Server:
         items, _ = await self._list(path, query or {})
         return items
 
-    async def changes(self, path: str, name: str) -> AsyncIterator[WatchEvent]:
+    async def changes(self, path: str, name: str) -> AsyncGenerator[WatchEvent]:
         """The list-watch of one object: ADDED as it is now, then every change, also a DELETED that was missed.
 
         After the first list, errors that are transient are retried.

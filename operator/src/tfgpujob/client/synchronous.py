@@ -11,6 +11,7 @@ from typing import Any
 
 from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.blocking import BlockingClient
+from tfgpujob.client.gpu_check import GpuCheck
 from tfgpujob.client.job import Job
 from tfgpujob.client.logs import LogLine
 from tfgpujob.client.tensorboard import TensorBoard
@@ -173,3 +174,14 @@ class Client(BlockingClient):
         `image`: one with Python, if the job's own has none. Raises TensorBoardError.
         """
         return self._iterate(self._client.files(name, path, namespace, image=image))
+
+    def check_gpus(
+        self, *, image: str, gpus: int = 1, node: str | None = None, timeout_seconds: float = 120
+    ) -> Generator[GpuCheck, None, None]:
+        """A pod that computes on so many GPUs of one node, until it says what it has found; it is deleted then.
+
+        `image`: the trainer's. `node`: by its hostname; None: where the scheduler finds them. Raises PodError.
+        """
+        return self._iterate(
+            self._client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=timeout_seconds)
+        )

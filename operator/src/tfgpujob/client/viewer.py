@@ -14,6 +14,7 @@ from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.client.errors import TensorBoardError
 from tfgpujob.client.job import Job
+from tfgpujob.client.own_pod import CONFINED
 from tfgpujob.client.volume import main_container, volume_of
 from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.parsed import is_accepted
@@ -184,11 +185,7 @@ def _container(name: str, image: str, command: list[str], mount: Object) -> Obje
         "command": command,
         "env": [{"name": "HOME", "value": _TMP}],
         "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": CONFINED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [mount, {"name": "tmp", "mountPath": _TMP}],
     }

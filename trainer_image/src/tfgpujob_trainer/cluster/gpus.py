@@ -64,6 +64,18 @@ def describe(used: Sequence[Gpu], env: Environment, *, visible: int, cores: int,
     return f"devices: {len(used)} × {' and '.join(names)}, {memory}{shared}{unused}"
 
 
+def driver_cuda() -> tuple[int, int] | None:
+    """The newest CUDA that the driver can run, such as (12, 8); None where there is no driver that works."""
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return None
+    version = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(version)):
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
 def memory_mib() -> list[int]:
     """Memory of each GPU that CUDA shows to this process, in its order; nothing where there is no driver."""
     try:

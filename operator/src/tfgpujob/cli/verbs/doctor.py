@@ -1,8 +1,10 @@
-"""`tfgpu doctor`: what is wrong with an installation, or with this machine."""
+"""`tfgpu doctor`: what is wrong with an installation, with this machine, or with the GPUs of a node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,13 +14,15 @@ import yaml
 from tfgpujob import __version__, names
 from tfgpujob.api import crd
 from tfgpujob.cli.cluster import cluster_options, connected
-from tfgpujob.cli.output import coloured, printable
+from tfgpujob.cli.options import output_option
+from tfgpujob.cli.output import Format, StatusLine, coloured, data, printable
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.client import Client
+from tfgpujob.cli.verbs.tensorboard import left_once
+from tfgpujob.client import Client, GpuCheck, PodError
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Object
 from tfgpujob.describe.installation import Finding, Installation, examine
-from tfgpujob.exits import Exit
+from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube import paths
 from tfgpujob.kube.errors import MISSING, ApiError
 from tfgpujob.local import doctor as machine
@@ -55,24 +59,99 @@ _KUEUE: Final = (
 
 @click.command()
 @click.option("--local", is_flag=True, help="This machine, for local runs.")
+@click.option("--gpu", is_flag=False, flag_value=1, type=click.IntRange(1), metavar="[COUNT]", help="A node's GPUs.")
+@click.option("--node", help="With --gpu: its hostname. [default: where the scheduler finds GPUs]")
+@click.option("--image", help="With --gpu: the trainer's. [default: the operator's default for jobs]")
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=120,
+    show_default=True,
+    help="With --gpu: give up after this long.",
+)
+@output_option(Format.TABLE, Format.JSON)
 @cluster_options
-def command(*, local: bool, context: str | None, namespace: str | None) -> int:
-    """Say what is wrong with the installation in the cluster, or with this machine, and the fix for each.
+def command(
+    *,
+    local: bool,
+    gpu: int | None,
+    node: str | None,
+    image: str | None,
+    seconds: float,
+    form: Format,
+    context: str | None,
+    namespace: str | None,
+) -> int:
+    """Say what is wrong with the installation in the cluster, with this machine, or with the GPUs of a node, and the
+    fix for each.
 
     What you may not read is not looked at. A job is sent on trial, with the server's dry run, into your namespace.
+    With --gpu, a pod in your namespace computes on one GPU, or COUNT of one node, for some ten seconds, and is deleted.
     Exit code 0 when nothing stops jobs from running.
     """
+    if local and gpu:
+        raise CliError("--local looks at this machine, and --gpu at a node", "use one of them")
     if local:
         problems = [Finding(what, fix) for what, fix in machine.examine(machine.look())]
-        _show(problems, "this machine")
+        _show(problems, "this machine", form)
         return Exit.USAGE if problems else Exit.OK
     with connected(context, namespace) as client:
-        found = examine(_installation(client))
-    _show(found, "the installation")
+        if gpu:
+            seen = _tried(client, image or _trainer_image(client), gpu, node, seconds)
+            facts = seen.found or {}
+            found: Sequence[Finding] = [Finding(**problem) for problem in facts["problems"]]
+            if form is not Format.JSON:
+                _show_gpus(seen.node, facts)
+            _show(found, f"the GPUs of {seen.node}", form, {"node": seen.node, **facts})
+        else:
+            found = examine(_installation(client))
+            _show(found, "the installation", form)
     return Exit.CLUSTER if any(finding.stops for finding in found) else Exit.OK
 
 
-def _show(found: Sequence[Finding], whose: str) -> None:
+def _tried(client: Client, image: str, gpus: int, node: str | None, seconds: float) -> GpuCheck:
+    """The pod that has computed on the GPUs, and what it has found."""
+    progress = StatusLine()
+    states = client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=seconds)
+    with left_once(), closing(states):
+        try:
+            for seen in states:
+                if seen.found is not None:
+                    return seen
+                progress.show(f"{seen.pod}: {seen.waiting}")
+        except PodError as error:
+            raise CliError(str(error), code=Exit.CLUSTER) from error
+        finally:
+            progress.clear()
+    raise AssertionError("it ends with what was found, or raises")
+
+
+def _trainer_image(client: Client) -> str:
+    """What jobs without an image of their own get."""
+    for deployment in _items(client, "/apis/apps/v1/deployments", _OPERATOR) or ():
+        if image := _environment(deployment).get("TRAINER_IMAGE"):
+            return image
+    raise CliError("no operator is seen that says which image is the trainer's", "name one with --image", Exit.CLUSTER)
+
+
+def _show_gpus(node: str, facts: Object) -> None:
+    for gpu in facts.get("gpus") or ():
+        memory = f"{gpu['memoryMiB']} MiB, {gpu['freeMiB']} of them free"
+        click.echo(printable(f"{node}: {gpu['name']}, {memory}, driver {gpu['driver']}"))
+    if "tensorflow" in facts:
+        built = f"TensorFlow {facts['tensorflow']} for CUDA {facts['tensorflowCuda']}"
+        click.echo(printable(f"{node}: {built}, the driver for {facts['driverCuda']}"))
+    if facts.get("nccl"):
+        click.echo(f"{node}: NCCL adds up what its GPUs have")
+
+
+def _show(found: Sequence[Finding], whose: str, form: Format, facts: Object | None = None) -> None:
+    """`facts`: what else JSON has beside the problems."""
+    if form is Format.JSON:
+        click.echo(data({**(facts or {}), "problems": [asdict(finding) for finding in found]}, form))
+        return
     for finding in found:
         mark = coloured("problem", "red") if finding.stops else coloured("note", "yellow")
         click.echo(f"{mark}: {printable(finding.what)}\n  fix: {printable(finding.fix)}")

@@ -1,0 +1,73 @@
+"""A pod of the caller's own, made with the caller's rights: there for as long as somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from tfgpujob.client.errors import PodError
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.observed.trim import trim_pod
+from tfgpujob.kube.connection import Connection
+from tfgpujob.kube.errors import MISSING, ApiError, is_transient
+from tfgpujob.units import counted
+
+PARTING_SECONDS: Final = 5.0
+"""How long it is tried to delete the pod."""
+_RETRY_SECONDS: Final = 1.0
+CONFINED: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+"""The security context of its containers."""
+
+
+@asynccontextmanager
+async def made(connection: Connection, pod: Object) -> AsyncIterator[str]:
+    """Make the pod; its path. It is deleted at the end. Raises PodError if it can't be."""
+    pods = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+    creating = asyncio.create_task(connection.send("POST", pods, body=pod))
+    path = f"{pods}/{pod['metadata']['name']}"
+    try:
+        await asyncio.shield(creating)
+        yield path
+    finally:
+        await _delete(connection, pod, path, creating)
+
+
+def waits_for(pod: Object) -> str:
+    """What a pod that does not run yet waits for, in Kubernetes' words where it has any."""
+    seen = trim_pod(pod)
+    why = f"{seen.waiting_reason}: {seen.waiting_message}".strip(": ")
+    return why or ("it starts" if seen.phase == "Running" else "its node makes it ready")
+
+
+async def _delete(connection: Connection, pod: Object, path: str, creating: asyncio.Task[Object]) -> None:
+    """Once its creation is answered: a delete that overtook it would find nothing, and the pod would stay."""
+    await asyncio.wait({creating})
+    if _was_refused(creating.exception()):
+        return
+    deadline = time.monotonic() + PARTING_SECONDS
+    while True:
+        try:
+            await connection.send("DELETE", path, seconds=PARTING_SECONDS)
+        except ApiError as error:
+            if error.code == MISSING:
+                return
+            if not is_transient(error) or time.monotonic() > deadline:
+                name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+                hours = counted(pod["spec"]["activeDeadlineSeconds"] // 3600, "hour")
+                fix = f"kubectl delete pod {name} -n {namespace}; else it ends in {hours}"
+                raise PodError(f"the pod {name} could not be deleted: {error}", fix) from error
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
+def _was_refused(error: BaseException | None) -> bool:
+    """For certain: a request without an answer may have made the pod all the same."""
+    return isinstance(error, ApiError) and not is_transient(error)
