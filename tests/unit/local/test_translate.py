@@ -73,6 +73,14 @@ def test_a_claim_is_a_folder_beside_the_run(tmp_path: Path) -> None:
     assert written["params"]["out"] == [f"{tmp_path}/claims/shared/x"]
 
 
+def test_variables_that_double_each_other_fill_no_memory(tmp_path: Path) -> None:
+    env = [{"name": f"A{n}", "value": f"$(A{n - 1})" * 2 if n else "x" * 1024} for n in range(40)]
+    container = {"name": "tensorflow", "command": ["true"], "env": env}
+    worker = {"template": {"spec": {"containers": [container]}}}
+    found = translated(tmp_path, {"strategy": "OneDevice", "image": "i", "replicaSpecs": {"worker": worker}})
+    assert sum(map(len, found.environment.values())) < 3 << 20
+
+
 def test_an_own_command_gets_its_variables_as_kubernetes_gives_them(tmp_path: Path) -> None:
     env = [
         {"name": "DATA", "value": "/data/$(TFGPU_JOB)"},

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.core.pods.expansion import expanded
+from tfgpujob.core.pods.expansion import MAX_CHARACTERS, expanded
 from tfgpujob.local.devices import Devices
 from tfgpujob.local.folder import Folder
 from tfgpujob.local.ports import Ports
@@ -123,7 +123,10 @@ def _inherited(here: Here) -> dict[str, str]:
 def _variables(container: Mapping[str, Any], ports: Ports) -> dict[str, str]:
     """The container's variables that have a value; those from a Secret or field are left to the shell."""
     found: dict[str, str] = {}
+    room = MAX_CHARACTERS
     for variable in container.get("env", ()):
         if "value" in variable:
-            found[variable["name"]] = ports.translated(expanded(variable["value"], found.get))
+            value = expanded(variable["value"], found.get, room)
+            room -= len(value)
+            found[variable["name"]] = ports.translated(value)
     return found

@@ -10,18 +10,24 @@ from tfgpujob.core.observed.snapshot import Object
 
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([^)]++)(\)?)")
 _KEY: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+MAX_CHARACTERS: Final = 2 << 20
+"""Of all values together: Linux starts no process with more. Each `$(A)$(A)` doubles, and 30 of them would fill 1 GiB."""
 
 
-def expanded(text: str, value_of: Callable[[str], str | None]) -> str:
-    """`$$` is a dollar sign, and a reference whose value is None stays."""
+def expanded(text: str, value_of: Callable[[str], str | None], room: int = MAX_CHARACTERS) -> str:
+    """`$$` is a dollar sign, and a reference whose value is None, or has no `room`, stays."""
 
     def value(found: re.Match[str]) -> str:
+        nonlocal room
         if found[1] is None:
             return "$"
         if not found[2]:  # it ends with the text, and so would all others in it
             return "$(" + found[1].replace("$$", "$")
         known = value_of(found[1])
-        return found[0] if known is None else known
+        if known is None or len(known) > room:
+            return found[0]
+        room -= len(known)
+        return known
 
     return _REFERENCE.sub(value, text)
 
@@ -32,13 +38,15 @@ def environment(pod: Object, container: Object) -> Mapping[str, str]:
     Not those from the node, a Secret or a ConfigMap, nor those that refer to them.
     """
     known: dict[str, str] = {}
+    room = MAX_CHARACTERS
     for variable in container.get("env") or ():
         name: str = variable["name"]
         try:
             if "valueFrom" in variable:
                 known[name] = _of_field(pod["metadata"], variable["valueFrom"]["fieldRef"]["fieldPath"])
             else:
-                known[name] = expanded(variable.get("value", ""), known.__getitem__)
+                known[name] = expanded(variable.get("value", ""), known.__getitem__, room)
+                room -= len(known[name])
         except KeyError:
             known.pop(name, None)
     return known
