@@ -10,7 +10,7 @@ import pytest
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.verbs.run import _job_of_script
 from tfgpujob.exits import CliError, Exit
-from tfgpujob.local.job_file import read_job, read_jobs
+from tfgpujob.local.job_file import read_job, read_jobs, read_objects
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,6 +44,37 @@ def test_what_is_no_job_is_refused_with_what_to_do(text: str, problem: str, tmp_
     with pytest.raises(CliError, match=problem) as caught:
         read_job(write(tmp_path, text))
     assert caught.value.code == Exit.USAGE
+
+
+BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 30))])
+MERGED = "\n".join(["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 30))])
+TEXT = f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 100)}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"kind: ConfigMap\n{BOMB}", "by its aliases"),
+        (MERGED, "by its aliases"),
+        (TEXT, "by its aliases"),
+        ("a: &a [*a]", "nested more than 100 levels|by its aliases"),
+        (f"a: {'[' * 5000}", "is nested too deeply; write no more than 100 levels"),
+        (f"a: {'[' * 120}{']' * 120}", "is nested more than 100 levels deep"),
+    ],
+)
+def test_what_would_fill_the_memory_is_refused_before_it_does(text: str, problem: str, tmp_path: Path) -> None:
+    file = write(tmp_path, text)
+    for read in (read_jobs, read_objects):
+        with pytest.raises(CliError, match=problem) as caught:
+            read(file)
+        assert caught.value.code == Exit.USAGE
+
+
+def test_a_large_file_and_its_anchors_are_read(tmp_path: Path) -> None:
+    text = "kind: ConfigMap\nshared: &shared {a: 1}\nothers: [*shared, {<<: *shared, b: 2}]\ndata:\n"
+    found = read_objects(write(tmp_path, text + "\n".join(f"  k{n}: {'x' * 100}" for n in range(5000))))
+    assert found[0]["others"] == [{"a": 1}, {"a": 1, "b": 2}]
+    assert len(found[0]["data"]) == 5000
 
 
 def test_every_problem_has_a_line(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -15,6 +15,10 @@ from tfgpujob.api import Invalid, JobSpec, parse_job
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.yaml_lines import line_of
+
+_MAX_LEVELS: Final = 100
+_TIMES: Final = 4
+"""How much larger than its text a file may become by its aliases, beyond the first megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,44 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
         raise CliError(f"{file} is a Python file", fix)
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = list(_documents(text, file))
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise CliError(f"{file} is no YAML: {_said(error)}", "correct it") from error
     return text, tuple(obj for document in documents for obj in _flat(document, file))
+
+
+def _documents(text: str, file: str) -> Iterator[Any]:
+    """Raises CliError for what would be too large, before it is."""
+    loader = yaml.SafeLoader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if problem := _too_large(node, _TIMES * len(text) + (1 << 20)):
+                raise CliError(
+                    f"{file}:{node.start_mark.line + 1}: the document {problem}", "write it out, and shorter"
+                )
+            if (document := loader.construct_document(node)) is not None:
+                yield document
+    except RecursionError:
+        raise CliError(f"{file} is nested too deeply", f"write no more than {_MAX_LEVELS} levels") from None
+    finally:
+        loader.dispose()
+
+
+def _too_large(node: yaml.Node, room: int) -> str:
+    """What is wrong with the size that it has once each alias is replaced by a copy; empty: nothing."""
+    level = [node]
+    for _ in range(_MAX_LEVELS):
+        lists = [node.value for node in level if isinstance(node, yaml.CollectionNode)]
+        room -= sum(len(node.value) for node in level) + len(level)
+        if room < 0:
+            return "becomes many times as large as it is written by its aliases (&name, *name)"
+        if not lists:
+            return ""
+        level = [node for items in lists for item in items for node in (item if isinstance(item, tuple) else (item,))]
+    return f"is nested more than {_MAX_LEVELS} levels deep"
 
 
 def _said(error: UnicodeDecodeError | yaml.YAMLError) -> str:

@@ -11,7 +11,7 @@ from tfgpujob.core.observed.snapshot import Object
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([^)]++)(\)?)")
 _KEY: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 MAX_CHARACTERS: Final = 2 << 20
-"""Of all values together: Linux starts no process with more. Each `$(A)$(A)` doubles, and 30 of them would fill 1 GiB."""
+"""Of all values together: Linux starts no process with more. Each `$(A)$(A)` doubles its text."""
 
 
 def expanded(text: str, value_of: Callable[[str], str | None], room: int = MAX_CHARACTERS) -> str:
