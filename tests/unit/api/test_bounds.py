@@ -43,7 +43,7 @@ FULL: dict[str, Any] = {
                             "image": "a",
                             "command": ["a"],
                             "args": ["b"],
-                            "env": [{"name": "A"}],
+                            "env": [{"name": "A", "value": "1"}],
                             "securityContext": {"privileged": False},
                             "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
                         }
@@ -54,7 +54,7 @@ FULL: dict[str, Any] = {
                             "image": "a",
                             "command": ["a"],
                             "args": ["b"],
-                            "env": [{"name": "A"}],
+                            "env": [{"name": "A", "value": "1"}],
                             "securityContext": {"privileged": False},
                         }
                     ],

@@ -57,8 +57,7 @@ def _documents(text: str, file: str) -> Iterator[Any]:
     """Raises CliError for what would be too large, before it is."""
     loader = yaml.SafeLoader(text)
     try:
-        while loader.check_node():
-            node = loader.get_node()
+        while (node := loader.get_node() if loader.check_node() else None) is not None:
             if problem := _too_large(node, _TIMES * len(text) + (1 << 20)):
                 raise CliError(
                     f"{file}:{node.start_mark.line + 1}: the document {problem}", "write it out, and shorter"

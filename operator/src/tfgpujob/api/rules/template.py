@@ -118,13 +118,15 @@ def _shape(template: PodTemplate, path: str) -> Iterator[Invalid]:
     """Of what the operator adds to, so that it can. Any other wrong shape the API server refuses with the pod."""
     found: list[tuple[str, Any, type]] = [("securityContext", part(template.spec, "securityContext"), dict)]
     place, container = template.spec.training_container() or ("", None)
-    found += [("resourceClaims", part(template.spec, "resourceClaims"), list)]
+    found += [("nodeSelector", part(template.spec, "nodeSelector"), dict)]
+    found += [(key, part(template.spec, key), list) for key in ("resourceClaims", "tolerations")]
     found += [(".".join(keys), part(template.spec, *keys), dict) for keys in (("affinity",), _NEAR)]
     found += [(".".join((*_NEAR, key)), part(template.spec, *_NEAR, key), list) for key in _AFFINITIES]
     if container is not None:
         found += [(f"{place}.resources.claims", part(container, "resources", "claims"), list)]
         found += [(f"{place}.resources", part(container, "resources"), dict)]
-        found += [(f"{place}.resources.limits", part(container, "resources", "limits"), dict)]
+        for kept in ("limits", "requests"):
+            found += [(f"{place}.resources.{kept}", part(container, "resources", kept), dict)]
         found += [(f"{place}.{name}", part(container, name), list) for name in ("ports", "volumeMounts")]
     for where, value, kind in found:
         if value is not None and not isinstance(value, kind):

@@ -52,7 +52,7 @@ def _volume_too(job: Job) -> Iterator[Invalid]:
 def _mounted(job: Job) -> Iterator[Invalid]:
     for field, claims, template in _each(job):
         mounted = {
-            mount.get("name")
+            str(mount.get("name"))
             for _, container in template.spec.each_container()
             for kind in ("volumeMounts", "volumeDevices")
             for _, mount in items(container, kind)
