@@ -52,6 +52,32 @@ OF_CONTAINERS: dict[str, tuple[list[tuple[dict[str, Any], str]], list[dict[str, 
         ],
         [{"livenessProbe": {"httpGet": {"port": 80}}}, {"lifecycle": {"preStop": {"httpGet": {"host": ""}}}}],
     ),
+    "devices by name": (
+        [
+            ({"env": [{"name": "A"}, {"name": name, **said}]}, "env[1]")
+            for name, said in (
+                ("NVIDIA_VISIBLE_DEVICES", {"value": "all"}),
+                ("NVIDIA_VISIBLE_DEVICES", {"value": "0,1"}),
+                ("NVIDIA_VISIBLE_DEVICES", {"valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}),
+                ("NVIDIA_MIG_CONFIG_DEVICES", {"value": "all"}),
+                ("AMD_VISIBLE_DEVICES", {"value": "all"}),
+            )
+        ],
+        [
+            *({"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]} for value in ("", "none", "void")),
+            {"env": [{"name": "NVIDIA_VISIBLE_DEVICES"}]},
+            {"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]},
+        ],
+    ),
+    "devices by mount": (
+        [
+            (
+                {"volumeMounts": [{"name": "a", "mountPath": "/var/run/nvidia-container-devices/all"}]},
+                "volumeMounts[0].mountPath",
+            )
+        ],
+        [{"volumeMounts": [{"name": "a", "mountPath": "/data"}]}],
+    ),
     "AppArmor": (
         [(secured("appArmorProfile", {"type": "Unconfined"}), "securityContext.appArmorProfile.type")],
         [secured("appArmorProfile", {"type": kind}) for kind in ("RuntimeDefault", "Localhost")],

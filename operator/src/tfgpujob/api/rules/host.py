@@ -42,6 +42,24 @@ class NotBeginning(NamedTuple):
         return f"!{value}.startsWith({json.dumps(self.prefix)})"
 
 
+class NotNamed(NamedTuple):
+    """Lets environment variables pass that have none of these names, or plainly one of these values."""
+
+    names: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def __call__(self, value: Any) -> bool:
+        if not isinstance(value, Mapping) or value.get("name") not in self.names:
+            return True
+        return value.get("valueFrom") is None and (value.get("value") or "") in self.values
+
+    def cel(self, value: str) -> str:
+        """The same of the CEL expression `value`."""
+        plain = f"(!has({value}.valueFrom) || {value}.valueFrom == null)"
+        passes = f"(!has({value}.value) || {value}.value == null || {value}.value in {json.dumps(self.values)})"
+        return f"(!({value}.name in {json.dumps(self.names)}) || {plain} && {passes})"
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """One control: where it looks below the pod's spec, and which values it lets pass. What is absent passes."""
@@ -49,7 +67,7 @@ class Control:
     name: str
     paths: tuple[str, ...]
     """`*` is each item of a list. What begins with `container.` is looked for in every container of any kind."""
-    allowed: OneOf | NotBeginning
+    allowed: OneOf | NotBeginning | NotNamed
     problem: str
     fix: str = "remove it"
 
@@ -63,6 +81,8 @@ def _secured(path: str) -> tuple[str, ...]:
     return f"securityContext.{path}", f"container.securityContext.{path}"
 
 
+_PAST_SCHEDULER: Final = "gives the container devices of its node past the scheduler"
+_ASK_FOR_GPUS: Final = "remove it, and ask for GPUs by replicaSpecs.<role>.gpus"
 _OFF: Final = _one_of(False)
 _PROFILES: Final = _one_of("", "RuntimeDefault", "Localhost")
 _CAPABILITIES: Final = (
@@ -132,6 +152,31 @@ CONTROLS: Final = (
     Control(
         "sysctls", ("securityContext.sysctls.*.name",), _one_of(*_SYSCTLS), "changes the kernel's settings on its node"
     ),
+    Control(
+        "devices by name",
+        ("container.env.*",),
+        NotNamed(
+            (
+                "NVIDIA_VISIBLE_DEVICES",
+                "NVIDIA_IMEX_CHANNELS",
+                "NVIDIA_MIG_CONFIG_DEVICES",
+                "NVIDIA_MIG_MONITOR_DEVICES",
+                "AMD_VISIBLE_DEVICES",
+                "ASCEND_VISIBLE_DEVICES",
+                "HABANA_VISIBLE_DEVICES",
+            ),
+            ("", "none", "void"),
+        ),
+        _PAST_SCHEDULER,
+        _ASK_FOR_GPUS,
+    ),
+    Control(
+        "devices by mount",
+        ("container.volumeMounts.*.mountPath",),
+        NotBeginning("/var/run/nvidia-container-devices"),
+        _PAST_SCHEDULER,
+        _ASK_FOR_GPUS,
+    ),
     Control("node name", ("nodeName",), _one_of(""), "puts the pod on a node past the scheduler", "use nodeSelector"),
     Control(
         "system priority",
@@ -141,7 +186,7 @@ CONTROLS: Final = (
         "use another PriorityClass",
     ),
 )
-"""The last two are none of the standard's."""
+"""The last four are none of the standard's."""
 
 ANNOTATIONS: Final = {
     "container.apparmor.security.beta.kubernetes.io/": ("AppArmor", ("", "runtime/default", "localhost/")),
