@@ -71,6 +71,29 @@ def _token_secrets(template: PodTemplate, path: str) -> Iterator[str]:
                 yield f"{path}.{place}.env[{index}].valueFrom.secretKeyRef"
 
 
+_OF_A_CLAIM: Final = frozenset(
+    ("accessModes", "resources", "storageClassName", "volumeMode", "volumeAttributesClassName", "dataSource")
+)
+"""What a claim may say: it asks for a new volume, or for a copy of what its namespace has."""
+_CLUSTERS_OWN: Final = ("kubernetes.io", "k8s.io")
+
+
+def _claims(job: Job) -> Iterator[Invalid]:
+    """The operator creates claims with its own right: who has none may not bind volumes that are others'."""
+    for role, replica in job.spec.replica_specs.items():
+        for index, claim in enumerate(replica.volume_claim_templates or () if not job.allow_host else ()):
+            path = f"spec.replicaSpecs.{role}.volumeClaimTemplates[{index}]"
+            for key, value in claim.claim_spec.items():
+                within = key == "dataSourceRef" and isinstance(value, Mapping) and not value.get("namespace")
+                if value is not None and key not in _OF_A_CLAIM and not within:
+                    problem = "may bind or copy a volume that is not the job's"
+                    yield Invalid(f"{path}.spec.{key}", problem, f"remove it, {host.ASK}")
+            for key in claim.metadata.annotations or {}:
+                if key.partition("/")[0].endswith(_CLUSTERS_OWN):
+                    problem = "is the cluster's own, by which it places and binds volumes"
+                    yield Invalid(f"{path}.metadata.annotations[{key}]", problem, f"remove it, {host.ASK}")
+
+
 def _has_token(source: Any) -> bool:
     """Whether a Secret as a volume gives the file that holds its token: it does when no keys are named."""
     if source is None:
@@ -82,5 +105,6 @@ def _has_token(source: Any) -> bool:
 
 RULES = (
     JobRule("access.host", _host, only_python=_BY_CONFIG),
+    JobRule("access.claims", _claims, only_python=_BY_CONFIG),
     JobRule("access.service-account", _service_account, only_python=_BY_CONFIG),
 )
