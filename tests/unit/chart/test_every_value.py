@@ -102,6 +102,7 @@ EFFECTS: dict[str, Row] = {
     "gang.default": ("cluster", "Native", f"{ENV}.GANG_DEFAULT", "Native"),
     "gang.schedulerName": ("cluster", "second", f"{ENV}.COSCHEDULING_SCHEDULER", "second"),
     "kueue.enabled": ("cluster", True, f"{ENV}.KUEUE_ENABLED", "true"),
+    "kueue.manageJobsWithoutQueueName": ("cluster", True, f"{ENV}.MANAGE_JOBS_WITHOUT_QUEUE_NAME", "true"),
     "podDisruptionBudget.enabled": ("copies", False, "PodDisruptionBudget/tfgpu-tfgpujob kind", None),
     "metrics.service": ("copies", False, "Service/tfgpu-tfgpujob-metrics kind", None),
     "metrics.serviceMonitor.enabled": ("cluster", True, f"{SERVICE_MONITOR} kind", "ServiceMonitor"),

@@ -119,6 +119,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         device_template=None,
         image_volumes=_switch(environment, "IMAGE_VOLUMES"),
         kueue_enabled=_switch(environment, "KUEUE_ENABLED"),
+        queue_required=_switch(environment, "MANAGE_JOBS_WITHOUT_QUEUE_NAME"),
     )
     return Settings(
         config=config,

@@ -241,6 +241,31 @@ def test_without_its_label_it_waits_no_more_and_holds_no_quota() -> None:
     assert (len(world.pods), (WORKLOAD, "train") in world.objects) == (2, False)
 
 
+def test_without_a_queue_it_waits_where_one_is_required() -> None:
+    world = World(make.job(), replace(CONFIG, queue_required=True))
+    world.cluster_objects = {Kind.FLAVOR_V1BETA1: {"a100": FLAVOR}}
+    world.settle()
+    world.advance(days=3)
+    assert (world.pods, list(world.objects), len(world.writes)) == ([], [], 1)
+    assert world.condition("Suspended") == "True/WaitingForAdmission"
+    assert "Name one in metadata.labels[kueue.x-k8s.io/queue-name]" in world.message("Suspended")
+    relabel(world, **{LABEL_QUEUE: "gpus"})
+    admit(world)
+    assert len(world.pods) == 2
+    relabel(world)
+    world.advance(days=1)
+    assert len(world.pods) == 2, "what runs goes on"
+
+
+def test_a_label_that_is_taken_off_where_one_is_required_gives_the_place_in_the_queue_back() -> None:
+    world = queued()
+    world.config = replace(CONFIG, queue_required=True)
+    relabel(world)
+    assert (world.pods, (WORKLOAD, "train") in world.objects) == ([], False)
+    world.advance(minutes=1)
+    assert "Name one in metadata.labels" in world.message("Suspended")
+
+
 def test_a_suspended_job_holds_no_quota_and_a_resumed_one_waits_again() -> None:
     world = running()
     world.grace = timedelta(seconds=30)

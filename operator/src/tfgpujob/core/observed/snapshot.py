@@ -270,6 +270,8 @@ class Config:
     """Whether images of code and models become volumes, where every node mounts such."""
     kueue_enabled: bool = False
     """Whether jobs with Kueue's label wait in its queues."""
+    queue_required: bool = False
+    """Whether a job without that label waits until it has one."""
     kueue: Kind | None = None
     """The kind of Workload that the cluster serves; None: none, or Kueue is not enabled."""
 

@@ -45,6 +45,10 @@ from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import LABEL_QUEUE, Condition, Reason, Role
 
 _NO_QUEUE = f"Waits: MultiKueue takes it from a queue. Name one in metadata.labels[{LABEL_QUEUE}]."
+_QUEUE_REQUIRED = (
+    f"Waits: in this cluster each job waits in a queue of Kueue. Name one in metadata.labels[{LABEL_QUEUE}]; "
+    "`kubectl get localqueues` lists those of the namespace."
+)
 _MISSING = "MultiKueue has sent it here, and its Workload is not here."
 _NOWHERE = (
     "Kueue admitted it, and it runs nowhere: the ClusterQueue has no admission check of MultiKueue. Add one, or name "
@@ -69,7 +73,7 @@ def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec
         ended = success.succeeded(new_context(snapshot, builder, spec, config))
         return ended or _stop(snapshot, builder, spec, text)
     if not admission.queue_name(_job(snapshot)) and not admission.prebuilt_name(_job(snapshot)):
-        return None
+        return _wait_for_a_name(snapshot, builder, spec, config) if config.queue_required else None
     found = admission.admission(snapshot, config)
     if found is None or own_pods(snapshot, builder.attempt) or _current(snapshot, spec) is None:
         return _queue(snapshot, builder, spec, config)
@@ -163,6 +167,13 @@ def _with_news(outcome: Outcome, snapshot: Snapshot, config: Config, now: dateti
 
 
 # A job that is to run, and its queue.
+
+
+def _wait_for_a_name(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
+    outcome, held = _wait(snapshot, builder, spec, _QUEUE_REQUIRED), admission.own_workload(snapshot)
+    if held is None or held.deleting or own_pods(snapshot, builder.attempt):
+        return outcome
+    return _deleting_once_free(outcome, snapshot, builder.fields, config, held)
 
 
 def _queue(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
