@@ -64,6 +64,7 @@ EFFECTS: dict[str, Row] = {
         "cluster", True, "ValidatingAdmissionPolicy/tfgpu-tfgpujob-host-access spec.failurePolicy", "Fail",
     ),
     "allowedServiceAccounts": ("cluster", ["a/b"], f"{ENV}.ALLOWED_SERVICE_ACCOUNTS", "a/b"),
+    "podSecurity": ("cluster", "restricted", f"{ENV}.POD_SECURITY", "restricted"),
     "progress.intervalSeconds": ("cluster", 60, f"{ENV}.PROGRESS_SECONDS", "60"),
     "crds.install": ("copies", False, "CustomResourceDefinition/tfgpujobs.tfgpu.dev kind", None),
     "rbac.create": ("copies", False, "Role/tfgpu-tfgpujob-leader kind", None),

@@ -61,7 +61,7 @@ def test_everything_can_be_set() -> None:
         ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
         ({**IMAGES, "PROGRESS_SECONDS": "5"}, "PROGRESS_SECONDS is 5: set it to 15 or more, or to 0"),
         ({**IMAGES, "OPERATOR_LABELS": "app"}, "OPERATOR_LABELS is 'app': set it to KEY=VALUE"),
-        ({**IMAGES, "VOLUME_CLAIMS": "yes"}, "VOLUME_CLAIMS is 'yes': set it to true or false"),
+        ({**IMAGES, "VOLUME_CLAIMS": "yes"}, "VOLUME_CLAIMS is 'yes': set it to false or true"),
         ({**IMAGES, "GANG_BACKENDS": "Kai"}, "GANG_BACKENDS is 'Kai': name any of Volcano, SchedulerPlugins, Native"),
         ({**IMAGES, "GANG_DEFAULT": "Volcano"}, "GANG_DEFAULT is 'Volcano': name one of GANG_BACKENDS"),
         (

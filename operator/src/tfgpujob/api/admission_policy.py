@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.host import ANNOTATIONS, ASK, CONTAINERS, CONTROLS, Control, NotBeginning, NotNamed, OneOf
+from tfgpujob.api.rules.host import (
+    ANNOTATIONS,
+    ASK,
+    CONTAINERS,
+    CONTROLS,
+    Control,
+    NotBeginning,
+    NotNamed,
+    NotOneOf,
+    OneOf,
+)
 from tfgpujob.names import Role
 
 _TEMPLATE = "spec.replicaSpecs.*.template"
@@ -69,7 +79,7 @@ def _of_pod(path: str, control: Control) -> str:
     return f"{json.dumps(CONTAINERS)}.all(k, !(k in s) || s[k] == null ? true : s[k].all(c, {passes}))"
 
 
-def _passes(value: str, keys: list[str], allowed: OneOf | NotBeginning | NotNamed) -> str:
+def _passes(value: str, keys: list[str], allowed: OneOf | NotOneOf | NotBeginning | NotNamed) -> str:
     if not keys:
         return allowed.cel(value)
     if keys[0] == "*":

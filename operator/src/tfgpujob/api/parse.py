@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -27,12 +28,14 @@ def parse_job(
     *,
     allow_host: bool = False,
     allowed_service_accounts: frozenset[str] | None = None,
+    restricted: bool = False,
     accepted: bool = False,
 ) -> JobSpec | tuple[Invalid, ...]:
     """The job's spec, or all problems that were found. `obj` is a TFGPUJob as read from YAML; it is not changed.
 
     `allow_host` lets templates have what gives a pod power over its node (`rules/host.py`).
     `allowed_service_accounts` are the ServiceAccounts that templates may name; None allows any.
+    `restricted`: they must keep to Pod Security "restricted" besides, unless `allow_host`.
     `accepted`: this very spec was accepted before. Then only what an administrator allows is checked again, so that
     a rule of a later release refuses no job that runs.
     """
@@ -44,6 +47,7 @@ def parse_job(
     ]
     job = read_spec(obj.get("spec"), allow_host=allow_host, allowed_service_accounts=allowed_service_accounts)
     if isinstance(job, Job):
+        job = replace(job, restricted=restricted)
         found = islice(violations(job, access.RULES if accepted else JOB_RULES), MAX_PROBLEMS)
         problems += [problem for _, problem in found]
     else:

@@ -88,9 +88,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     progress_seconds = number("PROGRESS_SECONDS", 30, least=0)
     if 0 < progress_seconds < _LEAST_PROGRESS_SECONDS:
         raise SettingsError(f"PROGRESS_SECONDS is {progress_seconds}: set it to 15 or more, or to 0 to ask nobody")
-    log_format = text("LOG_FORMAT", "json")
-    if log_format not in _LOG_FORMATS:
-        raise SettingsError(f"LOG_FORMAT is {log_format!r}: set it to {' or '.join(_LOG_FORMATS)}")
     namespace_selector = text("WATCH_NAMESPACE_SELECTOR", "")
     if namespace_selector and _items(environment, "WATCH_NAMESPACES"):
         raise SettingsError("WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out")
@@ -106,6 +103,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         operator_version=__version__,
         allow_host_namespaces=frozenset(_items(environment, "ALLOW_HOST_NAMESPACES")),
         allowed_service_accounts=frozenset(_items(environment, "ALLOWED_SERVICE_ACCOUNTS")),
+        restricted=_one_of(environment, "POD_SECURITY", ("baseline", "restricted")) == "restricted",
         network_policy_namespaces=frozenset(_items(environment, "NETWORK_POLICY_NAMESPACES")),
         # New in each process: a pod's token is read from the pod.
         progress_key=os.urandom(32),
@@ -134,7 +132,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         resync_seconds=number("RESYNC_SECONDS", 300),
         progress_seconds=progress_seconds,
         health_port=number("HEALTH_PORT", 8080),
-        log_format=log_format,
+        log_format=_one_of(environment, "LOG_FORMAT", _LOG_FORMATS),
         log_level=text("LOG_LEVEL", "INFO").upper(),
         gang_backends=gang_backends,
     )
@@ -148,10 +146,15 @@ def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:
-    value = environment.get(name, "").strip() or "false"
-    if value not in {"true", "false"}:
-        raise SettingsError(f"{name} is {value!r}: set it to true or false, or leave it out for false")
-    return value == "true"
+    return _one_of(environment, name, ("false", "true")) == "true"
+
+
+def _one_of(environment: Mapping[str, str], name: str, values: Sequence[str]) -> str:
+    """The first where it is not set."""
+    value = environment.get(name, "").strip() or values[0]
+    if value not in values:
+        raise SettingsError(f"{name} is {value!r}: set it to {' or '.join(values)}")
+    return value
 
 
 def _items(environment: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.pods.expansion import expanded
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_create import PodCreate
+from tfgpujob.core.pods.restricted import restrict
 from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.names import Role
 
@@ -35,7 +36,7 @@ spec:
       volumeDevices: [{name: v, devicePath: /d}]
       livenessProbe: {httpGet: {port: 80}}
       lifecycle: {preStop: {httpGet: {port: 80}}}
-      securityContext: {runAsUser: 1, capabilities: {add: [CHOWN]}, seccompProfile: {type: RuntimeDefault}}
+      securityContext: {runAsUser: 1, capabilities: {add: [CHOWN], drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
   initContainers:
     - {name: init, image: i, restartPolicy: Always, resources: {requests: {cpu: 1}}, volumeMounts: [{name: data}]}
   volumes:
@@ -85,7 +86,9 @@ def everything(job: dict[str, Any]) -> bool:
     placed = {"labels": {"a": "b"}, "nodeSelector": {"x": "y"}, "tolerations": [{"key": "z"}]}
     plan = replace(resolve(spec, CONFIG), gang="Volcano", placement={Role.WORKER: placed})
     pod = build_pod(job, spec, plan, Replica(Role.WORKER, 0, 1))
-    orjson.dumps([pod, *(need.body for need in PodCreate(job, spec, plan, Replica(Role.WORKER, 0, 1)).needs)])
+    orjson.dumps(
+        [pod, restrict(pod), *(need.body for need in PodCreate(job, spec, plan, Replica(Role.WORKER, 0, 1)).needs)]
+    )
     trim_pod(pod)
     for container in pod["spec"]["containers"]:
         for variable in container.get("env", ()):

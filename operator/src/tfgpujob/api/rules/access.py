@@ -21,7 +21,8 @@ def _host(job: Job) -> Iterator[Invalid]:
     if job.allow_host:
         return
     for role, replica in job.spec.replica_specs.items():
-        yield from host.host_access(replica.template or {}, f"spec.replicaSpecs.{role}.template")
+        path = f"spec.replicaSpecs.{role}.template"
+        yield from host.host_access(replica.template or {}, path, restricted=job.restricted)
     policy = job.spec.run_policy.scheduling_policy
     if policy is not None:
         yield from host.system_priority(policy.priority_class, "spec.runPolicy.schedulingPolicy.priorityClass")

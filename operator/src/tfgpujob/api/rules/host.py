@@ -30,6 +30,19 @@ class OneOf(NamedTuple):
         return f"{value} in {json.dumps(self.values)}" if self.values else "false"
 
 
+class NotOneOf(NamedTuple):
+    """Lets all values pass but these."""
+
+    values: tuple[Any, ...]
+
+    def __call__(self, value: Any) -> bool:
+        return not OneOf(self.values)(value)
+
+    def cel(self, value: str) -> str:
+        """The same of the CEL expression `value`."""
+        return f"!({OneOf(self.values).cel(value)})"
+
+
 class NotBeginning(NamedTuple):
     """Lets texts pass that don't begin so."""
 
@@ -67,7 +80,7 @@ class Control:
     name: str
     paths: tuple[str, ...]
     """`*` is each item of a list. What begins with `container.` is looked for in every container of any kind."""
-    allowed: OneOf | NotBeginning | NotNamed
+    allowed: OneOf | NotOneOf | NotBeginning | NotNamed
     problem: str
     fix: str = "remove it"
 
@@ -188,6 +201,61 @@ CONTROLS: Final = (
 )
 """The last four are none of the standard's."""
 
+RESTRICTED: Final = (
+    Control(
+        "volume types",
+        tuple(
+            f"volumes.*.{kind}"
+            for kind in (
+                "awsElasticBlockStore",
+                "azureDisk",
+                "azureFile",
+                "cephfs",
+                "cinder",
+                "fc",
+                "flexVolume",
+                "flocker",
+                "gcePersistentDisk",
+                "gitRepo",
+                "glusterfs",
+                "iscsi",
+                "nfs",
+                "photonPersistentDisk",
+                "portworxVolume",
+                "quobyte",
+                "rbd",
+                "scaleIO",
+                "storageos",
+                "vsphereVolume",
+            )
+        ),
+        _one_of(),
+        "mounts what no administrator has made a volume of",
+        "use a persistentVolumeClaim",
+    ),
+    Control(
+        "privilege escalation",
+        ("container.securityContext.allowPrivilegeEscalation",),
+        _OFF,
+        "lets a process get more rights than its parent",
+    ),
+    Control("not root", _secured("runAsNonRoot"), _one_of(True), "lets the container run as root"),
+    Control("user 0", _secured("runAsUser"), NotOneOf((0,)), "runs the container as root"),
+    Control(
+        "seccomp, explicitly",
+        _secured("seccompProfile.type"),
+        _one_of("RuntimeDefault", "Localhost"),
+        "takes the container out of seccomp",
+    ),
+    Control(
+        "all capabilities dropped",
+        ("container.securityContext.capabilities.add.*",),
+        _one_of("NET_BIND_SERVICE"),
+        "gives the container a right that it could do without",
+    ),
+)
+"""What Pod Security "restricted" refuses besides. What it wants said `core/pods/restricted.py` adds."""
+
 ANNOTATIONS: Final = {
     "container.apparmor.security.beta.kubernetes.io/": ("AppArmor", ("", "runtime/default", "localhost/")),
     "seccomp.security.alpha.kubernetes.io/": ("seccomp", ("", "runtime/default", "docker/default", "localhost/")),
@@ -199,10 +267,11 @@ ANNOTATIONS: Final = {
 """How it is said to API servers before 1.30 and 1.27, by prefix; which values pass, or how they begin."""
 
 
-def host_access(template: Mapping[str, Any], path: str) -> Iterator[Invalid]:
-    """What in the pod template, as it was written, gives the pod power over its node; `path` is where it stands."""
+def host_access(template: Mapping[str, Any], path: str, *, restricted: bool = False) -> Iterator[Invalid]:
+    """What in the pod template, as it was written, gives the pod power over its node; `path` is where it stands.
+    `restricted`: also what Pod Security "restricted" refuses."""
     spec = template.get("spec")
-    for control in CONTROLS:
+    for control in (*CONTROLS, *(RESTRICTED if restricted else ())):
         for pattern in control.paths:
             for field, value in _found(spec, pattern, f"{path}.spec"):
                 if not control.allowed(value):

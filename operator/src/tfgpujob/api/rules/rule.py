@@ -25,6 +25,8 @@ class Job:
     allow_host: bool = False
     allowed_service_accounts: frozenset[str] | None = None
     """None allows any."""
+    restricted: bool = False
+    """Whether its pods keep to Pod Security "restricted"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,10 @@ def _shape(template: PodTemplate, path: str) -> Iterator[Invalid]:
         for kept in ("limits", "requests"):
             found += [(f"{place}.resources.{kept}", part(container, "resources", kept), dict)]
         found += [(f"{place}.{name}", part(container, name), list) for name in ("ports", "volumeMounts")]
+    for any_place, any_container in template.spec.each_container():
+        context = any_container.security_context
+        if context is not None:
+            found += [(f"{any_place}.securityContext.capabilities", part(context, "capabilities"), dict)]
     for where, value, kind in found:
         if value is not None and not isinstance(value, kind):
             what = "object" if kind is dict else "list of objects"

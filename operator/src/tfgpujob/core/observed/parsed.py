@@ -45,6 +45,10 @@ _results: OrderedDict[object, tuple[Any, JobSpec | str]] = OrderedDict()
 """A cache of a pure function: equal arguments give equal results."""
 
 
+def allows_host(namespace: str, config: Config) -> bool:
+    return bool({namespace, "*"} & config.allow_host_namespaces)
+
+
 def is_accepted(job: Object) -> bool:
     """Whether this generation of the spec was accepted: an upgrade of the operator must not refuse what runs."""
     generation = job["metadata"].get("generation")
@@ -56,13 +60,16 @@ def is_accepted(job: Object) -> bool:
 
 def _parse(job: Object, config: Config, *, accepted: bool) -> JobSpec | str:
     namespace = job["metadata"]["namespace"]
-    allow_host = bool({namespace, "*"} & config.allow_host_namespaces)
     accounts = None
     if config.allowed_service_accounts:
-        prefix = f"{namespace}/"
-        accounts = frozenset(a.removeprefix(prefix) for a in config.allowed_service_accounts if a.startswith(prefix))
+        named = (account.split("/", 1) for account in config.allowed_service_accounts)
+        accounts = frozenset(name for where, name in named if where in {namespace, "*"})
     parsed = parse_job(
-        {**job, "spec": spec_of(job)}, allow_host=allow_host, allowed_service_accounts=accounts, accepted=accepted
+        {**job, "spec": spec_of(job)},
+        allow_host=allows_host(namespace, config),
+        allowed_service_accounts=accounts,
+        restricted=config.restricted,
+        accepted=accepted,
     )
     if not isinstance(parsed, JobSpec):
         return "; ".join(str(invalid) for invalid in parsed)

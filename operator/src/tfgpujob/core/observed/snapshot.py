@@ -245,7 +245,10 @@ class Config:
     allow_host_namespaces: frozenset[str] = frozenset()
     """Namespaces in which what `api/rules/host.py` refuses is allowed; `*` allows all."""
     allowed_service_accounts: frozenset[str] = frozenset()
-    """`namespace/name` of the ServiceAccounts that jobs may use; empty allows any of the job's namespace."""
+    """`namespace/name` of the ServiceAccounts that jobs may use, `*/name` in each namespace; empty allows any of the
+    job's namespace."""
+    restricted: bool = False
+    """Whether pods keep to Pod Security "restricted", but for namespaces with host access."""
     network_policy_namespaces: frozenset[str] = frozenset()
     """Namespaces in which each job gets a NetworkPolicy; `*` means all."""
     progress_key: bytes = field(default=b"", repr=False)

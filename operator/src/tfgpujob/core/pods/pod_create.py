@@ -11,6 +11,7 @@ from tfgpujob.core.observed.snapshot import Create, Kind, Object
 from tfgpujob.core.pods.claim import build_claims
 from tfgpujob.core.pods.device_claim import build_device_template, claims_devices
 from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob.core.pods.restricted import restrict
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class PodCreate:
     pod: Replica
     device_template: Kind | None = None
     """The kind of claim template that the cluster serves; None: none."""
+    restricted: bool = False
+    """Whether it keeps to Pod Security "restricted"."""
 
     @property
     def kind(self) -> Kind:
@@ -38,7 +41,8 @@ class PodCreate:
 
     @property
     def body(self) -> Object:
-        return build_pod(self.job, self.spec, self.plan, self.pod)
+        pod = build_pod(self.job, self.spec, self.plan, self.pod)
+        return restrict(pod) if self.restricted else pod
 
     @property
     def needs(self) -> tuple[Create, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 from tfgpujob.core.observed.gang import pod_group_kind
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
+from tfgpujob.core.observed.parsed import allows_host
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Creation, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.in_place import resizes_in_place, supervises
@@ -278,7 +279,8 @@ def _counts_instead(ctx: ReconcileContext) -> bool:
 
 
 def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Creation:
-    return PodCreate(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica), ctx.config.device_template)
+    restricted = ctx.config.restricted and not allows_host(ctx.job["metadata"]["namespace"], ctx.config)
+    return PodCreate(ctx.job, ctx.spec, ctx.plan, _replica(ctx, replica), ctx.config.device_template, restricted)
 
 
 def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
