@@ -40,6 +40,54 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Before values are read: `profile: multiTenant` turns every protection on. What a list says already stays. */}}
+{{- define "tfgpujob.profile" -}}
+{{- if eq .Values.profile "multiTenant" -}}
+{{- $_ := set .Values "podSecurity" "restricted" -}}
+{{- $_ := set .Values "allowedServiceAccounts" (default (list "*/default") .Values.allowedServiceAccounts) -}}
+{{- $_ := set .Values.admissionPolicy "enabled" (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- $_ := set .Values.networkPolicy "enabled" true -}}
+{{- $_ := set .Values.networkPolicy "jobNamespaces" (default (list "*") .Values.networkPolicy.jobNamespaces) -}}
+{{- $_ := set .Values.networkPolicy "metricsFrom" (default (list (dict "podSelector" dict)) .Values.networkPolicy.metricsFrom) -}}
+{{- $_ := set .Values.rbac "aggregateToDefaultRoles" false -}}
+{{- $_ := set .Values.kueue "manageJobsWithoutQueueName" true -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What is off of what keeps jobs apart whose authors don't trust each other, one a line: NOTES.txt and `tfgpu doctor` say it. */}}
+{{- define "tfgpujob.off" -}}
+{{- include "tfgpujob.profile" . -}}
+{{- with .Values -}}
+{{- if ne .podSecurity "restricted" }}
+podSecurity: templates may run as root and mount nfs and the like
+{{- end }}
+{{- if .allowHostAccessNamespaces }}
+allowHostAccessNamespaces: jobs in {{ join ", " .allowHostAccessNamespaces }} may do what they like to their nodes
+{{- end }}
+{{- if not .allowedServiceAccounts }}
+allowedServiceAccounts: a job runs as any ServiceAccount of its namespace
+{{- end }}
+{{- if not .networkPolicy.jobNamespaces }}
+networkPolicy.jobNamespaces: every pod reaches the port of TensorFlow, which asks for no password
+{{- end }}
+{{- if not .networkPolicy.enabled }}
+networkPolicy.enabled: every pod may ask the operator for its metrics, and which jobs it can't read
+{{- end }}
+{{- if not .admissionPolicy.enabled }}
+admissionPolicy.enabled: what the operator refuses is refused in the job's status, and not at kubectl apply (Kubernetes 1.30)
+{{- end }}
+{{- if .rbac.aggregateToDefaultRoles }}
+rbac.aggregateToDefaultRoles: whoever may edit in a namespace may make jobs there
+{{- end }}
+{{- if and .kueue.enabled (not .kueue.manageJobsWithoutQueueName) }}
+kueue.manageJobsWithoutQueueName: a job without a queue runs at once, past all quotas
+{{- end }}
+{{- if not .watchNamespaces }}
+watchNamespaces: the operator's token may make and delete pods in every namespace
+{{- end }}
+{{- end -}}
+{{- end -}}
+
 {{/* What the operator does in a namespace whose jobs it runs. Pods are created and deleted, never changed. */}}
 {{- define "tfgpujob.jobRules" -}}
 - apiGroups: [tfgpu.dev]

@@ -52,6 +52,8 @@ AVOID_VOLUNTARY_DISRUPTION: Final = {
 ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 """spec.trainer as JSON on the pod; the downward API turns it into the trainer's config file."""
 
+ANNOTATION_OFF: Final = f"{GROUP}/protections-off"
+"""On the operator's Deployment: what its chart has left off of what keeps jobs of strangers apart, one a line."""
 ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
 """On a Workload: a digest of what it asks for, by which one of an earlier spec is told."""
 

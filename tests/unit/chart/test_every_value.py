@@ -43,6 +43,7 @@ BESIDES: dict[str, Object] = {
 Row = tuple[str, Any, str, Any]
 """The group of a value, what it is set to, the place that it reaches, and what stands there then (None: nothing)."""
 EFFECTS: dict[str, Row] = {
+    "profile": ("renamed", "multiTenant", f"{RENAMED}.env.POD_SECURITY", "restricted"),
     "replicas": ("cluster", 3, f"{DEPLOYMENT}.replicas", 3),
     "imageRegistry": ("cluster", "mirror:5000", f"{ENV}.TRAINER_IMAGE", "mirror:5000/trainer:9"),
     "image.repository": ("cluster", "o", f"{OPERATOR}.image", f"mirror:5000/o@{DIGEST}"),

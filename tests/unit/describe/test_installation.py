@@ -13,15 +13,18 @@ import yaml
 
 from tfgpujob.api import crd
 from tfgpujob.describe.installation import Installation, examine
+from tfgpujob.names import ANNOTATION_OFF
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OURS: dict[str, Any] = yaml.load(crd.files()["crds/tfgpujobs.yaml"], Loader=yaml.CSafeLoader)
 SENT: dict[str, Any] = {"spec": {"strategy": "OneDevice", "trainer": {"params": {"units": 64}, "epochs": 2}}}
 
 
-def deployment(version: str = "1.0.0", namespace: str = "ops", replicas: int = 1) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/version": version}
-    return {"metadata": {"name": "tfgpu", "namespace": namespace, "labels": labels}, "spec": {"replicas": replicas}}
+def deployment(version: str = "1.0.0", namespace: str = "ops", replicas: int = 1, off: str = "") -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "tfgpu", "namespace": namespace}
+    metadata["labels"] = {"app.kubernetes.io/version": version}
+    metadata |= {"annotations": {ANNOTATION_OFF: off}} if off else {}
+    return {"metadata": metadata, "spec": {"replicas": replicas}}
 
 
 def pod(reason: str = "", image: str = "operator:1") -> dict[str, Any]:
@@ -85,6 +88,10 @@ FAULTS: dict[str, tuple[Callable[[], Installation], str, str, bool]] = {
     ),
     "operator of another release": (
         lambda: replace(HEALTHY, deployments=[deployment("0.9.0")]), "the operator is 0.9.0", "same release", False,
+    ),
+    "protections that are off": (
+        lambda: replace(HEALTHY, deployments=[deployment(off="podSecurity: a\nnetworkPolicy.enabled: b")]),
+        "too little is on: podSecurity, networkPolicy.enabled", "profile=multiTenant", False,
     ),
     "no copies": (lambda: replace(HEALTHY, deployments=[deployment(replicas=0)]), "0 copies", "--replicas=1", True),
     "image": (lambda: replace(HEALTHY, pods=[pod("ImagePullBackOff")]), "operator:1 can't be", "imagePullSecr", True),

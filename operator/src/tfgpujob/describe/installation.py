@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tfgpujob.names import ANNOTATION_OFF
+
 Object = Mapping[str, Any]
 GPU: Final = "nvidia.com/gpu"
 _CLOCKS_APART_SECONDS: Final = 60
@@ -110,6 +112,15 @@ def _operator(found: Installation) -> Iterator[Finding]:
             yield Finding(f"the operator is {version}, this tool {found.version}", fix, stops=False)
         if not (deployment.get("spec") or {}).get("replicas", 1):
             yield Finding("the operator has 0 copies", f"kubectl scale deployment {_named(deployment)} --replicas=1")
+
+
+def _protections(found: Installation) -> Iterator[Finding]:
+    for deployment in found.deployments or ():
+        off = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_OFF, "").splitlines()
+        if off:
+            named = ", ".join(line.partition(":")[0] for line in off)
+            fix = "helm upgrade with profile=multiTenant; what is left then, docs/security.md#many-tenants explains"
+            yield Finding(f"if authors of jobs don't trust each other, too little is on: {named}", fix, stops=False)
 
 
 def _pods(found: Installation) -> Iterator[Finding]:
@@ -230,4 +241,5 @@ _RULES: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
     _gpus,
     _clocks,
     _storage,
+    _protections,
 )

@@ -45,6 +45,11 @@ def test_a_spec_that_is_not_valid_is_refused_with_field_problem_and_fix_and_star
             Config("o", "t", "1", allowed_service_accounts=frozenset({"ns/admin"})),
             "serviceAccountName",
         ),
+        (
+            {"serviceAccountName": "admin"},
+            Config("o", "t", "1", allowed_service_accounts=frozenset({"*/admin"})),
+            "serviceAccountName",
+        ),
     ],
 )
 def test_what_the_administrator_allows_in_this_namespace(spec: dict[str, object], allowed: Config, field: str) -> None:
