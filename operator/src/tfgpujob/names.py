@@ -159,6 +159,7 @@ class Condition(StrEnum):
     RESTARTING = "Restarting"
     STALLED = "Stalled"
     DEGRADED = "Degraded"
+    QUARANTINED = "Quarantined"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -202,6 +203,9 @@ class Reason(StrEnum):
     NO_PROGRESS = "NoProgress"
     STRAGGLER = "Straggler"
     PROGRESSING = "Progressing"
+    # Quarantined
+    BUDGET_EXCEEDED = "BudgetExceeded"
+    WITHIN_BUDGET = "WithinBudget"
     # Suspended
     SUSPENDED = "Suspended"
     WAITING_FOR_ADMISSION = "WaitingForAdmission"

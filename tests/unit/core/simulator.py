@@ -66,6 +66,8 @@ class World:
         """Requests to create something, refused ones included."""
         self.looks = 0
         self.reports: dict[str, Report] = {}
+        self.quarantined = ""
+        """Why the job is set aside."""
         self.image_volumes = False
         """Whether every node mounts such."""
         self.leader_answer: LeaderAnswer | None = None
@@ -307,6 +309,7 @@ class World:
             leader_answer=self.leader_answer,
             departed=self.departed,
             deferred_since=self._deferred_since,
+            quarantined=self.quarantined,
         )
 
     def _decide(self) -> tuple[Snapshot, Outcome]:

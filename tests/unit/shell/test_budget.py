@@ -73,8 +73,16 @@ def accepted(store: Store, number: int, namespace: str = "a") -> str:
     found = store.snapshot(Key(namespace, f"j{number}"))
     outcome = reconcile(found, NOW, make.CONFIG)
     conditions: list[dict[str, Any]] = (outcome.status or {})["conditions"]
-    (condition,) = [c for c in conditions if c["type"] == "Accepted"]
-    return "" if condition["status"] == "True" else str(condition["message"])
+    said = {c["type"]: c for c in conditions}
+    assert ("Quarantined" in said) == bool(found.quarantined) == (f"{namespace}/j{number}: " in str(named(store)))
+    assert "Accepted" not in said or said["Accepted"]["status"] == "True"
+    return str(said["Quarantined"]["message"]) if found.quarantined else ""
+
+
+def named(store: Store) -> list[str]:
+    """What /readyz says of those that are set aside. They are not among those that can't be read."""
+    assert not store.unreadable
+    return store.quarantined.lines()
 
 
 def test_a_namespace_that_has_used_its_budget_is_told_so_and_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +111,5 @@ def test_a_namespace_that_has_used_its_budget_is_told_so_and_harms_no_other(monk
     store.drop("a")
     store.drop("b")
     store.drop("c")
+    assert named(store) == []
     assert store._budget._used.total() == 0

@@ -2,6 +2,7 @@
 
 deleted, terminating, or managed by another controller   nothing, unless it has pods of ours
 run by MultiKueue in another cluster                     its Workload                        policies/kueue.py
+in quarantine                                            say so, create nothing              policies/invalid_spec.py
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
 suspended, unless it had succeeded                       delete the pods                     policies/suspend.py
@@ -29,7 +30,7 @@ from tfgpujob.core.observed.ownership import has_own_pods, is_dispatched, is_our
 from tfgpujob.core.observed.parsed import parsed_spec
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
-from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, start, success, suspend
+from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, quarantine, start, success, suspend
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.ensure_pods import is_optional
 from tfgpujob.core.policies.refusals import Problem, problem, problems
@@ -56,6 +57,9 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         return invalid_spec.reconcile(snapshot, builder, changed, config)
     if not is_ours(job) and not (is_dispatched(job) and config.kueue_enabled):
         return NOTHING
+    if snapshot.quarantined:
+        return invalid_spec.reconcile(snapshot, builder, snapshot.quarantined, config)
+    quarantine.lift(builder)
     spec = parsed_spec(job, config)
     if isinstance(spec, str):
         return invalid_spec.reconcile(snapshot, builder, spec, config)
@@ -128,7 +132,9 @@ def finalize_status(
     `snapshot.job` is the job as last read or written; `refusals` are the creates that it definitely refused.
     """
     update = _finalize_status(snapshot, outcome, refusals, now, config)
-    spec = parsed_spec(snapshot.job, config) if snapshot.job is not None and outcome.status is not None else None
+    if snapshot.job is None or outcome.status is None or snapshot.quarantined:
+        return update
+    spec = parsed_spec(snapshot.job, config)
     if not isinstance(spec, JobSpec):
         return update
     if update.status is None and not refusals and goodput.has_last_words(snapshot):

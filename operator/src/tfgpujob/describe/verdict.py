@@ -55,6 +55,7 @@ def find_verdict(facts: Facts) -> Verdict:
     rules: tuple[Callable[[Facts], Verdict | None], ...] = (
         _deleted,
         _unseen,
+        _set_aside,
         _refused,
         _ended,
         _waiting_in_a_queue,
@@ -104,6 +105,17 @@ def _unseen(facts: Facts) -> Verdict | None:
     )
 
 
+def _set_aside(facts: Facts) -> Verdict | None:
+    if not facts.is_true(Condition.QUARANTINED) or facts.is_true(Condition.FINISHED):
+        return None
+    step = "Make it smaller, then: kubectl apply -f job.yaml"
+    return Verdict(f"Set aside{_running(facts)}", facts.condition(Condition.QUARANTINED)["message"], (step,))
+
+
+def _running(facts: Facts) -> str:
+    return " (its pods go on)" if any(pod.phase == "Running" for pod in facts.pods) else ""
+
+
 def _refused(facts: Facts) -> Verdict | None:
     condition = facts.condition(Condition.ACCEPTED)
     if condition.get("status") != "False" or facts.is_true(Condition.FINISHED):
@@ -119,8 +131,7 @@ def _refused(facts: Facts) -> Verdict | None:
             f"Or start with the change, from the last checkpoint: tfgpu restart {name}",
         ),
     }
-    running = " (its pods go on)" if any(pod.phase == "Running" for pod in facts.pods) else ""
-    return Verdict(f"Not accepted{running}", condition["message"], steps.get(reason, edit))
+    return Verdict(f"Not accepted{_running(facts)}", condition["message"], steps.get(reason, edit))
 
 
 def _ended(facts: Facts) -> Verdict | None:

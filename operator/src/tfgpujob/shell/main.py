@@ -158,10 +158,15 @@ class Operator:
         finally:
             self.queue.clear()
             self.worker.failing.clear()
+            self.worker.quarantine.clear()
 
     def troubled(self) -> list[str]:
-        """Objects that can't be read or reconciled, one a line."""
-        found = {"unreadable": self.store.unreadable, "failing": self.worker.failing}
+        """Objects that can't be read or reconciled, or are set aside, one a line."""
+        found = {
+            "unreadable": self.store.unreadable,
+            "quarantined": self.store.quarantined,
+            "failing": self.worker.failing,
+        }
         return [f"{what}: {line}" for what, objects in found.items() for line in objects.lines()]
 
     def _gauges(self) -> None:
@@ -173,6 +178,9 @@ class Operator:
             "tfgpu_unreadable", "Versions of objects that could not be read.", lambda: self.store.unreadable.total
         )
         gauge("tfgpu_objects_unreadable", "Objects that can't be read now.", lambda: len(self.store.unreadable))
+        gauge(
+            "tfgpu_jobs_quarantined", "Jobs that are set aside for what they cost.", lambda: len(self.store.quarantined)
+        )
         failing = self.worker.failing
         self.metrics.counter("tfgpu_reconciles_raised", "Looks at a job that raised.", lambda: failing.total)
         gauge("tfgpu_jobs_failing", "Jobs of which the last look raised.", lambda: len(failing))

@@ -92,6 +92,8 @@ class Store:
         self.nodes = Nodes()
         self.cluster_objects = ClusterObjects()
         self.unreadable = Troubled()
+        self.quarantined = Troubled()
+        """Jobs that are set aside for what they cost: memory, as the budget says, or CPU time (`Quarantine`)."""
         self._budget = Budget()
         self._beyond_budget: set[Key] = set()
         """Jobs whose specs are not kept for want of room."""
@@ -121,6 +123,7 @@ class Store:
         lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
         return Snapshot(
             job=entry.job,
+            quarantined=str((entry.job or {}).get("unreadable", "")) if key in self._beyond_budget else "",
             pods=pods,
             service=entry.dependents.get(Kind.SERVICE),
             network_policy=entry.dependents.get(Kind.NETWORK_POLICY),
@@ -198,7 +201,9 @@ class Store:
         return key
 
     def _problem(self, kind: Kind, key: Key | None) -> str:
-        job = self._entries[key].job if kind is Kind.JOB and key is not None else None
+        if kind is not Kind.JOB or key is None or key in self._beyond_budget:
+            return ""
+        job = self._entries[key].job
         return str(job.get("unreadable", "")) if job is not None else ""
 
     def _put(self, kind: Kind, obj: Object, of: Key | None) -> Key | None:
@@ -293,8 +298,9 @@ class Store:
             job = trim_job({**obj, "unreadable": str(refusal)})
             more = -(size_of(held) if held is not None else 0)
             self._beyond_budget.add(key)
+            self.quarantined.add(Kind.JOB, *key, str(refusal))
         else:
-            self._beyond_budget.discard(key)
+            self._within_budget(key)
         self._budget.charge(key.namespace, more)
         entry = self._entry(key)
         entry.job = job
@@ -305,8 +311,13 @@ class Store:
     def _forget_job(self, key: Key, entry: _Entry) -> None:
         if entry.job is not None:
             self._budget.charge(key.namespace, -size_of(entry.job))
-        self._beyond_budget.discard(key)
+        self._within_budget(key)
         entry.job = None
+
+    def _within_budget(self, key: Key) -> None:
+        if key in self._beyond_budget:
+            self._beyond_budget.discard(key)
+            self.quarantined.discard(Kind.JOB, *key)
 
     def _put_pod(self, namespace: str, obj: Object, of: Key | None) -> Key | None:
         name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")

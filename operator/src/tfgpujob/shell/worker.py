@@ -17,6 +17,7 @@ from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import Objects
 from tfgpujob.shell.apply import CreateResults, ObjectWriter
 from tfgpujob.shell.event_recorder import EventRecorder
+from tfgpujob.shell.quarantine import Quarantine
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.troubled import Troubled
 from tfgpujob.shell.workqueue import WorkQueue
@@ -92,6 +93,7 @@ class Worker:
         self._writer = ObjectWriter(cluster, store)
         self.failing = Troubled()
         """Jobs of which the last reconciliation raised what no API server answers: a fault of ours."""
+        self.quarantine = Quarantine(store.quarantined)
         self._deferred_since: dict[Key, datetime] = {}
         """Since when the core has deferred a status write that is not worth one by itself."""
 
@@ -128,11 +130,15 @@ class Worker:
         return "ok"
 
     async def _reconcile(self, key: Key) -> None:
-        snapshot, outcome = await self._decide(key)
+        snapshot, outcome, cpu = await self._decide(key)
         job = snapshot.job
         if job is None or outcome is None:
             self._queue.forget(key)
             self._deferred_since.pop(key, None)
+            self.quarantine.forget(key)
+            return
+        if not snapshot.quarantined and self.quarantine.measured(key, job, cpu, self._now()):
+            self._queue.add(key)
             return
         written = _Written(job)
         try:
@@ -154,7 +160,7 @@ class Worker:
             self._deferred_since.pop(key, None)
         if not results.adopted:
             self._queue.succeeded(key)
-        self._requeue(key, now, outcome, update)
+        self._requeue(key, now, outcome.requeue_at, update.requeue_at, self.quarantine.due(key, job))
         if results.adopted:
             # With a backoff: a pod whose labels somebody keeps changing is adopted again and again.
             self._queue.requeue_with_backoff(key)
@@ -188,7 +194,9 @@ class Worker:
             raise results.error
         return results
 
-    async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None]:
+    async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None, float]:
+        """With the seconds of CPU time that it took."""
+        cpu = 0.0
         absent: frozenset[str] = frozenset()
         looked_up: frozenset[str] = frozenset()
         for _ in range(LOOKUP_ROUNDS):
@@ -198,13 +206,18 @@ class Worker:
                 looked_up=looked_up,
                 deferred_since=self._deferred_since.get(key),
             )
-            if snapshot.job is None:
+            job = snapshot.job
+            if job is None:
                 # The garbage collector deletes what a deleted job leaves behind.
-                return snapshot, None
+                return snapshot, None, cpu
+            quarantined = snapshot.quarantined or self.quarantine.why(key, job, self._now())
+            snapshot = replace(snapshot, quarantined=quarantined)
+            began = self.quarantine.cpu()
             outcome = self._core.reconcile(snapshot, self._now(), self._core.config)
+            cpu += self.quarantine.cpu() - began
             if not outcome.lookups:
-                return snapshot, outcome
-            uid: str = snapshot.job["metadata"]["uid"]
+                return snapshot, outcome, cpu
+            uid: str = job["metadata"]["uid"]
             lookups = (self._look_up(key, uid, name) for name in outcome.lookups)
             gone = await gather_bounded(lookups, self._writer.turns[key.namespace])
             absent |= {name for name in gone if name}
@@ -280,8 +293,8 @@ class Worker:
             self._recorder.record(written.job, event)
             written.log.setdefault("events", []).append(event.reason)
 
-    def _requeue(self, key: Key, now: datetime, outcome: Outcome, update: StatusUpdate) -> None:
-        times = [at for at in (outcome.requeue_at, update.requeue_at) if at is not None]
+    def _requeue(self, key: Key, now: datetime, *due: datetime | None) -> None:
+        times = [at for at in due if at is not None]
         self._queue.requeue_after(key, (min(times) - now).total_seconds() if times else None)
 
 

@@ -233,6 +233,8 @@ class Snapshot:
     cluster_objects: Mapping[Kind, Mapping[str, Object]] = field(default_factory=dict)
     """By kind and name, trimmed: Kueue's ResourceFlavors and WorkloadPriorityClasses, and PriorityClasses. Only where
     Kueue is used."""
+    quarantined: str = ""
+    """Why it is set aside for what it costs the operator, for a person: its spec is not looked at. Empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)

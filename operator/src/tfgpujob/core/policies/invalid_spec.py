@@ -1,4 +1,4 @@
-"""Reconcile a job whose spec is not valid, or is no longer valid after an edit.
+"""Reconcile a job whose spec is not valid, or is no longer valid after an edit, or that is in quarantine.
 
 Running pods go on, none is created or deleted for the edit, and the status follows the pods. Of the spec only runPolicy
 is obeyed, as far as it can be read by itself: suspend, activeDeadlineSeconds, clean-up, expiry, force deletion. A start
@@ -23,7 +23,7 @@ from tfgpujob.names import Condition, Phase, Reason
 
 
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config: Config) -> Outcome:
-    """Policy of a job with an invalid spec. `problems`: what is wrong with it, for a person."""
+    """Policy of a job with an invalid spec, or in quarantine. `problems`: what is wrong with it, for a person."""
     assert snapshot.job is not None
     policy = read_run_policy({"spec": spec_of(snapshot.job)})
     if builder.finished:
@@ -39,11 +39,15 @@ def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, probl
     elsewhere = is_dispatched(snapshot.job) and not has_own_pods(snapshot)
     if elsewhere and not policy.suspend and kueue.runs_elsewhere(snapshot):
         return Outcome()  # the status is MultiKueue's as long as it runs there
-    known = builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
-    builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
+    if snapshot.quarantined:
+        reason, known = Reason.BUDGET_EXCEEDED, builder.is_true(Condition.QUARANTINED)
+        builder.set(Condition.QUARANTINED, True, Reason.BUDGET_EXCEEDED, problems)
+    else:
+        reason, known = Reason.INVALID_SPEC, builder.reason(Condition.ACCEPTED) == Reason.INVALID_SPEC
+        builder.set(Condition.ACCEPTED, False, Reason.INVALID_SPEC, problems)
     begun = bool(builder.fields.get("plan"))
     outcome = _keep_running(snapshot, builder, policy, config) if begun else _pending(builder)
-    event = Event("Warning", str(Reason.INVALID_SPEC), problems)
+    event = Event("Warning", str(reason), problems)
     return outcome if known else replace(outcome, events=(event, *outcome.events))
 
 
