@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+import yaml
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.output import StatusLine, log_line, printable, table
+from tfgpujob.cli.output import Format, StatusLine, data, log_line, printable, table
 from tfgpujob.exits import CliError, Exit
 
 RED, PLAIN, TITLE, UP = "\x1b[31m", "\x1b[0m", "\x1b]0;owned\x07", "\x1b[1A"
@@ -24,6 +25,15 @@ RED, PLAIN, TITLE, UP = "\x1b[31m", "\x1b[0m", "\x1b]0;owned\x07", "\x1b[1A"
 )
 def test_printable(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.YAML])
+def test_data_for_programs_is_what_it_was_and_nothing_that_a_terminal_obeys(form: Format) -> None:
+    value = {"a": f"{TITLE}\x9b2J\x7f\u202eü", "b": "größer\nnext\n", "c": [1, None]}
+    text = data(value, form)
+    assert yaml.safe_load(text) == value
+    assert printable(text) == text
+    assert "größer" in data({"b": "größer"}, form)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,9 @@ def test_log_lines_carry_their_fields() -> None:
     line = json.loads(log_format.JsonFormatter().format(record))
     assert (line["message"], line["job"], line["wrote"]) == ("reconciled", "ns/train", {"created": 5})
     assert log_format.TextFormatter().format(record).endswith("INFO reconciled job=ns/train wrote={'created': 5}")
+    record.job = "ns/train\n2026 INFO all is well\x1b[2J"
+    assert log_format.TextFormatter().format(record).count("\n") == 0
+    assert "\\x0a2026 INFO all is well\\x1b[2J" in log_format.TextFormatter().format(record)
 
 
 async def _no_list(_: str | None) -> str:

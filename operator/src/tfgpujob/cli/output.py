@@ -68,10 +68,16 @@ _Dumper.add_representer(str, _text)
 
 
 def data(value: Any, form: Format) -> str:
-    """A value of plain dicts and lists as JSON or YAML, for programs."""
-    if form is Format.YAML:
-        return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).rstrip("\n")
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """A value of plain dicts and lists as JSON or YAML, for programs. What a terminal would obey is escaped."""
+    if form is not Format.YAML:
+        return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False))
+    text = _yaml(value, as_it_is=True)
+    return _yaml(value, as_it_is=False) if _OBEYED.search(text) else text
+
+
+def _yaml(value: Any, *, as_it_is: bool) -> str:
+    dumped: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=as_it_is, width=120)
+    return dumped.rstrip("\n")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

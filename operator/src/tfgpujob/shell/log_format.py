@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -35,7 +36,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
-        line = f"{_time(record)} {record.levelname} {record.getMessage()}{extra}"
+        # Others' words among them must not look like lines of ours.
+        line = f"{_time(record)} {record.levelname} {record.getMessage()}{extra}".translate(_ESCAPED)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
