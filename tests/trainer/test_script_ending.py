@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import tensorflow as tf
@@ -179,7 +180,7 @@ def searched(tmp_path, what: str, error: Exception | None) -> tuple[Any, list[in
 
 def run(script: Path, fit: Callable[..., Any]) -> Any:
     """How a script ends whose fit() is that."""
-    takeover: Any = SimpleNamespace(fit=fit, calls=1, fits=0, summary={})
+    takeover: Any = SimpleNamespace(fit=fit, agree=MagicMock(), calls=1, fits=0, summary={})
     settings = config.parse({"entrypoint": script.name, "output": {"directory": str(script.parent)}})
     strategy, env = strategy_over(1), Environment(peers=("worker-0:2222", "worker-1:2222"))
     return run_with(takeover, script, settings, env, strategy=strategy, heartbeat=Heartbeat(None))

@@ -1,7 +1,8 @@
-"""Small collectives outside the training step: bytes broadcast from the chief, counted flags, barriers."""
+"""Small collectives outside the training step: bytes broadcast from the chief, flags counted, texts compared."""
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import suppress
 from typing import Any
 
@@ -12,13 +13,15 @@ from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
 
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
 """Numbers of int32 in one message; few sizes, so that few functions are traced."""
+_TEXT_BYTES = 512
+"""Of each worker's text, where they differ."""
 
 
 class Peers:
     """All workers of a MultiWorkerMirrored job, or one worker alone. Every worker must make every call."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, *, workers: int, is_chief: bool) -> None:
-        self._strategy, self.workers, self.is_chief = strategy, workers, is_chief
+    def __init__(self, strategy: tf.distribute.Strategy, *, workers: int, is_chief: bool, position: int = 0) -> None:
+        self._strategy, self.workers, self.is_chief, self._position = strategy, workers, is_chief, position
         self._sum = tf.function(self._sum_replicas, autograph=False)
 
     def broadcast_from_chief(self, data: bytes) -> bytes:
@@ -41,6 +44,16 @@ class Peers:
             return int(flag)
         return int(self._numbers([int(flag)])[0])
 
+    def differing(self, text: str) -> list[str]:
+        """What each worker passes, in their order, if it is not the same text; else an empty list. A barrier too."""
+        if self.workers == 1:
+            return []
+        mine = text.encode()
+        if len({*self._gathered(hashlib.sha256(mine).digest())}) == 1:
+            return []
+        texts = self._gathered(mine[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0"))
+        return [one.rstrip(b"\0").decode(errors="ignore") for one in texts]
+
     def barrier_before_exit(self) -> None:
         """Before all workers exit for an error that a call has shown: the first exit aborts the others' collectives."""
         with suppress(tf.errors.OpError):
@@ -49,6 +62,12 @@ class Peers:
     def sum_floats(self, count: int) -> None:
         """All-reduce that many float32 numbers, and wait for the sums."""
         self._sum(tf.zeros([count])).numpy()
+
+    def _gathered(self, data: bytes) -> list[bytes]:
+        """The bytes of each worker, which are as many on each."""
+        words = np.zeros((self.workers, len(data) // 4), np.int32)
+        words[self._position] = np.frombuffer(data, np.int32)
+        return [row.tobytes() for row in self._numbers(words.ravel()).reshape(words.shape)]
 
     def _numbers(self, numbers: Any) -> np.ndarray:
         values = np.asarray(numbers, np.int32)

@@ -9,7 +9,7 @@ import base64
 import importlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,14 @@ _LEFT_OUT = {
 }
 _OF_CHIEF = ("TensorBoard", "CSVLogger", "RemoteMonitor")
 """They write, and change nothing in the training."""
+_TRAIN = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
+"""They change how a model is trained: on one worker alone, its weights would become others."""
 _TRACKERS = ("aim", "clearml", "comet_ml", "mlflow", "neptune", "wandb")
 """Packages whose callbacks write to a server, where each run is to be once."""
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+_AGREED = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")
+"""After which all workers agree: one of them may have callbacks that evaluate, and the others not."""
 _UNKNOWN = object()
 
 
@@ -49,6 +53,11 @@ def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
         elif is_chief or not _only_writes(callback):
             found.append(callback)
     return found
+
+
+def that_train(callbacks: Any) -> list[str]:
+    """The classes of those callbacks that every worker must have, in their order."""
+    return [type(one).__name__ for one in _listed(callbacks) if any(_is(one, name) for name in _TRAIN)]
 
 
 def share_logs(callbacks: Any, peers: Peers) -> None:
@@ -128,12 +137,13 @@ class ScriptCallbacks(CallCallbacks):
         model: keras.Model,
         peers: Peers,
         *,
+        agree: Callable[[str], None],
         epochs: int,
         steps: int,
         verbose: Any = 0,
     ) -> None:
         super().__init__(callbacks, model, verbose, add_history=True, epochs=epochs, steps=steps)
-        self._peers = peers
+        self._peers, self._agree = peers, agree
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
         self.stops = model.stop_training = False
         self._at_begin: list[dict[str, Any]] = []
@@ -160,6 +170,9 @@ class ScriptCallbacks(CallCallbacks):
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
             self._apply()
+        if hook in _AGREED:
+            epoch = f" of epoch {arguments[0] + 1}" if "epoch" in hook else ""
+            self._agree(f"has run the callbacks' {hook}(){epoch}")
         if hook == "on_epoch_end":
             # All workers see the same numbers, but a callback may look at a clock.
             self.stops = self._peers.count(bool(self._model.stop_training)) > 0

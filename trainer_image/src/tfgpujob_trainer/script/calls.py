@@ -14,6 +14,9 @@ from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.callbacks import as_logs
 from tfgpujob_trainer.script.takeover import Takeover
 
+_OF_ALL_WORKERS = ("fit", "evaluate")
+"""predict() needs no other worker, so one of them may call it alone."""
+
 
 def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
     """What stands in for each method of keras.Model, by its name."""
@@ -40,15 +43,17 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
     own: dict[str, Callable[..., Any]]
     own = {"fit": fit, "evaluate": evaluate, "predict": predict, "predict_on_batch": predict_on_batch}
     own |= {"train_on_batch": refused, "test_on_batch": refused}
-    return {name: _bound(function, getattr(keras.Model, name)) for name, function in own.items()}
+    return {name: _bound(function, getattr(keras.Model, name), takeover) for name, function in own.items()}
 
 
-def _bound(function: Callable[..., Any], original: Any) -> Callable[..., Any]:
+def _bound(function: Callable[..., Any], original: Any, takeover: Takeover) -> Callable[..., Any]:
     """`function` with every argument by the name that Keras gives it, defaults filled in."""
     signature = inspect.signature(original)
 
     def call(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(model, *args, **kwargs)
+        if original.__name__ in _OF_ALL_WORKERS:
+            takeover.agree.on_call(original.__name__, given.arguments)
         given.apply_defaults()
         named = {name: value for name, value in given.arguments.items() if name not in ("self", "kwargs")}
         return function(model, **named)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
-from traceback import walk_stack, walk_tb
+from traceback import walk_tb
 from typing import Any
 from unittest import mock
 
@@ -38,6 +38,7 @@ from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.device_settings import device_settings
 from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.job_end import JobEnd, JobEndError
+from tfgpujob_trainer.script.place import place_in
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
@@ -48,8 +49,6 @@ _OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
 """What Keras' optimizers say where a script on several workers applies gradients itself."""
 _RELATIVE = "attempted relative import with no known parent package"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
-_NOT_THE_SCRIPTS = {"site-packages", "dist-packages", Path(__file__).parents[1]}
-"""Parts of paths, and a folder, of files that may be below the script's folder and are not its own."""
 _WORDS = {
     "data('train') returned": "fit() was given",
     "data('validation') returned": "validation_data has",
@@ -123,6 +122,7 @@ def run_with(
         if isinstance(ended.error, StoppedError | FollowedError):
             return ended.error.outcome()
         raise ended.error from None
+    takeover.agree("has ended its script")
     if not takeover.calls:
         raise ConfigError(
             f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
@@ -264,7 +264,8 @@ def _with_place(
 def _of_script(error: Exception, path: Path) -> Exception:
     if isinstance(error, ConfigError):
         text, fix = _in_words_of_scripts(str(error)), _in_words_of_scripts(error.fix)
-        return ConfigError(f"{text}{_place(path)}", fix)
+        at = place_in(path)
+        return ConfigError(text if not at or at in text else f"{text},{at}", fix)
     notes = getattr(error, "__notes__", ())
     error.__notes__ = [_in_words_of_scripts(note) for note in notes]
     return error
@@ -275,15 +276,6 @@ def _in_a_thread(name: str) -> ConfigError:
         f"{name}() is called in a thread of the script's own",
         "call it in the main thread: all workers must make the same calls in the same order",
     )
-
-
-def _place(path: Path) -> str:
-    """`, at train.py:12`: the innermost line on the way here of the script, or of a module beside it."""
-    for frame, line in walk_stack(sys._getframe()):  # noqa: SLF001
-        file = Path(frame.f_code.co_filename)
-        if file.is_relative_to(path.parent) and not _NOT_THE_SCRIPTS.intersection((*file.parents, *file.parts)):
-            return f", at {file.relative_to(path.parent)}:{line}"
-    return ""
 
 
 def _in_words_of_scripts(text: str) -> str:

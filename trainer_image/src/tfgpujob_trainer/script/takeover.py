@@ -47,6 +47,7 @@ from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script.agreement import Agreement
 from tfgpujob_trainer.script.as_module import as_module, settings_of
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, FitCall, FitData, fit_data, same_rows, source_of
 from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, chosen, share_logs
@@ -91,7 +92,8 @@ class Takeover:
     ) -> None:
         self._path, self._settings, self._env = path, settings, env
         self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
-        self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+        self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
+        self.agree = Agreement(self._peers, env.worker_names, path)
         self._held: tuple[keras.Model, OptimizerTakeover, Steps | None] | None = None
         """What fit() or evaluate() works on; with the steps of a fit(), whose callbacks may call evaluate()."""
         self._tf_config = os.environ.get("TF_CONFIG")
@@ -143,6 +145,7 @@ class Takeover:
                     chosen(call.callbacks, is_chief=self._env.is_chief),
                     model,
                     self._peers,
+                    agree=self.agree,
                     epochs=call.epochs,
                     steps=built.schedule.steps_per_epoch,
                     verbose=call.verbose,

@@ -58,7 +58,7 @@ def assemble(
 
     `initial_epoch`: which epoch comes first, as in fit(). `hooks`: in place of the module's callbacks().
     """
-    peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief)
+    peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
     agree_on_data(built.data, peers)
     measure_all_reduce(peers, say)
     say(describe_gradients(built.model))

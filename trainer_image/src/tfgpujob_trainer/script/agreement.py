@@ -1,0 +1,54 @@
+"""All workers of a script make the same calls: where they come to different ones, all end, and say what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Number
+from pathlib import Path
+from typing import Any
+
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.script.callbacks import that_train
+from tfgpujob_trainer.script.place import place_in
+
+_MAY_DIFFER = ("self", "x", "y", "verbose", "return_dict")
+"""Arguments that every worker may have its own of; whether the rows are the same is seen when they are read."""
+
+
+class Agreement:
+    """Compares what each worker is about to do."""
+
+    def __init__(self, peers: Peers, names: Sequence[str], script: Path) -> None:
+        """`names`: of all workers, in their order."""
+        self._peers, self._names, self._script = peers, names, script
+
+    def __call__(self, does: str) -> None:
+        """Return when every worker has come to the same; raises ConfigError on each if one does something else."""
+        found = self._peers.differing(does)
+        if not found:
+            return
+        self._peers.barrier_before_exit()
+        first: dict[str, str] = {}
+        for name, text in zip(self._names, found, strict=True):
+            first.setdefault(text, name.replace("-", " "))
+        raise ConfigError(
+            ", ".join(f"{name} {text}" for text, name in first.items()),
+            "let every worker make the same calls of fit() and evaluate(), with the same arguments and callbacks",
+        )
+
+    def on_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """The same before a call of fit() or evaluate()."""
+        if self._peers.workers > 1:
+            self(f"calls {name}(){place_in(self._script)}{_described(arguments)}")
+
+
+def _described(arguments: Mapping[str, Any]) -> str:
+    """` with epochs=3, validation_data, EarlyStopping`."""
+    said = []
+    for key, value in arguments.items():
+        if key == "callbacks":
+            said += that_train(value)
+        elif key not in _MAY_DIFFER and value is not None:
+            said.append(f"{key}={value}" if isinstance(value, Number | Mapping) else key)
+    return f" with {', '.join(said)}" if said else ""
