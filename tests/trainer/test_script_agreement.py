@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from tests.trainer.harness import Launcher, Task, launcher
+
+from tfgpujob_trainer.train.equal_weights import _equal
 
 SCRIPT = """
 import json, os
@@ -22,6 +26,16 @@ model.fit(x, y, callbacks=[measure] if first else [])
 """
 SCHEDULES = """decay = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
 model.fit(x, y, epochs=2, callbacks=[decay] if first else [])
+"""
+OF_ITS_OWN = """
+class Decay(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.optimizer.learning_rate = 0.001
+model.fit(x, y, epochs=9, callbacks=[Decay()] if first else [])
+"""
+AT_THE_END = """
+shrink = keras.callbacks.LambdaCallback(on_train_end=lambda *_: model.set_weights([w / 2 for w in model.get_weights()]))
+model.fit(x, y, callbacks=[] if first else [shrink])
 """
 LOOP = """
 for number in range(2 if first else 1):
@@ -94,3 +108,43 @@ def test_what_needs_no_other_worker_may_be_of_one_alone(launch):
     assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
     assert "(24, 1)" in tasks[0].log
     assert "(24, 1)" not in tasks[1].log
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "step", "callbacks"),
+    [
+        ("own", OF_ITS_OWN, 2, "worker 0 has the callbacks Decay, worker 1 has no callbacks: what"),
+        ("at_the_end", AT_THE_END, 1, "worker 0 has no callbacks, worker 1 has the callbacks LambdaCallback: what"),
+    ],
+    ids=lambda value: value if str(value).isidentifier() else "",
+)
+def test_workers_with_other_weights_end_before_they_publish_them(name, text, step, callbacks, launch):
+    tasks = two_workers(launch, name, text)
+    assert [task.wait() for task in tasks] == [2, 2], tasks[0].log + tasks[1].log
+    for task in tasks:
+        weights = "sequential/dense/kernel, sequential/dense/bias"
+        said = f"the workers' weights differ after step {step}: {weights}, at {name}.py:"
+        assert task.ended["message"].startswith(said)
+        assert callbacks in task.log
+    output = launch.directory / f"of-{name}"
+    assert sorted(int(path.name.split("-")[-1]) for path in output.glob("checkpoints/step-*")) == [1]
+    assert not (output / "model.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("mine", "equal"),
+    [
+        (np.float32([1 + 1e-5, 1e-9, np.nan]), True),
+        (np.float32([1 + 1e-3, 1e-9, np.nan]), False),
+        (np.float32([1, 1e-9, 0]), False),
+        (np.float64([1 + 1e-5, 1e-9, np.nan]), False),
+        (np.array([1.01, 0, np.nan], bfloat16), True),
+        (np.array([1.2, 0, np.nan], bfloat16), False),
+        (np.array([1, 0, 4]), False),
+        (np.array([1, 0, 3]), True),
+    ],
+)
+def test_rounding_is_no_difference(mine, equal):
+    """Of floating-point numbers, whose digits beyond the half may depend on the GPU."""
+    other = np.array([1, 0, 3 if mine.dtype == int else np.nan], mine.dtype)
+    assert _equal(mine, other) is equal

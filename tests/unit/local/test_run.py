@@ -18,7 +18,7 @@ import yaml
 from tests.machine import PATIENCE, Deadline
 
 from tfgpujob.exits import Exit
-from tfgpujob.local.session import failure_of, what_was_said
+from tfgpujob.local.session import failure_of, of_weights, what_was_said
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +131,19 @@ def test_the_failure_of_a_program_is_its_last_error_and_what_to_do_speaks_of_no_
 )
 def test_a_failure_of_several_lines_is_said_to_its_end(text: str, line: str) -> None:
     assert what_was_said(text, bundled=False) == line
+
+
+@pytest.mark.parametrize(
+    ("digests", "said"),
+    [
+        (["a", "a", None], ", all 2 replicas have equal weights"),
+        (["a", "a", "b"], ", the weights of its 3 replicas differ in their last digits"),
+        (["a", None], ""),
+    ],
+)
+def test_whether_the_weights_are_equal_is_said(digests: list[str | None], said: str) -> None:
+    words = [json.dumps({"summary": {"weightsSha256": digest}}) for digest in digests]
+    assert of_weights([*words, "bye"]) == said
 
 
 def test_a_trainer_that_fell_before_it_could_say_anything_leaves_its_error() -> None:

@@ -214,12 +214,8 @@ class Session:
         return Exit.INTERRUPTED if self._signals[0] is signal.SIGINT else Exit.TERMINATED
 
     def _result(self) -> str:
-        """Where the results are, and whether the trainers' last words name the same weights."""
-        summaries = [summary for _, words in self._cluster.end_of.values() if (summary := _summary(words))]
-        digests = [summary.get("weightsSha256") for summary in summaries]
-        same = len(digests) > 1 and all(digests) and len({*digests}) == 1
-        equal = f", all {len(digests)} replicas have equal weights" if same else ""
-        return f"{equal}; results: {shown(self._folder.output)}{self._curves()}"
+        weights = of_weights([words for _, words in self._cluster.end_of.values()])
+        return f"{weights}; results: {shown(self._folder.output)}{self._curves()}"
 
     def _curves(self) -> str:
         if not (self._folder.output / "tensorboard").is_dir():
@@ -237,6 +233,19 @@ class _PatientHandler(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
         del record
+
+
+def of_weights(last_words: Sequence[str]) -> str:
+    """Whether the trainers' last words name the same weights; empty unless two of them name any.
+
+    A trainer whose weights differ by more than rounding fails.
+    """
+    digests = [digest for words in last_words if (digest := _summary(words).get("weightsSha256"))]
+    if len(digests) < 2:
+        return ""
+    if len({*digests}) == 1:
+        return f", all {len(digests)} replicas have equal weights"
+    return f", the weights of its {len(digests)} replicas differ in their last digits"
 
 
 def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:

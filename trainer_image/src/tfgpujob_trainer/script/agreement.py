@@ -9,7 +9,8 @@ from typing import Any
 
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.script.callbacks import that_train
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script.callbacks import that_may_train, that_train
 from tfgpujob_trainer.script.place import place_in
 
 _MAY_DIFFER = ("self", "x", "y", "verbose", "return_dict")
@@ -29,11 +30,8 @@ class Agreement:
         if not found:
             return
         self._peers.barrier_before_exit()
-        first: dict[str, str] = {}
-        for name, text in zip(self._names, found, strict=True):
-            first.setdefault(text, name.replace("-", " "))
         raise ConfigError(
-            ", ".join(f"{name} {text}" for text, name in first.items()),
+            self._by_worker(found),
             "let every worker make the same calls of fit() and evaluate(), with the same arguments and callbacks",
         )
 
@@ -41,6 +39,19 @@ class Agreement:
         """The same before a call of fit() or evaluate()."""
         if self._peers.workers > 1:
             self(f"calls {name}(){place_in(self._script)}{_described(arguments)}")
+
+    def say_of_callbacks(self, callbacks: Any) -> None:
+        """Say in the log which callbacks of a fit() are not on every worker: they may only watch."""
+        names = ", ".join(that_may_train(callbacks))
+        if found := self._peers.differing(f"has the callbacks {names}" if names else "has no callbacks"):
+            say(f"{self._by_worker(found)}: what changes the training must be on every worker")
+
+    def _by_worker(self, texts: Sequence[str]) -> str:
+        """`worker 0 …, worker 1 …`, with the first worker of each text."""
+        first: dict[str, str] = {}
+        for name, text in zip(self._names, texts, strict=True):
+            first.setdefault(text, name.replace("-", " "))
+        return ", ".join(f"{name} {text}" for text, name in first.items())
 
 
 def _described(arguments: Mapping[str, Any]) -> str:

@@ -60,6 +60,12 @@ def that_train(callbacks: Any) -> list[str]:
     return [type(one).__name__ for one in _listed(callbacks) if any(_is(one, name) for name in _TRAIN)]
 
 
+def that_may_train(callbacks: Any) -> list[str]:
+    """The classes of those that do more than write, as far as can be seen, in their order."""
+    known = [one for one in _listed(callbacks) if not any(_is(one, name) for name in _LEFT_OUT)]
+    return [type(one).__name__ for one in known if not _only_writes(one)]
+
+
 def share_logs(callbacks: Any, peers: Peers) -> None:
     """Give every worker the files that CSVLogger wrote on the first one: the script on each may read them."""
     loggers = [callback for callback in _listed(callbacks) if _is(callback, "CSVLogger")]

@@ -134,6 +134,7 @@ class Takeover:
         if self._env.is_evaluator:
             self._follow(settings, module, trainer, data)
         say(f"fit() number {self.fits} of {self._path.name}")
+        self.agree.say_of_callbacks(call.callbacks)
         with self._strategy.scope():
             model.reset_metrics()  # which evaluate() leaves as they are
             built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)

@@ -10,18 +10,19 @@ from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.model.variables import weights_digest
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Steps
+from tfgpujob_trainer.train.equal_weights import agree_on_weights
 from tfgpujob_trainer.train.exports import INT8, LITERT, SAVED_MODEL, export, model_file
 from tfgpujob_trainer.train.run import Position, Run
 
 
 def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Evaluate the `test` split, export the model, mark the run as complete; returns the summary, with `more` in it."""
+    digest = agree_on_weights(run.built.model, run.peers, position.step)
     splits = {"train": run.last_epoch}
     if run.built.test is not None:
         splits["test"] = run.evaluate(run.built.test)
@@ -38,7 +39,7 @@ def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None =
         "allReduce": run.log.total.all_reduce,
         "splits": {name: _rounded(values) for name, values in splits.items()},
         **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.stops_early}),
-        "weightsSha256": weights_digest(run.built.model),
+        "weightsSha256": digest,
         "model": str(output / model_file(run.built.model)),
     }
     if run.peers.is_chief:

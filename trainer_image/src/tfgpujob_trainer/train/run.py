@@ -28,6 +28,7 @@ from tfgpujob_trainer.reporting.training_log import TrainingLog, describe
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, S_co, Steps
 from tfgpujob_trainer.train.callbacks import Hooks
+from tfgpujob_trainer.train.equal_weights import agree_on_weights
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +79,8 @@ class Run(Generic[S_co]):
     skipped_in_all: int = 0
     first: Position = field(default_factory=Position)
     """Where a run begins that has no checkpoint."""
+    planned_saves: int = 0
+    """Of this process, those due by time not among them."""
     saved_at: float = 0.0
     """When this process saved last, or else when it began to train."""
 
@@ -131,13 +134,15 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
         run.log.epoch_line(epoch=position.epoch, values=run.last_epoch)
         if found or not due:
             _epoch_end(run, batch.epoch, found)
+    planned = _save_planned(run, position, epoch_ended=epoch_ended)
+    _agree_before_save(run, position, planned=planned, last=stop or run.done(position))
     if stop:
         save(run, position, evaluation_pending=due)
         wait_for_save(run, position)
         raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
     if copy and not due:
         save_in_memory(run, position)
-    if _save_due(run, position, epoch_ended=epoch_ended):
+    if planned or save_due_by_time(run):
         save(run, position)
     return bool(found)
 
@@ -217,12 +222,23 @@ def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
     return position
 
 
-def _save_due(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool:
+def _save_planned(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool:
+    """Whether the checkpoint of this step is due on every worker."""
     settings = run.config.checkpoint
     epochs = config.epochs_between_saves(settings)
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
     by_epoch = epoch_ended and epochs is not None and position.epoch % epochs == 0
-    return by_step or by_epoch or save_due_by_time(run) or run.done(position)
+    return by_step or by_epoch or run.done(position)
+
+
+def _agree_before_save(run: Run[Steps], position: Position, *, planned: bool, last: bool) -> None:
+    """Compare the workers' weights before the first, second, fourth, eighth, … checkpoint of a process, and the last.
+
+    Those of large models take seconds to read.
+    """
+    run.planned_saves += planned
+    if run.peers.workers > 1 and (last or (planned and run.planned_saves.bit_count() == 1)):
+        agree_on_weights(run.built.model, run.peers, position.step)
 
 
 def save_due_by_time(run: Run[Steps]) -> bool:

@@ -1,0 +1,56 @@
+"""All workers of a job have the same weights, or it ends: of weights that differ, none are those of the training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from ml_dtypes import finfo
+
+from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.variables import local_value, weights_digest
+from tfgpujob_trainer.reporting.log import say
+
+_NAMED = 3
+"""Of the weights that differ."""
+
+
+def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
+    """The digest of the weights; raises ConfigError on every worker if they differ by more than rounding.
+
+    Each worker applies the same sums to the same weights. But not each operation gives the same bits on every GPU, such
+    as the gradient of an embedding.
+    """
+    digest = weights_digest(model)
+    if not peers.differing(digest):
+        return digest
+    different = [variable.path for variable in model.weights if _differs(local_value(variable), peers)]
+    if not different:
+        say(f"the workers' weights differ in their last digits after step {step}")
+        return digest
+    peers.barrier_before_exit()
+    more = f" and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
+    raise ConfigError(
+        f"the workers' weights differ after step {step}: {', '.join(different[:_NAMED])}{more}",
+        "let every worker do the same with the model: give all of them the same callbacks, and let no layer, callback "
+        "or train_step() set weights from what one worker alone has",
+    )
+
+
+def _differs(mine: np.ndarray, peers: Peers) -> bool:
+    """Whether this weight of some worker is another than the chief's."""
+    chiefs = np.frombuffer(peers.broadcast_from_chief(mine.tobytes()), mine.dtype).reshape(mine.shape)
+    return peers.count(not _equal(mine, chiefs)) > 0
+
+
+def _equal(mine: np.ndarray, other: np.ndarray) -> bool:
+    """Whether they are the same in half of their digits, measured by the largest of them."""
+    try:
+        rounding: Any = finfo(mine.dtype).eps
+    except ValueError:  # no floating-point numbers
+        return np.array_equal(mine, other)
+    mine, other = mine.astype(np.float64), other.astype(np.float64)
+    largest = np.max(np.abs(other), initial=0.0, where=np.isfinite(other))
+    return np.allclose(mine, other, rtol=0.0, atol=float(rounding) ** 0.5 * largest, equal_nan=True)
