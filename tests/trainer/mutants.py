@@ -38,8 +38,8 @@ MUTANTS = (
         "clip each replica's gradients before the all-reduce",
         "step/synchronous.py",
         '        message = self._message(groups, votes, own_seconds)\n        message["gradients"]',
-        "        if self._takeover.clip is not None:\n"
-        "            gradients = [self._takeover.clip(group) for group in gradients]\n"
+        "        clip = self._takeover.optimizer._clip_gradients\n"
+        "        gradients = [clip(group) for group in gradients]\n"
         '        message = self._message(groups, votes, own_seconds)\n        message["gradients"]',
         "test_exactness.py clipnorm",
     ),

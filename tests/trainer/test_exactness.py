@@ -277,6 +277,7 @@ def test_a_loss_that_is_no_number_names_the_step_and_the_worker():
 
 def test_the_private_names_of_keras_that_the_step_stands_on_exist():
     assert callable(keras.optimizers.SGD._all_reduce_sum_gradients)
+    assert callable(keras.optimizers.SGD._clip_gradients)
     for name in ("reduce_weighted_values", "apply_mask", "scale_loss_for_distribution"):
         assert callable(getattr(keras_loss, name))
     assert callable(keras.Model._symbolic_build)

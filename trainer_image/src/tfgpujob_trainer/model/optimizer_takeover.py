@@ -1,7 +1,8 @@
 """Optimizer takeover: what the compiled Keras optimizer does to gradients is switched off there and done here.
 
-Keras clips on each replica before the gradients are summed, which is another computation than on one device.
-So clipping moves behind the all-reduce, loss scaling and accumulation around it, and the optimizer only applies.
+Keras clips on each replica before it sums the gradients, which is another computation than on one device. Here the
+optimizer gets gradients that are summed, and its own reduction is switched off. Loss scaling and accumulation move
+around the all-reduce.
 """
 
 from __future__ import annotations
@@ -15,26 +16,11 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import require
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
-_TAKEN_OVER = (*_CLIPS, "gradient_accumulation_steps", "loss_scale_factor", "ema_overwrite_frequency")
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """Gradient clipping in Keras' three forms; applied to the gradients of the global batch."""
-
-    kind: str
-    value: float
-
-    def __call__(self, gradients: Sequence[Any]) -> list[Any]:
-        """Clip; None gradients pass through."""
-        if self.kind == "global_clipnorm":
-            return list(tf.clip_by_global_norm(gradients, self.value)[0])
-        if self.kind == "clipnorm":
-            return [None if g is None else tf.clip_by_norm(g, self.value) for g in gradients]
-        return [None if g is None else tf.clip_by_value(g, -self.value, self.value) for g in gradients]
+_TAKEN_OVER = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +74,6 @@ class OptimizerTakeover:
     """What was taken over from the optimizer, and how to say so. `optimizer` is the one that applies."""
 
     optimizer: keras.optimizers.Optimizer
-    clip: Clip | None
     loss_scale: LossScale | None
     accumulate: int
     averages: Averages | None
@@ -98,13 +83,32 @@ class OptimizerTakeover:
     def notes(self) -> list[str]:
         """One line for each thing done here instead of in the optimizer."""
         notes = []
-        if self.clip is not None:
-            notes.append(f"{self.clip.kind}={self.clip.value:g}: applied after the all-reduce, to the global gradient")
+        for clip in _CLIPS:
+            value = getattr(self.optimizer, clip)
+            if value:
+                notes.append(f"{clip}={value:g}: applied after the all-reduce, to the global gradient")
         if self.loss_scale is not None:
             notes.append("loss scale: a step with an overflow on any replica is skipped on all of them")
         if self.original["gradient_accumulation_steps"]:
             notes.append(f"gradient_accumulation_steps={self.accumulate}: micro-batches of each global batch")
         return notes
+
+    @property
+    def loss_factor(self) -> Any:
+        """What the optimizer's `scale_loss` multiplies a loss by, and so its gradients; None where it leaves it."""
+        one = tf.ones([], keras.config.floatx())
+        scaled = one if self.loss_scale is not None else self.optimizer.scale_loss(one)
+        return None if scaled is one else scaled
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Apply the gradients of a global batch by the method that Keras calls, since a subclass may override it.
+
+        Keras' train_step calls `apply_gradients`, but its LossScaleOptimizer calls `apply` of the one that it wraps.
+        """
+        if self.loss_scale is None:
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        else:
+            self.optimizer.apply(gradients, variables)
 
 
 def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | None = None) -> OptimizerTakeover:
@@ -117,7 +121,6 @@ def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | Non
     scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
     optimizer = model.optimizer if scaler is None else scaler.inner_optimizer
     original = {name: getattr(optimizer, name) for name in _TAKEN_OVER}
-    clips = [Clip(name, float(original[name])) for name in _CLIPS if original[name]]
     compiled = original["gradient_accumulation_steps"]
     for technique, who, wanted in (
         ("gradient accumulation", "gradient accumulation", (accumulate or compiled or 1) > 1),
@@ -136,9 +139,10 @@ def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | Non
     if not hasattr(optimizer, "_all_reduce_sum_gradients"):
         raise RuntimeError("Keras' optimizer has no _all_reduce_sum_gradients: this trainer needs Keras 3.15.1")
     optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
+    if strategy == PARAMETER_SERVER:
+        _clip_rows(optimizer)
     return OptimizerTakeover(
         optimizer,
-        clips[0] if clips else None,
         None if scaler is None else LossScale(scaler),
         accumulate or compiled or 1,
         Averages(optimizer, original["ema_overwrite_frequency"]) if original["ema_overwrite_frequency"] else None,
@@ -162,7 +166,14 @@ def give_back_optimizer(takeover: OptimizerTakeover) -> None:
     """Let the optimizer do again what its author compiled it to do."""
     for name, value in takeover.original.items():
         setattr(takeover.optimizer, name, value)
-    del takeover.optimizer._all_reduce_sum_gradients  # noqa: SLF001
+    for name in ("_all_reduce_sum_gradients", "_clip_gradients"):
+        vars(takeover.optimizer).pop(name, None)
+
+
+def _clip_rows(optimizer: keras.optimizers.Optimizer) -> None:
+    """Leave the gradient of an embedding its rows: Keras' own global_clipnorm makes the whole table of them."""
+    if optimizer.global_clipnorm:
+        optimizer._clip_gradients = lambda gradients: tf.clip_by_global_norm(gradients, optimizer.global_clipnorm)[0]  # noqa: SLF001
 
 
 def _refuse(model: Any, strategy: str) -> None:
@@ -173,6 +184,12 @@ def _refuse(model: Any, strategy: str) -> None:
         require("own train_step", strategy, name)
     if not model.compiled or model.optimizer is None:
         raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
+    kind = type(model.optimizer)
+    if issubclass(kind, keras.optimizers.LossScaleOptimizer) and kind is not keras.optimizers.LossScaleOptimizer:
+        raise ConfigError(
+            f"{kind.__name__} overrides LossScaleOptimizer, whose work is done around the all-reduce",
+            "use keras.optimizers.LossScaleOptimizer itself",
+        )
     for loss in keras.tree.flatten(model.loss):
         if isinstance(loss, keras.losses.Loss) and loss.reduction in (None, "none"):
             require("an unreduced loss", strategy, f"loss {loss.name!r}")

@@ -50,7 +50,7 @@ def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) 
             if getattr(optimizer, name):
                 raise ConfigError(f"{who} has a train_step of its own and an optimizer with {name}", "remove it")
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
-    return OptimizerTakeover(model.optimizer, None, None, 1, None, dict(_NEUTRAL))
+    return OptimizerTakeover(model.optimizer, None, 1, None, dict(_NEUTRAL))
 
 
 def give_back_optimizers(model: keras.Model) -> None:

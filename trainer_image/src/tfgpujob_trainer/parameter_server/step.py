@@ -109,10 +109,8 @@ class ServerSteps:
             loss = tf.add_n([n if d is None else tf.math.divide_no_nan(n, tf.cast(d, n.dtype)) for n, d in groups])
             if self._loss.regularised:
                 loss += tf.cast(self._loss.regularisation(), loss.dtype)
-        gradients = tape.gradient(loss, variables)
-        if self._takeover.clip is not None:
-            gradients = self._takeover.clip(gradients)
-        self._takeover.optimizer.apply(gradients, variables)
+            loss = self._takeover.optimizer.scale_loss(loss)
+        self._takeover.apply(tape.gradient(loss, variables), variables)
         return self._vector(batch, y_pred, groups, seconds)
 
     def _evaluate_batch(self, split: Any, epoch: Any, index: Any) -> Any:

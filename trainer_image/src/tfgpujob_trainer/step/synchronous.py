@@ -2,7 +2,7 @@
 
 Each replica sums its losses and gradients. One all-reduce per optimizer step then carries the gradients,
 numerators and normalisers of the loss, the metrics, the moving statistics and the stop flag together.
-Only after it are the sums divided, clipped and applied, with the optimizer's own reduction switched off.
+Only after it are the sums divided and applied, with the optimizer's own reduction switched off.
 """
 
 from __future__ import annotations
@@ -256,14 +256,12 @@ class SynchronousSteps:
         return context.merge_call(self._apply_if_finite, args=(total, regularisers))
 
     def _apply_finite(self, gradients: list[Any], regularisers: list[Any]) -> Any:
-        """Unscale, regularise, clip and apply."""
+        """Unscale, regularise and apply."""
         variables, scale = self._model.trainable_variables, self._takeover.loss_scale
         total = gradients if scale is None else [divided(g, scale.value) for g in gradients]
         if regularisers:
             total = [add(a, b) for a, b in zip(total, regularisers, strict=True)]
-        if self._takeover.clip is not None:
-            total = self._takeover.clip(total)
-        self._takeover.optimizer.apply(total, variables)
+        self._takeover.apply([multiplied(g, self._takeover.loss_factor) for g in total], variables)
         if self._takeover.averages is not None:
             self._takeover.averages.overwrite_if_due(variables)
         if scale is not None:
