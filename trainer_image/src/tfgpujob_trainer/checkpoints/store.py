@@ -29,6 +29,7 @@ from tfgpujob_trainer.checkpoints.completed import replace_file
 from tfgpujob_trainer.checkpoints.directory import COMMIT, Owner, committed, last_copies, owner_at, parse_owner, step_of
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.contract.exits import FencedError
+from tfgpujob_trainer.model.optimizers import optimizers_of
 
 Say = Callable[[str], None]
 
@@ -204,11 +205,11 @@ def variables_to_save(model: keras.Model) -> dict[str, Any]:
     """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizers."""
     metrics = {id(v) for v in model.metrics_variables}
     own = [v for v in model.variables if id(v) not in metrics]
-    optimizer = getattr(model, "optimizer", None)  # Keras has none in a model that is not compiled
-    named = {**_named("model", own), **_named("optimizer", () if optimizer is None else optimizer.variables)}
-    for attribute, value in vars(model).items():  # a train_step of the model's own may use several
-        if isinstance(value, keras.optimizers.Optimizer) and value is not optimizer:
-            named |= _named(attribute, value.variables)
+    named, names = _named("model", own), {id(v) for v in own}
+    for where, optimizer in optimizers_of(model).items():
+        held = [v for v in optimizer.variables if id(v) not in names]  # one that wraps another shows the other's too
+        names |= {id(v) for v in held}
+        named |= _named(where, held)
     return named
 
 

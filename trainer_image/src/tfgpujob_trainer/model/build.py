@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.metrics import check_metrics
+from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.model.own_steps import has_own_steps
 
 
@@ -35,6 +36,8 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
         rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
         error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
         raise
+    if model.optimizer is not None:
+        build_all(model.optimizer, model.trainable_variables)
     if trains and not model.trainable_variables:
         raise ConfigError(
             "model() returned a model with nothing to train: every weight is frozen, or it has none",

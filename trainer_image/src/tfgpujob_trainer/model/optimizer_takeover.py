@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.optimizers import leave_reduction, optimizers_of
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
 _TAKEN_OVER = ("gradient_accumulation_steps", "ema_overwrite_frequency")
@@ -136,9 +137,7 @@ def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | Non
         )
     for name in _TAKEN_OVER:
         setattr(optimizer, name, None)
-    if not hasattr(optimizer, "_all_reduce_sum_gradients"):
-        raise RuntimeError("Keras' optimizer has no _all_reduce_sum_gradients: this trainer needs Keras 3.15.1")
-    optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
+    leave_reduction(optimizers_of(model))
     if strategy == PARAMETER_SERVER:
         _clip_rows(optimizer)
     return OptimizerTakeover(
@@ -162,12 +161,13 @@ def as_compiled(takeover: OptimizerTakeover) -> Iterator[None]:
             setattr(takeover.optimizer, name, None)
 
 
-def give_back_optimizer(takeover: OptimizerTakeover) -> None:
-    """Let the optimizer do again what its author compiled it to do."""
+def give_back_optimizers(model: keras.Model, takeover: OptimizerTakeover) -> None:
+    """Let all of them do again what Keras has them do, as their author compiled them."""
     for name, value in takeover.original.items():
         setattr(takeover.optimizer, name, value)
-    for name in ("_all_reduce_sum_gradients", "_clip_gradients"):
-        vars(takeover.optimizer).pop(name, None)
+    for optimizer in optimizers_of(model).values():
+        for name in ("apply", "apply_gradients", "_all_reduce_sum_gradients", "_clip_gradients"):
+            vars(optimizer).pop(name, None)
 
 
 def _clip_rows(optimizer: keras.optimizers.Optimizer) -> None:

@@ -9,6 +9,7 @@ import keras
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.optimizers import leave_reduction, optimizers_of
 
 _NEUTRAL: dict[str, Any] = {"gradient_accumulation_steps": None}
 
@@ -18,11 +19,6 @@ def has_own_steps(model: Any) -> bool:
     return isinstance(model, keras.Model) and any(
         getattr(type(model), name) is not getattr(keras.Model, name) for name in ("train_step", "test_step")
     )
-
-
-def optimizers(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
-    """All that the model holds, by the names of its attributes."""
-    return {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
 
 
 def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) -> OptimizerTakeover:
@@ -43,18 +39,12 @@ def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) 
         require("run_eagerly", strategy, who)
     if model.steps_per_execution > 1:
         require("steps_per_execution", strategy, who)
-    for optimizer in optimizers(model).values():
+    optimizers = optimizers_of(model)
+    for optimizer in optimizers.values():
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             raise ConfigError(f"{who} has a train_step of its own and a loss scale", "use mixed_bfloat16")
         for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
             if getattr(optimizer, name):
                 raise ConfigError(f"{who} has a train_step of its own and an optimizer with {name}", "remove it")
-        optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
+    leave_reduction(optimizers)
     return OptimizerTakeover(model.optimizer, None, 1, None, dict(_NEUTRAL))
-
-
-def give_back_optimizers(model: keras.Model) -> None:
-    """Let all of them do again what Keras has them do."""
-    for optimizer in optimizers(model).values():
-        for name in ("apply", "_all_reduce_sum_gradients"):
-            vars(optimizer).pop(name, None)

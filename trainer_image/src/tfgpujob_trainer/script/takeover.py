@@ -34,10 +34,10 @@ from tfgpujob_trainer.model.metrics import metric_variables
 from tfgpujob_trainer.model.optimizer_takeover import (
     OptimizerTakeover,
     as_compiled,
-    give_back_optimizer,
+    give_back_optimizers,
     take_over_optimizer,
 )
-from tfgpujob_trainer.model.own_steps import give_back_optimizers, has_own_steps, leave_optimizers
+from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
 from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
 from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.parameter_server.evaluate import evaluate_on_chief
@@ -321,10 +321,7 @@ class Takeover:
             yield
         finally:
             self._held = before
-            if has_own_steps(model):
-                give_back_optimizers(model)
-            else:
-                give_back_optimizer(takeover)
+            give_back_optimizers(model, takeover)
             give_back_losses(model)
             draw_as_compiled(model)
 

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.batch import batch_spec, unpack
@@ -23,7 +24,7 @@ from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
-from tfgpujob_trainer.model.own_steps import optimizers
+from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
@@ -65,8 +66,10 @@ class OwnSteps:
         self._names: dict[str, tuple[str, ...]] = {}
         self.notes = batch_normalization_notes(model, name, 1)
         self._name = name
-        for optimizer in optimizers(model).values():
-            optimizer.apply = partial(self._apply, optimizer, type(optimizer).apply)
+        self._applying: set[int] = set()
+        for optimizer in optimizers_of(model).values():
+            optimizer.apply = partial(self._apply, optimizer)
+            optimizer.apply_gradients = partial(self._apply_gradients, optimizer)
         specs = (batch_spec(arrays, rows),) * len(strategy.extended.worker_devices)
         self._train = Compiled(strategy, partial(self._replica, "train_step"), specs)
         test = partial(self._replica, "test_step")
@@ -128,8 +131,7 @@ class OwnSteps:
         found = self._gradients(tf.nest.map_structure(lambda array: array[:even], rows))
         self.metric_states.reset()
         for optimizer, variables in self._variables.values():
-            if not optimizer.built:
-                optimizer.build(variables)
+            build_all(optimizer, variables)
         if self._strategy.num_replicas_in_sync == 1:
             return
         who = f"{type(self._model).__name__}'s own train_step"
@@ -175,17 +177,34 @@ class OwnSteps:
         given = tuple(part for part in self._weigh(unpack(batch)) if part is not None)
         return given if len(given) > 1 else given[0]
 
-    def _apply(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        original: Callable[..., Any],
-        grads: Any,
-        trainable_variables: Any = None,
-    ) -> None:
-        """Stands in for `optimizer.apply`: the gradients of all replicas' rows are applied."""
+    def _apply(self, optimizer: keras.optimizers.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
+        """Stands in for `optimizer.apply`."""
         known = optimizer._trainable_variables if trainable_variables is None else trainable_variables  # noqa: SLF001
         variables = list(known)
+        self._reduced(optimizer, grads, variables, lambda grads: type(optimizer).apply(optimizer, grads, variables))
+
+    def _apply_gradients(self, optimizer: keras.optimizers.Optimizer, grads_and_vars: Any, **more: Any) -> Any:
+        """Stands in for `optimizer.apply_gradients`."""
+        grads, variables = zip(*grads_and_vars, strict=True)
+
+        def original(grads: Any) -> None:
+            type(optimizer).apply_gradients(optimizer, zip(grads, variables, strict=True), **more)
+
+        self._reduced(optimizer, grads, list(variables), original)
+        return optimizer.iterations
+
+    def _reduced(
+        self, optimizer: keras.optimizers.Optimizer, grads: Any, variables: list[Any], original: Callable[[Any], None]
+    ) -> None:
+        """Apply the gradients of all replicas' rows.
+
+        The outermost method that the step calls is given them, and what it calls gets its own: it may override Keras',
+        or wrap another optimizer.
+        """
         replica = local_replica(self._strategy)
+        if replica in self._applying:
+            original(grads)
+            return
         grads = shaped(list(grads), variables)
         if self._tried is not None:
             self._variables[id(optimizer)] = optimizer, variables
@@ -201,7 +220,11 @@ class OwnSteps:
             (grads,) = together(message["gradients"], [own], message["shared"])
             self._uses[replica] += 1
             grads = grads if self._sums else [divided(g, message["rows"]) for g in grads]
-        original(optimizer, grads, variables)
+        self._applying.add(replica)
+        try:
+            original(grads)
+        finally:
+            self._applying.remove(replica)
 
     def _gradients(self, rows: Any) -> tuple[Gradients, Gradients, Gradients]:
         """Of all rows and of both halves, as every replica computes them; nothing is applied, or remembered."""
@@ -234,11 +257,20 @@ class OwnSteps:
 
     @contextmanager
     def _trying(self) -> Iterator[None]:
+        def unknown(optimizer: keras.optimizers.Optimizer, *_: Any) -> None:
+            raise ConfigError(
+                f"the train_step of {type(self._model).__name__} uses an optimizer ({optimizer.name}) that neither the "
+                "model nor one of its layers holds",
+                "set it as an attribute of the model, or put it into a list or dict that is one",
+            )
+
         self._tried = {}
+        keras.optimizers.Optimizer.apply = unknown
         try:
             yield
         finally:
             self._tried = None
+            del keras.optimizers.Optimizer.apply
 
 
 def _by_name(logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
