@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import partial
 
@@ -26,8 +27,12 @@ def _gpus(monkeypatch):
 def outside(run):
     """The operations of a step that are not in XLA's hands, by type."""
     steps = run.built.steps
-    graph = (steps._train_jitted or steps._train).function.get_concrete_function().graph
+    graph = getattr(steps._train_whole, "step", steps._train).function.get_concrete_function().graph
     return Counter(op.type for op in graph.get_operations())
+
+
+def compiled(run):
+    return isinstance(run.built.steps._train_whole, jit.WithXla)
 
 
 def trained(make_model, data=None, **more):
@@ -59,7 +64,7 @@ def test_the_compiled_update_is_the_same(update):
 def test_slices_of_an_embedding_go_through_it():
     make_model, make_data = CASES["sparse gradients of embeddings"]
     without, with_xla = (trained(make_model, make_data(), **way) for way in ({"jit": "none"}, {}))
-    assert with_xla.built.steps._train_jitted is not None
+    assert compiled(with_xla)
     assert apart(without, with_xla) < 1e-12
 
 
@@ -86,11 +91,11 @@ def test_on_gpus_it_is_what_keras_would_do(of, expected):
         net.compile(net.optimizer, net.loss, jit_compile=of)
         return net
 
-    assert (trained(make_model, epochs=1).built.steps._train_jitted is not None) is expected
+    assert compiled(trained(make_model, epochs=1)) is expected
 
 
 def test_on_cpus_it_is_only_done_when_asked_for():
-    assert trained(lambda: dense(adamw()), epochs=1).built.steps._train_jitted is None
+    assert not compiled(trained(lambda: dense(adamw()), epochs=1))
 
 
 class Text(keras.layers.Layer):
@@ -122,7 +127,7 @@ def test_what_xla_cannot_compile_trains_without_it_and_to_the_bit(optimizer, cap
         return with_text(optimizer if optimizer == "sgd" else optimizer(0.01))
 
     tried = trained(make_model)
-    assert "so the model trains without it" in capsys.readouterr().out
+    assert "it is computed without" in capsys.readouterr().out
     without = trained(make_model, jit="none")
     assert apart(tried, without) == 0
     assert tried.log.total == without.log.total or tried.built.model.get_metrics_result().keys()
@@ -151,3 +156,17 @@ def test_two_workers_with_it_are_one_process(tmp_path):
     found = keras.saving.load_model(output / "model.keras").get_weights()
     expected = plain_keras_weights(epochs=5)
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+def test_evaluations_are_compiled_and_the_same(capsys):
+    make_model, make_data = CASES["sample weights"]
+    said = []
+    for way in ("none", "replica"):
+        run = trained(make_model, make_data(), validation=make_data(), jit=way, evaluate={"everyEpochs": 1})
+        said.append(re.findall(r"validation.*?: (loss [\d.]+)", capsys.readouterr().out))
+    assert len(said[0]) == 2
+    assert said[0] == said[1]
+    (evaluation,) = {step for _, step in run.built.steps._evaluate._compiled}
+    assert isinstance(evaluation, jit.WithXla)
+    assert evaluation.step is not evaluation._plain

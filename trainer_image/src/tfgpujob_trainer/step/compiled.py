@@ -37,6 +37,10 @@ class StepResult:
     metrics: list[Any]
 
 
+Step = Callable[..., StepResult]
+"""Takes what `Compiled` takes."""
+
+
 class Compiled:
     """A function of each replica, in one graph.
 
@@ -89,7 +93,7 @@ class Evaluation:
     for all lengths as soon as a second one comes.
     """
 
-    def __init__(self, compile_for: Callable[[Any], Compiled], arrays: Any) -> None:
+    def __init__(self, compile_for: Callable[[Any], Step], arrays: Any) -> None:
         """`compile_for` gives the function for batches of a specification, `arrays` are rows of the first kind."""
         specs = batch_spec(arrays)
         self._compile_for, self._compiled = compile_for, [(specs, compile_for(specs))]

@@ -19,6 +19,9 @@ from keras.src.trainers.trainer import Trainer, model_supports_jit
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.variables import LayerState
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.step.compiled import Step, StepResult
 
 _UNSUPPORTED = re.compile(
     r"^(?>.*?unsupported operations when trying to compile graph ).*? on \w+: (\w+)", re.MULTILINE
@@ -118,22 +121,30 @@ def jitted_notes(model: keras.Model, strategy: str) -> list[str]:
     ]
 
 
-class CannotCompileError(ConfigError):
-    """XLA lacks an operation of the model's."""
+class WithXla:
+    """A step that XLA compiles; unless it `must`, the `plain` one takes its place where XLA lacks an operation."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"trainer.jit is replica, and XLA cannot compile {what}", "set jit: none")
-        self.what = what
+    def __init__(self, model: keras.Model, compiled: Step, plain: Step, *, must: bool) -> None:
+        self._model, self.step, self._plain, self._must = model, compiled, plain, must
+        self._compiles = False
 
-
-@contextmanager
-def compiling() -> Iterator[None]:
-    """Says in one line what XLA cannot compile."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        if "XLA" not in error.message:
-            raise
-        found = _UNSUPPORTED.search(error.message)
-        what = f"the operation {found.group(1)}" if found else "this model"
-        raise CannotCompileError(what) from error
+    def __call__(self, *args: Any, **kwargs: Any) -> StepResult:
+        """See Compiled."""
+        if self._compiles:
+            return self.step(*args, **kwargs)
+        state = LayerState(self._model)
+        try:
+            return self.step(*args, **kwargs)
+        except tf.errors.InvalidArgumentError as error:
+            if "XLA" not in error.message:
+                raise
+            found = _UNSUPPORTED.search(error.message)
+            what = f"the operation {found.group(1)}" if found else "this model"
+            if self._must:
+                raise ConfigError(f"trainer.jit is replica, and XLA cannot compile {what}", "set jit: none") from error
+            say(f"jit: XLA cannot compile {what}: it is computed without")
+            state.put_back()
+            self.step = self._plain
+            return self.step(*args, **kwargs)
+        finally:
+            self._compiles = True

@@ -29,13 +29,12 @@ from tfgpujob_trainer.model.metrics import (
 )
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
-from tfgpujob_trainer.model.variables import LayerState, state_kept
-from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.model.variables import state_kept
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
-from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
+from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
-from tfgpujob_trainer.step.jit import CannotCompileError, compiling, jitted, jitted_notes, jitted_update, wanted
+from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_update, wanted
 from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
 
 
@@ -72,12 +71,20 @@ class SynchronousSteps:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
         inputs = (batch_spec(arrays, rows),) * replicas
         self._train = self._compile(partial(self._train_replica, jit=False), inputs)
-        self._train_jitted = None
-        self._jit_must, self._jit_does = jit is not None, False
-        if wanted(jit, strategy, model):
+        self._train_whole: Step = self._train
+        if with_xla := wanted(jit, strategy, model):
             self.notes += jitted_notes(model, name)
-            self._train_jitted = self._compile(partial(self._train_replica, jit=True), inputs)
-        self._evaluate = Evaluation(lambda spec: self._compile(self._evaluate_replica, (spec,) * replicas), arrays)
+            compiled = self._compile(partial(self._train_replica, jit=True), inputs)
+            self._train_whole = WithXla(model, compiled, self._train, must=jit is not None)
+
+        def evaluation(spec: Any) -> Step:
+            plain = self._compile(partial(self._evaluate_replica, jit=False), (spec,) * replicas)
+            if not with_xla:
+                return plain
+            compiled = self._compile(partial(self._evaluate_replica, jit=True), (spec,) * replicas)
+            return WithXla(model, compiled, plain, must=False)
+
+        self._evaluate = Evaluation(evaluation, arrays)
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics from their sums."""
@@ -148,24 +155,8 @@ class SynchronousSteps:
         `stop` and `hold`: what every worker's result says if one worker says so.
         `own_seconds` is how long this worker needs for a step without the all-reduce; every worker gets it.
         """
-        step = partial(Compiled.__call__, batches=batches, edges=edges, stop=stop, hold=hold, own_seconds=own_seconds)
-        if not whole or self._train_jitted is None:
-            return step(self._train)
-        if self._jit_does:
-            return step(self._train_jitted)
-        state = LayerState(self._model)
-        try:
-            with compiling():
-                result = step(self._train_jitted)
-        except CannotCompileError as error:
-            if self._jit_must:
-                raise
-            say(f"jit: XLA cannot compile {error.what}, so the model trains without it")
-            state.put_back()
-            self._train_jitted = None
-            return step(self._train)
-        self._jit_does = True
-        return result
+        function = self._train_whole if whole else self._train
+        return function(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
 
     def evaluate(self, batches: Any) -> StepResult:
         """One batch of an evaluation."""
@@ -283,14 +274,22 @@ class SynchronousSteps:
         self._takeover.loss_scale.shrink()
         return tf.constant(False)
 
-    def _evaluate_replica(self, batches: Any, _edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
-        batch, before = unpack(batches[local_replica(self._strategy)]), self.metric_states.begin_step()
-        y_pred = self._model(batch[0], training=False)
-        groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
-        self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
+    def _evaluate_replica(
+        self, batches: Any, _edges: Any, votes: Any, own_seconds: Any, *, jit: bool
+    ) -> tuple[Any, ...]:
+        batch, before = batches[local_replica(self._strategy)], self.metric_states.begin_step()
+        groups = (jitted(self._evaluated) if jit else self._evaluated)(batch)
         message, times = self._all_reduce(self._message(groups, votes, own_seconds))
         states = self.metric_states.end_step(before, message["metrics"])
         return tf.constant(True), message["flags"], [*message["groups"], *self._regularisation()], states, times
+
+    def _evaluated(self, packed: Any) -> list[Any]:
+        """(numerator, normaliser) of each part of the loss of these rows; the metrics count them."""
+        batch = unpack(packed)
+        y_pred = self._model(batch[0], training=False)
+        groups = list(grouped(self._loss(batch, y_pred, training=False)).values())
+        self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
+        return groups
 
     def _message(self, groups: list[Any], votes: Any, own_seconds: Any) -> dict[str, Any]:
         """What is all-reduced beside the gradients; `Compiled` reads the flags."""
