@@ -46,6 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set .Values "podSecurity" "restricted" -}}
 {{- $_ := set .Values "allowedServiceAccounts" (default (list "*/default") .Values.allowedServiceAccounts) -}}
 {{- $_ := set .Values.admissionPolicy "enabled" (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- $_ := set .Values.admissionPolicy "operator" .Values.admissionPolicy.enabled -}}
 {{- $_ := set .Values.networkPolicy "enabled" true -}}
 {{- $_ := set .Values.networkPolicy "jobNamespaces" (default (list "*") .Values.networkPolicy.jobNamespaces) -}}
 {{- $_ := set .Values.networkPolicy "metricsFrom" (default (list (dict "podSelector" dict)) .Values.networkPolicy.metricsFrom) -}}
@@ -76,6 +77,9 @@ networkPolicy.enabled: every pod may ask the operator for its metrics, and which
 {{- if not .admissionPolicy.enabled }}
 admissionPolicy.enabled: what the operator refuses is refused in the job's status, and not at kubectl apply (Kubernetes 1.30)
 {{- end }}
+{{- if not .admissionPolicy.operator }}
+admissionPolicy.operator: whoever has the operator's token may make pods that own their node (Kubernetes 1.30)
+{{- end }}
 {{- if .rbac.aggregateToDefaultRoles }}
 rbac.aggregateToDefaultRoles: whoever may edit in a namespace may make jobs there
 {{- end }}
@@ -83,7 +87,7 @@ rbac.aggregateToDefaultRoles: whoever may edit in a namespace may make jobs ther
 kueue.manageJobsWithoutQueueName: a job without a queue runs at once, past all quotas
 {{- end }}
 {{- if not .watchNamespaces }}
-watchNamespaces: the operator's token may make and delete pods in every namespace
+watchNamespaces: the operator's token has rights in every namespace
 {{- end }}
 {{- end -}}
 {{- end -}}

@@ -64,6 +64,9 @@ EFFECTS: dict[str, Row] = {
     "admissionPolicy.enabled": (
         "cluster", True, "ValidatingAdmissionPolicy/tfgpu-tfgpujob-host-access spec.failurePolicy", "Fail",
     ),
+    "admissionPolicy.operator": (
+        "cluster", True, "ValidatingAdmissionPolicy/tfgpu-tfgpujob-operator spec.failurePolicy", "Fail",
+    ),
     "allowedServiceAccounts": ("cluster", ["a/b"], f"{ENV}.ALLOWED_SERVICE_ACCOUNTS", "a/b"),
     "podSecurity": ("cluster", "restricted", f"{ENV}.POD_SECURITY", "restricted"),
     "progress.intervalSeconds": ("cluster", 60, f"{ENV}.PROGRESS_SECONDS", "60"),

@@ -32,6 +32,7 @@ def test_the_profile_turns_everything_on_that_the_notes_name() -> None:
         "networkPolicy.jobNamespaces",
         "networkPolicy.enabled",
         "admissionPolicy.enabled",
+        "admissionPolicy.operator",
         "rbac.aggregateToDefaultRoles",
         "kueue.manageJobsWithoutQueueName",
         "watchNamespaces",
@@ -66,5 +67,5 @@ def test_lists_that_say_something_stay() -> None:
 
 @pytest.mark.parametrize("version", ["v1.20.2", "v1.29.3"])
 def test_a_server_without_admission_policies_gets_none(version: str) -> None:
-    assert off(ALL, version) == ["admissionPolicy.enabled"]
+    assert off(ALL, version) == ["admissionPolicy.enabled", "admissionPolicy.operator"]
     assert "ValidatingAdmissionPolicy" not in kinds(render(ALL, version))
