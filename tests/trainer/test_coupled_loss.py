@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -59,10 +60,12 @@ class Calls(keras.layers.Layer):
     def __init__(self):
         super().__init__()
         self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, dtype="int32")
+        self.plain = tf.Variable(0)
         self.seed = keras.random.SeedGenerator(1)
 
     def call(self, x):
         self.calls.assign_add(1)
+        self.plain.assign_add(1)
         return x + 0.01 * keras.random.normal((6,), seed=self.seed)
 
 
@@ -155,5 +158,6 @@ def test_looking_at_the_loss_leaves_nothing_behind():
     run = train(tracking, callbacks=lambda: [CountAtTheEnd()])
     calls = run.built.model.layers[1]
     assert int(local_value(calls.calls)) == steps
+    assert [int(one) for one in calls.plain.values] == [steps] * 2
     assert local_value(calls.seed.state)[1] == steps
     assert counts == [2 * steps]

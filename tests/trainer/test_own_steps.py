@@ -81,6 +81,23 @@ class Placed(Distilled):
         self.student.add(Places())
 
 
+class Counting(Distilled):
+    """Whose loss depends on variables of TensorFlow's: its own, one of its parts', and one that the script holds."""
+
+    def __init__(self, of_script):
+        super().__init__()
+        self.of_script = lambda: of_script
+        self.seen = {"steps": tf.Variable(0)}
+        self.teacher.rate = tf.Variable(0.5, dtype=tf.float64, trainable=False)
+
+    def loss_of(self, x, y, found):
+        self.seen["steps"].assign_add(1)
+        self.teacher.rate.assign(self.teacher.rate * 0.9)
+        self.of_script().assign(self.of_script() * 1.1)
+        count = tf.cast(self.seen["steps"], tf.float64)
+        return super().loss_of(x, y, found) * (count + self.teacher.rate + self.of_script())
+
+
 class Summed(Distilled):
     """Whose loss is a sum over the rows."""
 
@@ -131,6 +148,12 @@ def distilled(kind=Distilled):
     return model
 
 
+def counting():
+    model = Counting(tf.Variable(1.0, dtype=tf.float64, trainable=False))
+    model.compile(keras.optimizers.SGD(0.01))
+    return model
+
+
 def adversarial():
     model = Adversarial()
     model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1, momentum=0.9))
@@ -153,6 +176,7 @@ def notes(run):
         (distilled, "Distilled's own train_step: its gradients are means over the rows"),
         (lambda: distilled(Summed), "Summed's own train_step: its gradients are sums over the rows"),
         (lambda: distilled(Placed), "Placed's own train_step: its gradients are means over the rows"),
+        (counting, "Counting's own train_step: its gradients are means over the rows"),
         (adversarial, "Adversarial's own train_step: its gradients are means over the rows"),
     ],
 )
@@ -164,6 +188,17 @@ def test_two_replicas_do_what_the_step_does_on_one_device(make, shown):
         for found, wanted in zip(weights_of(run), expected, strict=True):
             assert np.abs(found - wanted).max() < 1e-10
         assert [note.startswith(shown) for note in notes(run)] == [True] * (devices - 1)
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_resumed_run_goes_on_with_all_that_the_step_has_changed(tmp_path):
+    expected = weights_of(train(counting))
+    how = {"batch": 8, "seed": 1, "devices": 2, "output": tmp_path, "checkpoint": {"everyEpochs": 1}}
+    for epochs in (1, 3):
+        keras.utils.set_random_seed(1)
+        run = train_here(counting, data(), epochs=epochs, **how)
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.array_equal(found, wanted)
 
 
 @pytest.mark.usefixtures("float64")

@@ -30,6 +30,7 @@ from tfgpujob_trainer.checkpoints.directory import COMMIT, Owner, committed, las
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.contract.exits import FencedError
 from tfgpujob_trainer.model.optimizers import optimizers_of
+from tfgpujob_trainer.model.variables import plain_variables
 
 Say = Callable[[str], None]
 
@@ -201,11 +202,11 @@ def newest(path: Path, say: Say) -> Saved | None:
     return _first_whole([path] if (path / COMMIT).exists() else committed(path / "checkpoints"), say)
 
 
-def variables_to_save(model: keras.Model) -> dict[str, Any]:
-    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators) and its optimizers."""
+def variables_to_save(model: keras.Model, captured: Sequence[Any] = ()) -> dict[str, Any]:
+    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators), its optimizers', and more."""
     metrics = {id(v) for v in model.metrics_variables}
     own = [v for v in model.variables if id(v) not in metrics]
-    named, names = _named("model", own), {id(v) for v in own}
+    named, names = _named("model", own) | _named("plain", [*plain_variables(model), *captured]), {id(v) for v in own}
     for where, optimizer in optimizers_of(model).items():
         held = [v for v in optimizer.variables if id(v) not in names]  # one that wraps another shows the other's too
         names |= {id(v) for v in held}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
-_HOLDERS = (keras.Layer, keras.optimizers.Optimizer, Mapping, list, tuple)
+from tfgpujob_trainer.model.variables import held_in
 
 
 def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
@@ -21,18 +21,8 @@ def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
 
 
 def optimizers_in(held: Mapping[str, Any]) -> dict[str, keras.optimizers.Optimizer]:
-    """Those among these objects and what they hold; of several ways to one, the shortest."""
-    found: dict[str, keras.optimizers.Optimizer] = {}
-    seen: set[int] = set()
-    left = list(held.items())
-    for path, value in left:  # which grows
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, keras.optimizers.Optimizer):
-            found[path] = value
-        left += [(f"{path}/{name}", part) for name, part in _parts(value) if isinstance(part, _HOLDERS)]
-    return found
+    """Those among these objects and in what they hold."""
+    return held_in(held, keras.optimizers.Optimizer)
 
 
 def build_all(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
@@ -48,13 +38,3 @@ def leave_reduction(optimizers: Mapping[str, keras.optimizers.Optimizer]) -> Non
         if not hasattr(optimizer, "_all_reduce_sum_gradients"):
             raise RuntimeError("Keras' optimizer has no _all_reduce_sum_gradients: this trainer needs Keras 3.15.1")
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs  # noqa: SLF001 (private: Keras is pinned)
-
-
-def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
-    """What Keras tracks in it, by name. The names that an author chose come before the lists that Keras keeps."""
-    if isinstance(value, keras.Layer | keras.optimizers.Optimizer):
-        yield from sorted(vars(value).items(), key=lambda item: item[0].startswith("_"))
-    elif isinstance(value, Mapping):
-        yield from value.items()
-    elif isinstance(value, list | tuple):
-        yield from enumerate(value)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+_HOLDERS = (keras.Layer, keras.optimizers.Optimizer, Mapping, list, tuple)
 
 
 def local_value(variable: Any) -> np.ndarray:
@@ -21,6 +24,64 @@ def local_component(variable: Any) -> Any:
     """TensorFlow's variable behind a Keras variable, on this worker's first replica."""
     value = variable.value
     return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+
+
+@dataclass(frozen=True, slots=True)
+class PlainVariable:
+    """A variable of TensorFlow's that is none of Keras', in the form of one that is."""
+
+    path: str
+    value: tf.Variable
+
+    @property
+    def shape(self) -> Any:
+        """As of the variable."""
+        return self.value.shape
+
+    @property
+    def dtype(self) -> Any:
+        """As of the variable."""
+        return self.value.dtype
+
+    def assign(self, value: Any) -> None:
+        """On all replicas."""
+        self.value.assign(value)
+
+
+def plain_variables(model: keras.Model) -> list[PlainVariable]:
+    """What the model and its layers hold of TensorFlow's own, such as a counter: `model.variables` has none of them."""
+    return [PlainVariable(path, value) for path, value in held_in(vars(model), tf.Variable).items()]
+
+
+def traced_variables(function: Any) -> list[tf.Variable]:
+    """What a traced function reads or changes, in the order of its trace: each replica's own, where they have one."""
+    by_handle = {id(variable.handle): variable for variable in function.graph.variables}
+    return [by_handle[id(handle)] for handle in function.captured_inputs if id(handle) in by_handle]
+
+
+def held_in(held: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Objects of a kind among these and in what Keras tracks of them, by the shortest way to each."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    left = list(held.items())
+    for path, value in left:  # which grows
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, kind):
+            found[path] = value
+        left += [(f"{path}/{name}", part) for name, part in _parts(value) if isinstance(part, (*_HOLDERS, kind))]
+    return found
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """By name. The names that an author chose come before the lists that Keras keeps."""
+    if isinstance(value, keras.Layer | keras.optimizers.Optimizer):
+        yield from sorted(vars(value).items(), key=lambda item: item[0].startswith("_"))
+    elif isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, list | tuple):
+        yield from enumerate(value)
 
 
 def reader(variables: Iterable[Any]) -> Callable[[], list[np.ndarray]]:
@@ -58,7 +119,7 @@ class LayerState:
     """What calling a model changes, as it is now: such as a counter, the state of an RNN, a seed, or a metric."""
 
     def __init__(self, model: keras.Model) -> None:
-        self._variables = list(model.metrics_variables)
+        self._variables = [*model.metrics_variables, *plain_variables(model)]
         for layer in model._flatten_layers():  # noqa: SLF001 (private: Keras is pinned)
             self._variables += layer._non_trainable_variables  # noqa: SLF001
             self._variables += [generator.state for generator in layer._seed_generators]  # noqa: SLF001

@@ -23,6 +23,7 @@ from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
 from tfgpujob_trainer.model.metrics import metric_variables, results
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.parameter_server.embedding_lookup import look_up_on_servers
 from tfgpujob_trainer.parameter_server.rows import read_batch
 
@@ -65,6 +66,7 @@ class ServerSteps:
         self._loss = LossParts(model)
         self._metrics = metric_variables(model)
         self._has_normaliser: list[bool] = []
+        self.captured: list[PlainVariable] = []
         self.notes = [_NOTE, *self._loss.notes, *_layer_notes(model)]
         self.train = self._compile(self._train_batch)
         self.evaluate = self._compile(self._evaluate_batch)

@@ -25,6 +25,7 @@ from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
+from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, traced_variables
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
@@ -63,6 +64,8 @@ class OwnSteps:
         self._tried: dict[int, Gradients] | None = None
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
         self._sums = False
+        self._traced: list[tf.Variable] = []
+        self.captured: list[PlainVariable] = []
         self._names: dict[str, tuple[str, ...]] = {}
         self.notes = batch_normalization_notes(model, name, 1)
         self._name = name
@@ -132,6 +135,7 @@ class OwnSteps:
         self.metric_states.reset()
         for optimizer, variables in self._variables.values():
             build_all(optimizer, variables)
+        self.captured = self._captured()
         if self._strategy.num_replicas_in_sync == 1:
             return
         who = f"{type(self._model).__name__}'s own train_step"
@@ -230,30 +234,44 @@ class OwnSteps:
         """Of all rows and of both halves, as every replica computes them; nothing is applied, or remembered."""
         count = len(tf.nest.flatten(rows)[0])
         lookups: list[Any] = []
-        parts = slice(0, count), slice(0, count // 2), slice(count // 2, count)
-        states = self._model.variables
 
-        def replica() -> Any:
-            before = [tf.identity(v.value) for v in states]
-            found = []
-            for part in parts:
-                assert self._tried is not None
-                self._tried.pop(local_replica(self._strategy), None)
-                of_part = tf.nest.map_structure(lambda array, part=part: tf.constant(array[part]), rows)
-                self._model.train_step(self._as_given(of_part))
-                mine = self._tried.get(local_replica(self._strategy), [])
-                keys, sizes = slices(mine, tf.nest.flatten(of_part))
-                lookups.append(keys)
-                found.append(([[tf.convert_to_tensor(g) for g in use if g is not None] for use in mine], sizes))
-                for variable, value in zip(states, before, strict=True):
-                    variable.assign(value)
-            return found
+        def replica(part: Any) -> Any:
+            assert self._tried is not None
+            self._tried.pop(local_replica(self._strategy), None)
+            self._model.train_step(self._as_given(part))
+            mine = self._tried.get(local_replica(self._strategy), [])
+            keys, sizes = slices(mine, tf.nest.flatten(part))
+            lookups.append(keys)
+            return [[tf.convert_to_tensor(g) for g in use if g is not None] for use in mine], sizes
 
-        with self._trying():
-            result = tf.function(lambda: self._strategy.run(replica), autograph=False)()
-        first = tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0].numpy(), result)
-        self._lookups.note(lookups[0], *(sizes for _, sizes in first[:2]))
-        return first[0][0], first[1][0], first[2][0]
+        step = tf.function(lambda part: self._strategy.run(replica, args=(part,)), autograph=False)
+        found = []
+        for start, end in ((0, count), (0, count // 2), (count // 2, count)):
+            part = tf.nest.map_structure(lambda array, of=slice(start, end): tf.convert_to_tensor(array[of]), rows)
+            with self._trying():
+                traced = step.get_concrete_function(part)
+            variables = traced_variables(traced)
+            before = [variable.read_value() for variable in variables]
+            result = traced(*tf.nest.flatten(part))
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            found.append(
+                tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0].numpy(), result)
+            )
+        self._traced = variables
+        self._lookups.note(lookups[0], *(sizes for _, sizes in found[:2]))
+        return found[0][0], found[1][0], found[2][0]
+
+    def _captured(self) -> list[PlainVariable]:
+        holders = [self._model, *optimizers_of(self._model).values()]
+        known = [*self._metrics, *plain_variables(self._model), *(v for one in holders for v in one.variables)]
+        seen, found = {id(variable.value) for variable in known}, []
+        for variable in self._traced:
+            whole = getattr(variable.handle, "_distributed_container", lambda of=variable: of)()
+            if id(whole) not in seen:
+                seen.add(id(whole))
+                found.append(PlainVariable(whole.name, whole))
+        return found
 
     @contextmanager
     def _trying(self) -> Iterator[None]:

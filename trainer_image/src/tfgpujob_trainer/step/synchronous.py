@@ -29,7 +29,7 @@ from tfgpujob_trainer.model.metrics import (
 )
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
-from tfgpujob_trainer.model.variables import state_kept
+from tfgpujob_trainer.model.variables import PlainVariable, state_kept
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
@@ -67,6 +67,7 @@ class SynchronousSteps:
         name = name_in_support(strategy)
         self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
+        self.captured: list[PlainVariable] = []
         if half:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
         inputs = (batch_spec(arrays, rows),) * replicas

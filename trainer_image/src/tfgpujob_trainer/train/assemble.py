@@ -65,7 +65,7 @@ def assemble(
     total_steps = settings.steps or ((settings.epochs or 0) - initial_epoch) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
-    variables = variables_to_save(built.model)
+    variables = variables_to_save(built.model, built.steps.captured)
     manager = partial(
         CheckpointManager,
         variables=variables,

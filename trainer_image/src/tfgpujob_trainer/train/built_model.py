@@ -14,6 +14,7 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.model.metrics import MetricStates
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
+from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.step.compiled import StepResult
 
 
@@ -22,6 +23,9 @@ class Steps(Protocol):
 
     notes: list[str]
     """Log lines: what a user should know about how they are computed."""
+
+    captured: list[PlainVariable]
+    """What the step is known to read or change beside the variables of the model and its optimizers."""
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of the training from their sums."""
