@@ -36,7 +36,7 @@ class Model(BaseModel):
     @classmethod
     def _no_null(cls, data: Any) -> Any:
         """A key with nothing behind it is a line that somebody forgot to finish; the CRD refuses it too."""
-        if isinstance(data, dict):
+        if isinstance(data, dict) and None in data.values():
             for name, field in cls.model_fields.items():
                 key = field.alias or name
                 if key in data and data[key] is None:
