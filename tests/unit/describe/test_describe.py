@@ -62,6 +62,13 @@ def test_nobody_looks_after_the_job() -> None:
     assert "the operator is not running" in shown
 
 
+def test_a_job_that_is_set_aside_says_so_before_that_it_runs() -> None:
+    page = told({"phase": "Running", "conditions": [condition("Quarantined", "True", "BudgetExceeded", "It is slow.")]})
+    assert "Set aside" in page
+    assert "It is slow." in page
+    assert "Make it smaller" in page
+
+
 def test_somebody_else_looks_after_the_job() -> None:
     assert "spec.runPolicy.managedBy leaves it to a.b/c" in told(run_policy={"managedBy": "a.b/c"})
     assert "spec.managedBy leaves it to a.b/c" in told(spec={"managedBy": "a.b/c"})

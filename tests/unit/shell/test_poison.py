@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.machine import Deadline
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Config, Outcome, Snapshot
+from tfgpujob.core.policies import quarantine
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.shell import main
 from tfgpujob.shell.main import operate
@@ -209,6 +211,37 @@ async def test_a_job_whose_reconciliation_raises_is_named_and_blocks_nobody(
         assert await operator.get("/healthz") == (200, "ok")
         cluster.do(lambda: cluster.server.delete("TFGPUJob", STRANGERS, "bad", by="test"))
         await until_told("ok", "tfgpu_jobs_failing 0.0")
+
+
+async def test_a_job_whose_reconciliation_is_slow_is_set_aside_until_it_is_small(
+    monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
+) -> None:
+    large = True
+
+    def slow(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+        began = time.thread_time()
+        bad = snapshot.job is not None and snapshot.job["metadata"]["name"] == "bad"
+        while bad and large and not snapshot.quarantined and time.thread_time() - began < 0.3:
+            pass
+        return reconcile(snapshot, now, config)
+
+    def says(status: str) -> bool:
+        found = cluster.server.objects["TFGPUJob", STRANGERS, "bad"].get("status") or {}
+        return any(c["type"] == "Quarantined" and c["status"] == status for c in found.get("conditions") or ())
+
+    monkeypatch.setattr(main, "reconcile", slow)
+    monkeypatch.setattr(quarantine, "SLOW_SECONDS", 0.15)
+    monkeypatch.setattr(quarantine, "FIRST", timedelta(seconds=1))
+    cluster.do(lambda: cluster.server.place(job("bad", STRANGERS, spec("nothing"))))
+    async with operating(monkeypatch, cluster) as operator:
+        await until(lambda: says("True"), "it is set aside")
+        make_good(cluster, "good")
+        await until(lambda: runs(cluster, "good"), "the good job runs")
+        assert f"quarantined: TFGPUJob strangers/bad: {quarantine.SLOW}" in (await operator.get("/readyz"))[1]
+        assert "tfgpu_jobs_quarantined 1.0" in (await operator.get("/metrics"))[1]
+        large = False
+        await until(lambda: says("False"), "it has left by itself")
+        assert await operator.get("/readyz") == (200, "ok")
 
 
 async def test_a_job_in_a_namespace_that_is_left_out_is_as_if_it_were_not_there(
