@@ -25,10 +25,13 @@ class Slow(Brain):
 
     seconds = 2 * SLOW_SECONDS
     cpu = 0.0
+    raises = False
 
     def reconcile(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         if not snapshot.quarantined:
             self.cpu += self.seconds
+            if self.raises:
+                raise KeyError("oops")
         return super().reconcile(snapshot, now, config)
 
 
@@ -46,9 +49,9 @@ class SlowRig(Rig):
         self.slow.seen.clear()
         return seen
 
-    def later(self, seconds: float) -> None:
+    def later(self, seconds: float) -> str:
         self.time += timedelta(seconds=seconds)
-        self.reconcile_once()
+        return self.reconcile_once()
 
 
 def test_what_is_slow_twice_in_a_row_is_set_aside_and_nothing_is_done_for_it() -> None:
@@ -56,8 +59,8 @@ def test_what_is_slow_twice_in_a_row_is_set_aside_and_nothing_is_done_for_it() -
     rig.later(0)
     assert rig.store.quarantined.lines() == [], "once may be the garbage collector"
     rig.cluster.calls.clear()
-    rig.later(1)
-    assert (rig.store.quarantined.lines(), rig.cluster.calls, len(rig.queue)) == ([NAMED], [], 1)
+    assert rig.later(1) == "stale", "it is requeued"
+    assert (rig.store.quarantined.lines(), rig.cluster.calls) == ([NAMED], [])
     rig.said()
     rig.later(1)
     assert rig.said() == [SLOW, SLOW], "reconciled, and finalized"
@@ -80,6 +83,13 @@ def test_it_is_tried_again_rarely_and_leaves_by_itself_once_it_is_small() -> Non
     rig.slow.cpu = 0.0
     rig.later(1)
     assert rig.slow.cpu == SLOW_SECONDS
+
+
+def test_what_is_slow_and_then_raises_is_set_aside_too() -> None:
+    rig = SlowRig()
+    rig.slow.raises = True
+    assert [rig.later(1), rig.later(1), rig.later(1)] == ["error", "error", "ok"]
+    assert rig.store.quarantined.lines() == [NAMED]
 
 
 def test_one_slow_reconciliation_between_others_sets_nothing_aside() -> None:

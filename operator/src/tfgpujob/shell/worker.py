@@ -130,15 +130,12 @@ class Worker:
         return "ok"
 
     async def _reconcile(self, key: Key) -> None:
-        snapshot, outcome, cpu = await self._decide(key)
+        snapshot, outcome = await self._decide(key)
         job = snapshot.job
         if job is None or outcome is None:
             self._queue.forget(key)
             self._deferred_since.pop(key, None)
             self.quarantine.forget(key)
-            return
-        if not snapshot.quarantined and self.quarantine.measured(key, job, cpu, self._now()):
-            self._queue.add(key)
             return
         written = _Written(job)
         try:
@@ -194,9 +191,7 @@ class Worker:
             raise results.error
         return results
 
-    async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None, float]:
-        """With the seconds of CPU time that it took."""
-        cpu = 0.0
+    async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None]:
         absent: frozenset[str] = frozenset()
         looked_up: frozenset[str] = frozenset()
         for _ in range(LOOKUP_ROUNDS):
@@ -209,20 +204,29 @@ class Worker:
             job = snapshot.job
             if job is None:
                 # The garbage collector deletes what a deleted job leaves behind.
-                return snapshot, None, cpu
-            quarantined = snapshot.quarantined or self.quarantine.why(key, job, self._now())
-            snapshot = replace(snapshot, quarantined=quarantined)
-            began = self.quarantine.cpu()
-            outcome = self._core.reconcile(snapshot, self._now(), self._core.config)
-            cpu += self.quarantine.cpu() - began
+                return snapshot, None
+            snapshot = replace(snapshot, quarantined=snapshot.quarantined or self.quarantine.why(key, job, self._now()))
+            outcome = self._measured(key, job, snapshot)
             if not outcome.lookups:
-                return snapshot, outcome, cpu
+                return snapshot, outcome
             uid: str = job["metadata"]["uid"]
             lookups = (self._look_up(key, uid, name) for name in outcome.lookups)
             gone = await gather_bounded(lookups, self._writer.turns[key.namespace])
             absent |= {name for name in gone if name}
             looked_up |= {*outcome.lookups}
         raise _StaleError(f"pods keep changing: {', '.join(outcome.lookups)}")
+
+    def _measured(self, key: Key, job: Object, snapshot: Snapshot) -> Outcome:
+        """What is to be done. Raises when that has taken so long that the job is set aside."""
+        slow, began = False, self.quarantine.cpu()
+        try:
+            outcome = self._core.reconcile(snapshot, self._now(), self._core.config)
+        finally:
+            if not snapshot.quarantined:
+                slow = self.quarantine.measured(key, job, self.quarantine.cpu() - began, self._now())
+        if slow:
+            raise _StaleError("it is set aside")
+        return outcome
 
     async def _look_up(self, key: Key, job_uid: str, name: str) -> str:
         """Returns the name if the job has no such pod; what is found goes into the store."""
