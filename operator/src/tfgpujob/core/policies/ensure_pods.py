@@ -238,7 +238,7 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
 
 def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
     """Whether a gang trains already that it joins."""
-    new = resizes_in_place(ctx.spec, ctx.plan) and replica in ctx.plan.joining
+    new = replica in ctx.plan.joining and resizes_in_place(ctx.spec, ctx.plan)
     return new or _replaces_member(ctx, replica)
 
 
