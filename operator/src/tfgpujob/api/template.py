@@ -33,8 +33,6 @@ class EnvVar(OpenModel):
 
     name: str
     """Name of the variable. TF_CONFIG and the operator's own TFGPU_ variables are set by the operator."""
-    value: str | None = None
-    """Its value, a text: a number stands in quotes."""
 
 
 class SecurityContext(OpenModel):

@@ -127,3 +127,10 @@ def test_what_is_added_to_is_refused_by_field(field: str, value: Any) -> None:
     found = parse_job({"metadata": {"name": "a"}, "spec": spec})
     assert isinstance(found, tuple)
     assert f"spec.replicaSpecs.worker.template.spec.{field}" in [problem.field for problem in found]
+
+
+def test_a_value_that_is_left_empty_is_as_in_a_pod() -> None:
+    """`value:` without one: API servers take it for none, and so does the CRD."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "env": [{"name": "A", "value": None}]}]}}
+    spec = {"strategy": "OneDevice", "image": "i", "replicaSpecs": {"worker": {"template": template}}}
+    assert isinstance(parse_job({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec}), JobSpec)

@@ -106,10 +106,12 @@ def _own_labels(template: PodTemplate, path: str) -> Iterator[Invalid]:
 
 def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
     for place, container in template.spec.each_container():
-        if container.name != CONTAINER:
-            continue
+        own = OWN_ENV if container.name == CONTAINER else ()
         for index, variable in enumerate(container.env):
-            if variable.name in OWN_ENV:
+            value = part(variable, "value")
+            if value is not None and not isinstance(value, str):
+                yield Invalid(f"{path}.spec.{place}.env[{index}].value", f"{value!r:.60} is no text", "quote it")
+            if variable.name in own:
                 fix = "remove it: the operator sets it for each replica"
                 yield Invalid(f"{path}.spec.{place}.env[{index}]", f"{variable.name} is not yours to set", fix)
 
