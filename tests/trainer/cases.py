@@ -228,5 +228,6 @@ JUDGED_OTHERWISE = {
     "deterministic",
     "a profile",
     "data without an end",
+    "state of your own layers",
 }
 """Exact techniques without a case of their own: see the tests that name them."""

@@ -119,6 +119,9 @@ SUPPORT: dict[str, dict[str, Support]] = {
         ),
     ),
     "synchronized BatchNormalization with accumulation": _everywhere(_MICRO_BATCH),
+    "state of your own layers": _everywhere(
+        EXACT, Support("per worker", "of two workers that update it at once, one may overwrite the other")
+    ),
     "Dropout": _alone_and_together(
         EXACT,
         Support("per worker", "every replica draws masks of its own"),

@@ -13,17 +13,22 @@ _SHOWN = 3
 
 
 def moving_statistics(model: keras.Model) -> list[Any]:
-    """State that training layers change by themselves, such as BatchNormalization's moving mean.
+    """State that Keras' own layers change while they train, such as BatchNormalization's moving mean.
 
     Every replica sees other rows, so these are averaged in the step's all-reduce, or the workers'
-    weights would drift apart.
+    weights would drift apart. Those of other layers mean what their author says: step/layer_states.py.
     """
     found: list[Any] = []
     for layer in model._flatten_layers():  # noqa: SLF001
-        if layer.trainable:
+        if layer.trainable and not is_of_author(layer):
             found += [v for v in layer._non_trainable_variables if tf.as_dtype(v.dtype).is_floating]  # noqa: SLF001
     metrics = {id(v) for v in model.metrics_variables}
     return [v for v in found if id(v) not in metrics]
+
+
+def is_of_author(layer: keras.Layer) -> bool:
+    """Whether it is none of Keras' own layers, and no BatchNormalization of another name."""
+    return not type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.layers.BatchNormalization)
 
 
 def batch_normalizations(model: keras.Model, *, synchronized: bool) -> list[str]:

@@ -22,6 +22,7 @@ from tfgpujob_trainer.model.batch import Batch, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
 from tfgpujob_trainer.model.metrics import metric_variables, results
+from tfgpujob_trainer.model.moving_statistics import is_of_author
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.parameter_server.embedding_lookup import look_up_on_servers
@@ -155,6 +156,8 @@ def _layer_notes(model: keras.Model) -> list[str]:
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             prefix = "synchronized " if layer.synchronized else ""
             notes += require(f"{prefix}BatchNormalization", PARAMETER_SERVER, layer.name)
+        if is_of_author(layer) and layer._non_trainable_variables:  # noqa: SLF001
+            notes += require("state of your own layers", PARAMETER_SERVER, layer.name)
         if isinstance(layer, keras.layers.Dropout):
             notes += require("Dropout", PARAMETER_SERVER, layer.name)
     return notes

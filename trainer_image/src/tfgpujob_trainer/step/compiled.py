@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.model.batch import batch_spec, number
 from tfgpujob_trainer.model.loss import LossSums, loss_of, numbers_of
+from tfgpujob_trainer.step.layer_states import unlike_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,11 @@ class Compiled:
         self, batches: Any, edges: Any, *, stop: bool = False, hold: bool = False, own_seconds: float = 0.0
     ) -> StepResult:
         """One step, or one batch of an evaluation."""
-        vector, metrics = self.function(batches, edges, tf.constant((stop, hold)), number(own_seconds, np.float32))
+        with unlike_states():
+            vector, metrics = self.function(batches, edges, tf.constant((stop, hold)), number(own_seconds, np.float32))
+            numbers = vector.numpy().tolist()
         replicas = self._strategy.num_replicas_in_sync
-        all_reduce_seconds, applied, stopped, held, *more = vector.numpy().tolist()
+        all_reduce_seconds, applied, stopped, held, *more = numbers
         return StepResult(
             stop=bool(stopped),
             held=bool(held),

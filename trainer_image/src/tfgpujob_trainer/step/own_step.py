@@ -29,6 +29,7 @@ from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, tra
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
+from tfgpujob_trainer.step.layer_states import LayerStates
 from tfgpujob_trainer.step.lookups import Lookups, apart, slices, together
 
 ROWS = 8
@@ -58,6 +59,7 @@ class OwnSteps:
         self._all_reduce = AllReduce(strategy)
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = moving_statistics(model)
+        self._states = LayerStates(strategy, model, self._all_reduce)
         self._rows: dict[int, Any] = {}
         self._uses: dict[int, int] = {}
         self._lookups = Lookups()
@@ -138,6 +140,10 @@ class OwnSteps:
         self.captured = self._captured()
         if self._strategy.num_replicas_in_sync == 1:
             return
+        with self._trying():
+            self.notes += self._states.look(
+                lambda part: self._model.train_step(self._as_given(part)), rows, self.captured
+            )
         who = f"{type(self._model).__name__}'s own train_step"
         if _is_mean(found):
             self.notes.append(f"{who}: its gradients are means over the rows, so those of the global batch are exact")
@@ -152,7 +158,7 @@ class OwnSteps:
         batch = batches[replica]
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
         self._rows[replica], self._uses[replica] = rows, 0
-        before = self.metric_states.begin_step()
+        before, states_before = self.metric_states.begin_step(), self._states.before()
         given = getattr(self._model, step)(self._as_given(batch)) or {}
         logs = dict(_by_name(given))
         self._names[step] = tuple(logs)
@@ -167,12 +173,14 @@ class OwnSteps:
             "groups": groups,
             "metrics": self.metric_states.of_step(),
             "statistics": [tf.convert_to_tensor(v.value) for v in self._statistics],
+            "states": self._states.message(states_before, rows),
         }
         message, times = self._all_reduce(message)
         replicas = self._strategy.num_replicas_in_sync
         if step == "train_step":
             for variable, value in zip(self._statistics, message["statistics"], strict=True):
                 variable.assign(value / tf.cast(replicas, value.dtype))
+        self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return tf.constant(True), message["flags"], message["groups"], states, times
 

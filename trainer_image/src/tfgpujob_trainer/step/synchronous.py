@@ -35,6 +35,7 @@ from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResul
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_update, wanted
+from tfgpujob_trainer.step.layer_states import LayerStates
 from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
 
 
@@ -64,6 +65,7 @@ class SynchronousSteps:
         self._loss, self._lookups = LossParts(model), Lookups()
         self.metric_states = MetricStates(strategy, model, self._loss.of_batch if self._loss.has_outputs else None)
         self._statistics = moving_statistics(model)
+        self._states = LayerStates(strategy, model, self._all_reduce)
         name = name_in_support(strategy)
         self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
@@ -110,6 +112,16 @@ class SynchronousSteps:
 
         with self._loss.unmeasured(), state_kept(self._model):
             self._lookups.learn(self._strategy, gradients, rows)
+
+    def look_at_states(self, rows: Any) -> None:
+        """Find how replicas share what layers change by themselves; to be called before `train`."""
+
+        def forward(packed: Any) -> None:
+            batch = self._weigh(unpack(packed))
+            self._loss(batch, self._model(batch[0], training=True), training=True)
+
+        with self._loss.unmeasured():
+            self.notes += self._states.look(forward, rows)
 
     def check_metrics(self, rows: Any) -> list[str]:
         """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
@@ -178,7 +190,7 @@ class SynchronousSteps:
         if jit:
             sums, regularisers, update = jitted(sums), jitted(regularisers), jitted_update(self._strategy, update)
         replica = local_replica(self._strategy)
-        batch, before = batches[replica], self.metric_states.begin_step()
+        batch, before, states_before = batches[replica], self.metric_states.begin_step(), self._states.before()
         if self._takeover.accumulate == 1:
             groups, gradients = sums(batch)
         else:
@@ -186,6 +198,7 @@ class SynchronousSteps:
         message = self._message(groups, votes, own_seconds)
         message["gradients"], message["shared"] = apart(gradients)
         message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
+        message["states"] = self._states.message(states_before, tf.shape(tf.nest.flatten(batch)[0])[0])
         message, times = self._all_reduce.gradients(message)
         message["gradients"] = together(message["gradients"], gradients, message["shared"])
         loss = [*message["groups"], *self._regularisation()]
@@ -193,6 +206,7 @@ class SynchronousSteps:
         replicas = self._strategy.num_replicas_in_sync
         for variable, value in zip(self._statistics, message["statistics"], strict=True):
             variable.assign(value if replicas == 1 else value / tf.cast(replicas, value.dtype))
+        self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return applied, message["flags"], loss, states, times
 
@@ -278,9 +292,13 @@ class SynchronousSteps:
     def _evaluate_replica(
         self, batches: Any, _edges: Any, votes: Any, own_seconds: Any, *, jit: bool
     ) -> tuple[Any, ...]:
-        batch, before = batches[local_replica(self._strategy)], self.metric_states.begin_step()
+        batch = batches[local_replica(self._strategy)]
+        before, states_before = self.metric_states.begin_step(), self._states.before()
         groups = (jitted(self._evaluated) if jit else self._evaluated)(batch)
-        message, times = self._all_reduce(self._message(groups, votes, own_seconds))
+        message = self._message(groups, votes, own_seconds)
+        message["states"] = self._states.message(states_before, tf.shape(tf.nest.flatten(batch)[0])[0])
+        message, times = self._all_reduce(message)
+        self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return tf.constant(True), message["flags"], [*message["groups"], *self._regularisation()], states, times
 

@@ -78,6 +78,7 @@ class SynchronousTrainer:
         self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
         rows = data.head(ROWS)
         steps.look_at_lookups(rows)
+        steps.look_at_states(rows)
         steps.notes += steps.check_metrics(rows)
         steps.notes += steps.check_coupled_loss(rows, allowed=bool(self._settings.allow_coupled_loss))
         return steps
