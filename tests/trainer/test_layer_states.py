@@ -61,6 +61,39 @@ class OwnStep(keras.Sequential):
         return {"loss": loss}
 
 
+class Assigning(keras.Model):
+    """Whose step goes down the gradient by itself, and lets a second network follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]) for _ in range(2))
+
+    def call(self, x):
+        return self.first(x)
+
+    def train_step(self, data):
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean(keras.ops.square(self(x, training=True) - y))
+        for weight, gradient in zip(self.first.weights, tape.gradient(loss, self.first.weights), strict=True):
+            weight.assign_sub(0.1 * gradient)
+        for weight, followed in zip(self.second.weights, self.first.weights, strict=True):
+            weight.assign(0.9 * weight + 0.1 * followed)
+        return {"loss": loss}
+
+
+class Queueing(OwnStep):
+    """Keeps the last eight rows in a variable of the model, which Keras takes for a weight."""
+
+    def build(self, shape):
+        super().build(shape)
+        self.queue = keras.Variable(np.zeros((8, 4), keras.config.floatx()), name="queue")
+
+    def train_step(self, data):
+        self.queue.assign(keras.ops.concatenate([data[0], self.queue])[:8])
+        return super().train_step(data)
+
+
 def keeping(kind=keras.Sequential, layer=Keeps, trainable=True):
     states = layer()
     states.trainable = trainable
@@ -154,6 +187,19 @@ class Rarely(keras.layers.Layer):
         return x
 
 
+@pytest.mark.usefixtures("float64")
+def test_weights_that_a_step_assigns_are_those_of_one_device():
+    def make():
+        model = Assigning()
+        model.compile()
+        return model
+
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make(), *data(), epochs=2, batch=8, seed=1)
+    for found, wanted in zip(weights_of(train(make)), expected, strict=True):
+        assert np.allclose(found, wanted, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])
 def test_rows_that_are_evaluated_count_too(kind):
     run = train(lambda: keeping(kind, layer=Rows), validation=data(), evaluate={"everyEpochs": 1})
@@ -166,6 +212,8 @@ def test_what_replicas_cannot_share_is_refused_by_name():
     assert "aggregation='mean' or 'only_first_replica'" in caught.value.fix
     with pytest.raises(ConfigError, match=r"/counts, \S+/codes: "):
         train(lambda: keeping(OwnStep, layer=Codebook))
+    with pytest.raises(ConfigError, match=r"cannot share \S+/queue: "):
+        train(lambda: keeping(Queueing, layer=Rows))
     assert train(lambda: keeping(layer=Queue), devices=1)
 
 

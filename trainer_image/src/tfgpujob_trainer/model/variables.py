@@ -59,6 +59,11 @@ def traced_variables(function: Any) -> list[tf.Variable]:
     return [by_handle[id(handle)] for handle in function.captured_inputs if id(handle) in by_handle]
 
 
+def whole_of(variable: tf.Variable) -> Any:
+    """The variable that this one is a replica's own of, or itself."""
+    return getattr(variable.handle, "_distributed_container", lambda: variable)()
+
+
 def held_in(held: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Objects of a kind among these and in what Keras tracks of them, by the shortest way to each."""
     found: dict[str, Any] = {}

@@ -8,7 +8,7 @@ largest or smallest nor their sum is refused: replicas could only guess.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.moving_statistics import batch_normalizations, is_of_author
-from tfgpujob_trainer.model.variables import PlainVariable, local_value, plain_variables, traced_variables
+from tfgpujob_trainer.model.variables import local_value, plain_variables, traced_variables, whole_of
 from tfgpujob_trainer.step.allreduce import AllReduce
 
 _KINDS = ("alike", "mean", "largest", "smallest", "sum")
@@ -42,13 +42,13 @@ class LayerStates:
         self._replicas = strategy.num_replicas_in_sync
         self._states: list[tuple[Any, str]] = []
 
-    def look(self, step: Callable[[Any], Any], rows: Any, captured: Sequence[PlainVariable] = ()) -> list[str]:
-        """Find them, and what is to be said of them; raises ConfigError for what replicas cannot share.
+    def look(self, step: Callable[[Any], Any], rows: Any, candidates: Sequence[Any]) -> list[str]:
+        """Find them among these, and what is to be said of them; raises ConfigError for what replicas cannot share.
 
         `step` computes rows in a replica, and applies no gradients. All that it changes is put back.
         """
         count = len(tf.nest.flatten(rows)[0]) // 2 * 2
-        candidates = [v for v in (*_of_author(self._model), *captured) if tf.as_dtype(v.dtype) != tf.string]
+        candidates = [v for v in candidates if tf.as_dtype(v.dtype) != tf.string]
         if self._replicas == 1 or count == 0 or not candidates:
             return []
 
@@ -62,7 +62,7 @@ class LayerStates:
             for part in (slice(0, count), slice(0, count // 2), slice(count // 2, count))
         )
         traces = [function.get_concrete_function(part, part) for part in (whole, one)]
-        changed = set.union(*map(_changed, traces))
+        changed = changed_variables(traces)
         variables = list({id(v): v for trace in traces for v in traced_variables(trace)}.values())
 
         def values() -> list[Any]:
@@ -170,21 +170,27 @@ def unlike_states() -> Iterator[None]:
         ) from error
 
 
-def _of_author(model: keras.Model) -> list[Any]:
+def states_of_author(model: keras.Model) -> list[Any]:
+    """What layers that are none of Keras' keep beside what is trained."""
     metrics = {id(v) for v in model.metrics_variables}
     layers = [layer for layer in model._flatten_layers() if is_of_author(layer)]  # noqa: SLF001
     own = [v for layer in layers for v in layer._non_trainable_variables if id(v) not in metrics]  # noqa: SLF001
     return [*own, *plain_variables(model)]
 
 
-def _changed(traced: Any) -> set[int]:
-    """Which variables a traced function may change, whole ones where replicas have a part each."""
-    inside = {id(outer): inner for outer, inner in traced.graph.captures}
+def changed_variables(traces: Iterable[Any]) -> set[int]:
+    """The `id` of what traced functions may change; of the whole, where replicas have a part each."""
     return {
-        id(getattr(variable.handle, "_distributed_container", lambda of=variable: of)())
-        for variable in traced_variables(traced)
-        if any(op.type not in _READS for op in inside[id(variable.handle)].consumers())
+        id(whole_of(variable))
+        for traced in traces
+        for variable, inner in _captures(traced)
+        if any(op.type not in _READS for op in inner.consumers())
     }
+
+
+def _captures(traced: Any) -> Iterator[tuple[tf.Variable, Any]]:
+    inside = {id(outer): inner for outer, inner in traced.graph.captures}
+    return ((variable, inside[id(variable.handle)]) for variable in traced_variables(traced))
 
 
 def _fits(kind: str, start: np.ndarray, whole: np.ndarray, halves: np.ndarray, of_one: np.ndarray) -> bool:

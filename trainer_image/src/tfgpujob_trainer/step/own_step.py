@@ -25,11 +25,11 @@ from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
-from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, traced_variables
+from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, traced_variables, whole_of
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
-from tfgpujob_trainer.step.layer_states import LayerStates
+from tfgpujob_trainer.step.layer_states import LayerStates, changed_variables
 from tfgpujob_trainer.step.lookups import Lookups, apart, slices, together
 
 ROWS = 8
@@ -67,6 +67,7 @@ class OwnSteps:
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
         self._sums = False
         self._traced: list[tf.Variable] = []
+        self._changed: set[int] = set()
         self.captured: list[PlainVariable] = []
         self._names: dict[str, tuple[str, ...]] = {}
         self.notes = batch_normalization_notes(model, name, 1)
@@ -142,7 +143,7 @@ class OwnSteps:
             return
         with self._trying():
             self.notes += self._states.look(
-                lambda part: self._model.train_step(self._as_given(part)), rows, self.captured
+                lambda part: self._model.train_step(self._as_given(part)), rows, self._assigned()
             )
         who = f"{type(self._model).__name__}'s own train_step"
         if _is_mean(found):
@@ -266,16 +267,25 @@ class OwnSteps:
             found.append(
                 tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0].numpy(), result)
             )
+            self._changed |= changed_variables([traced])
         self._traced = variables
         self._lookups.note(lookups[0], *(sizes for _, sizes in found[:2]))
         return found[0][0], found[1][0], found[2][0]
+
+    def _assigned(self) -> list[Any]:
+        """What the step changes besides what optimizers do: also weights, such as those of a second network."""
+        known = {id(v) for v in (*self._metrics, *self._statistics)}
+        for layer in self._model._flatten_layers():  # noqa: SLF001
+            known |= {id(generator.state) for generator in layer._seed_generators}  # noqa: SLF001
+        held = [v for v in (*self._model.variables, *plain_variables(self._model)) if id(v) not in known]
+        return [v for v in (*held, *self.captured) if id(v.value) in self._changed]
 
     def _captured(self) -> list[PlainVariable]:
         holders = [self._model, *optimizers_of(self._model).values()]
         known = [*self._metrics, *plain_variables(self._model), *(v for one in holders for v in one.variables)]
         seen, found = {id(variable.value) for variable in known}, []
         for variable in self._traced:
-            whole = getattr(variable.handle, "_distributed_container", lambda of=variable: of)()
+            whole = whole_of(variable)
             if id(whole) not in seen:
                 seen.add(id(whole))
                 found.append(PlainVariable(whole.name, whole))

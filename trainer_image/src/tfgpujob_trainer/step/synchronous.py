@@ -35,7 +35,7 @@ from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResul
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_update, wanted
-from tfgpujob_trainer.step.layer_states import LayerStates
+from tfgpujob_trainer.step.layer_states import LayerStates, states_of_author
 from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
 
 
@@ -121,7 +121,7 @@ class SynchronousSteps:
             self._loss(batch, self._model(batch[0], training=True), training=True)
 
         with self._loss.unmeasured():
-            self.notes += self._states.look(forward, rows)
+            self.notes += self._states.look(forward, rows, states_of_author(self._model))
 
     def check_metrics(self, rows: Any) -> list[str]:
         """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
