@@ -37,17 +37,17 @@ MUTANTS = (
     Mutant(
         "clip each replica's gradients before the all-reduce",
         "step/synchronous.py",
-        '        message = self._message(groups, votes, own_seconds)\n        message["gradients"]',
+        '        message = self._message(groups, votes, own_seconds, weight)\n        message["gradients"]',
         "        clip = self._takeover.optimizer._clip_gradients\n"
         "        gradients = [clip(group) for group in gradients]\n"
-        '        message = self._message(groups, votes, own_seconds)\n        message["gradients"]',
+        '        message = self._message(groups, votes, own_seconds, weight)\n        message["gradients"]',
         "test_exactness.py clipnorm",
     ),
     Mutant(
         "leave moving statistics as the sum over replicas",
-        "step/synchronous.py",
-        "variable.assign(value / tf.cast(replicas, value.dtype))",
-        "variable.assign(value)",
+        "model/moving_statistics.py",
+        "variable.assign(total / tf.cast(replicas[0], total.dtype) if replicas else total)",
+        "variable.assign(total)",
         "test_exactness.py statistics",
     ),
     Mutant(

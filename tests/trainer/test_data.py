@@ -7,6 +7,7 @@ from queue import Queue
 from threading import Event
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +21,7 @@ from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, share, source, zero_copy
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
+from tfgpujob_trainer.model.moving_statistics import Statistics
 
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 64), st.integers(1, 9), st.integers(0, 3)).filter(
     lambda s: s[0] >= s[2] and s[1] >= s[2]
@@ -64,14 +66,14 @@ def test_every_row_is_seen_exactly_once_an_epoch(sizes, epoch):
 
 
 @given(SIZES, st.integers(1, 5))
-def test_every_replica_gets_a_row_of_every_micro_batch_which_no_number_of_replicas_changes(sizes, accumulate):
+def test_every_replica_gets_a_row_of_every_micro_batch_if_there_are_as_many(sizes, accumulate):
     plan = schedule(sizes, accumulate=accumulate)
     for k in range(plan.steps_per_epoch):
         rows = len(range(plan.rows)[plan.bounds(k)])
         replicas = [plan.parts(rows, i) for i in range(plan.replicas)]
         for number, parts in enumerate(zip(*replicas, strict=True)):
             lengths = [p.stop - p.start for p in parts]
-            assert min(lengths) >= 1
+            assert min(lengths) >= 1 or rows < plan.replicas
             assert max(lengths) - min(lengths) <= 1
             together = [row for p in parts for row in range(rows)[p]]
             assert together == list(range(rows)[share(rows, plan.micro_batches(rows), number)])
@@ -80,7 +82,8 @@ def test_every_replica_gets_a_row_of_every_micro_batch_which_no_number_of_replic
 @given(SIZES, st.integers(0, 3))
 def test_batches_do_not_depend_on_the_number_of_replicas(sizes, epoch):
     plan, alone = schedule(sizes), schedule((*sizes[:2], 1, sizes[3]))
-    for k in range(plan.steps_per_epoch - 1):
+    assert plan.steps_per_epoch == alone.steps_per_epoch
+    for k in range(plan.steps_per_epoch):
         assert (plan.order(epoch)[plan.bounds(k)] == alone.order(epoch)[alone.bounds(k)]).all()
 
 
@@ -258,3 +261,22 @@ def test_structures_and_float_types():
 def test_mistakes_in_data(value, message):
     with pytest.raises(ConfigError, match=message):
         source(value, "train")
+
+
+def test_a_replica_without_rows_is_given_the_first_one_and_told_that_it_has_none():
+    data = source((np.arange(9.0), np.arange(9)), "train")
+    feed = Feed(data, schedule((9, 4, 2, 0), shuffle=False), 0, 2, (0, 2))
+    batch = feed.next()
+    feed.close()
+    assert (batch.index, batch.rows) == (2, 1)
+    assert [part[1].numpy().tolist() for part in batch.replicas] == [[8], [8]]
+    assert batch.edges.numpy().tolist() == [[0, 0], [0, 1]]
+
+
+def test_moving_statistics_are_the_mean_of_the_replicas_that_have_rows():
+    variable = keras.Variable([1.0, 2.0])
+    of_one = Statistics([variable]).of_step(tf.constant(1))
+    variable.assign([7.0, 7.0])
+    of_other = Statistics([variable]).of_step(tf.constant(0))
+    Statistics([variable]).assign([a + b for a, b in zip(of_one, of_other, strict=True)])
+    assert variable.numpy().tolist() == [1.0, 2.0]

@@ -46,7 +46,7 @@ def feed_rows(data, *, replicas, batches, start=(0, 0), batch=6, seed=5, **field
             for part in parts:
                 x, y = (t.numpy() for t in part.replicas[0])
                 assert (x == x_of(y)).all()
-            rows = np.concatenate([p.replicas[0][1].numpy() for p in parts]).tolist()
+            rows = np.concatenate([p.replicas[0][1].numpy()[: p.edges[0, -1]] for p in parts]).tolist()
             assert len(rows) == parts[0].rows
             found.append((parts[0].epoch, parts[0].index, rows))
         return found
@@ -90,9 +90,12 @@ def test_a_resumed_run_sees_the_batches_it_would_have_seen(name, tfrecords):
 
 
 @pytest.mark.parametrize("name", ["records", "dataset"])
-def test_rows_too_few_for_the_replicas_are_carried_or_dropped(name, tfrecords):
+def test_rows_too_few_for_the_replicas_are_a_step_or_carried_or_dropped(name, tfrecords):
     make = sources(tfrecords)[name]
-    carried = feed_rows(make(), replicas=3, batches=2, batch=21)
+    steps = feed_rows(make(), replicas=3, batches=2, batch=21)
+    assert [len(rows) for _, _, rows in steps] == [21, 2]
+    assert steps == feed_rows(make(), replicas=1, batches=2, batch=21)
+    carried = feed_rows(make(), replicas=3, batches=2, batch=21, remainder="carry")
     assert [len(rows) for _, _, rows in carried] == [23, 23]
     assert sorted(carried[0][2]) == list(range(ROWS))
     dropped = feed_rows(make(), replicas=3, batches=2, batch=21, remainder="drop")

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, Ordered, Source, zero_copy
-from tfgpujob_trainer.data.sources.base import Rows, seeds
+from tfgpujob_trainer.data.sources.base import Rows, leaves, seeds
 from tfgpujob_trainer.data.sources.batches import shared
 
 _LEAVE_SECONDS = 10.0
@@ -25,7 +25,7 @@ _LEAVE_SECONDS = 10.0
 class GlobalBatch:
     """One global batch: its place, its size, and the tensors of this worker's replicas.
 
-    `edges`: where each replica's micro-batches begin in its rows, and where the last one ends.
+    `edges`: where each replica's micro-batches begin in its rows, and where the last one ends: 0 where it has none.
     """
 
     epoch: int
@@ -162,7 +162,7 @@ class Feed:
             yield partial(self._shared, rows, *divmod(number, plan.steps_per_epoch))
 
     def _shared(self, rows: Any, epoch: int, batch: int) -> GlobalBatch:
-        count = shared(rows, self._schedule.replicas)
+        count = len(leaves(rows)[0]) if self._schedule.remainder == "step" else shared(rows, self._schedule.replicas)
         parts = [
             tf.nest.map_structure(lambda rows, mine=mine: zero_copy.tensor(_joined(rows, mine)), rows)
             for mine in self._parts(count)
@@ -181,5 +181,6 @@ class Feed:
 
 
 def _joined(rows: np.ndarray, parts: Sequence[slice]) -> np.ndarray:
-    """These parts of the rows, one after the other."""
-    return rows[parts[0]] if len(parts) == 1 else np.concatenate([rows[part] for part in parts])
+    """These parts of the rows, one after the other; in the place of none, the first row (step/stand_in.py)."""
+    joined = rows[parts[0]] if len(parts) == 1 else np.concatenate([rows[part] for part in parts])
+    return joined if len(joined) else rows[:1]

@@ -24,15 +24,15 @@ Permute = Callable[[np.random.Generator, int], np.ndarray]
 class Schedule:
     """Which rows make up each global batch.
 
-    A last batch with fewer rows than replicas cannot be split: `carry` adds its rows to the batch before
-    it, `drop` leaves them out of the epoch. That is the one place where the number of replicas counts.
+    A last batch with fewer rows than replicas, so that some of them have none, is a `step` like any other; `carry` adds
+    its rows to the batch before it, `drop` leaves them out of the epoch. With these two the number of replicas counts.
     """
 
     rows: int
     global_batch_size: int
     replicas: int
     seed: int = 0
-    remainder: Literal["carry", "drop"] = "carry"
+    remainder: Literal["step", "carry", "drop"] = "step"
     shuffle: bool = True
     accumulate: int = 1
     permute: Permute = np.random.Generator.permutation
@@ -41,7 +41,9 @@ class Schedule:
 
     @property
     def leftover(self) -> int:
-        """Rows at the end of an epoch that are too few to be split over the replicas."""
+        """Rows at the end of an epoch that are too few for the replicas, and no step of their own."""
+        if self.remainder == "step":
+            return 0
         last = self.rows % self.global_batch_size
         return last if 0 < last < self.replicas and self.rows > self.global_batch_size else 0
 
@@ -102,7 +104,7 @@ def evaluation_schedule(training: Schedule, data: Source) -> Schedule:
         rows=data.rows,
         global_batch_size=data.batch_size or max(training.replicas, training.global_batch_size // training.accumulate),
         shuffle=False,
-        remainder="carry",
+        remainder="step",
         accumulate=1,
         epochs=1,
     )

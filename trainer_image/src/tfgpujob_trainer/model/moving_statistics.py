@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -29,6 +30,26 @@ def moving_statistics(model: keras.Model) -> list[Any]:
 def is_of_author(layer: keras.Layer) -> bool:
     """Whether it is none of Keras' own layers, and no BatchNormalization of another name."""
     return not type(layer).__module__.startswith("keras.") and not isinstance(layer, keras.layers.BatchNormalization)
+
+
+class Statistics:
+    """The mean of the replicas' moving statistics, of those that had rows."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self.variables = variables
+
+    def of_step(self, weight: Any) -> list[Any]:
+        """In a replica: what is to be summed; `weight` is 1, or 0 without rows, or None for the only replica."""
+        values = [tf.convert_to_tensor(v.value) for v in self.variables]
+        if weight is None or not values:
+            return values
+        return [*(v * tf.cast(weight, v.dtype) for v in values), tf.cast(weight, values[0].dtype)]
+
+    def assign(self, sums: Sequence[Any]) -> None:
+        """In a replica: the mean from the sums over all of them."""
+        replicas = sums[len(self.variables) :]
+        for variable, total in zip(self.variables, sums, strict=False):
+            variable.assign(total / tf.cast(replicas[0], total.dtype) if replicas else total)
 
 
 def batch_normalizations(model: keras.Model, *, synchronized: bool) -> list[str]:

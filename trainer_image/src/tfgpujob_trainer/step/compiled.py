@@ -100,10 +100,9 @@ class Evaluation:
         """`compile_for` gives the function for batches of a specification, `arrays` are rows of the first kind."""
         specs = batch_spec(arrays)
         self._compile_for, self._compiled = compile_for, [(specs, compile_for(specs))]
-        self._no_edges = tf.zeros([1, 1], tf.int32)
 
-    def __call__(self, batches: Any) -> StepResult:
-        """One batch, as every local replica's part of it."""
+    def __call__(self, batches: Any, edges: Any) -> StepResult:
+        """One batch, as every local replica's part of it; `edges`: where that begins and ends."""
         found = next((compiled for known, compiled in self._compiled if _covers(known, batches[0])), None)
         if found is None:
             specs = batch_spec(batches[0])
@@ -111,7 +110,7 @@ class Evaluation:
                 specs = _common(known, specs)
             found = self._compile_for(specs)
             self._compiled.append((specs, found))
-        return found(batches, self._no_edges)
+        return found(batches, edges)
 
 
 def _common(known: Any, specs: Any) -> Any:

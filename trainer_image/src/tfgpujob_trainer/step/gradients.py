@@ -38,7 +38,7 @@ def divided(gradient: Any, divisor: Any) -> Any:
 
 
 def multiplied(gradient: Any, factor: Any) -> Any:
-    """The gradient multiplied by a number, where there is one."""
+    """The gradient, or another tensor, multiplied by a number, where there is one."""
     return gradient if factor is None else _map(gradient, lambda g: g * tf.cast(factor, g.dtype))
 
 

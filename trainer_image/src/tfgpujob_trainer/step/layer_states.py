@@ -99,14 +99,14 @@ class LayerStates:
         return [tf.convert_to_tensor(state.value) for state, _ in self._states]
 
     def message(self, before: list[Any], rows: Any) -> list[Any]:
-        """What is summed over the replicas after this one has taken its `rows`."""
+        """What is summed over the replicas after this one has taken its `rows`; of none, a stand-in's don't count."""
         message = [tf.cast(rows, tf.int64)] if self._states else []
         for (state, kind), old in zip(self._states, before, strict=True):
             value = _wide(tf.convert_to_tensor(state.value))
             if kind in ("mean", "sum"):  # of the change, so that what isn't changed keeps its bits
                 change = value - _wide(old)
-                share = tf.cast(rows, value.dtype)
-                message.append(tf.math.multiply_no_nan(change, share) if kind == "mean" else change)
+                shared = change * tf.cast(rows, value.dtype) if kind == "mean" else change
+                message.append(tf.where(rows > 0, shared, tf.zeros_like(shared)))
             else:
                 message.append(self._each(tf.reduce_sum(tf.abs(value)) if kind == "alike" else value))
         return message

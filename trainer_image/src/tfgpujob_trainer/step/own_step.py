@@ -23,9 +23,10 @@ from tfgpujob_trainer.model.batch import batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
-from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
+from tfgpujob_trainer.model.moving_statistics import Statistics, batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
 from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, traced_variables, whole_of
+from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
@@ -58,9 +59,10 @@ class OwnSteps:
         self._weigh = weigher(class_weights or {})
         self._all_reduce = AllReduce(strategy)
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
-        self._statistics = moving_statistics(model)
+        self._statistics = Statistics(moving_statistics(model))
         self._states = LayerStates(strategy, model, self._all_reduce)
         self._rows: dict[int, Any] = {}
+        self._weights: dict[int, Any] = {}
         self._uses: dict[int, int] = {}
         self._lookups = Lookups()
         self._tried: dict[int, Gradients] | None = None
@@ -94,9 +96,9 @@ class OwnSteps:
         """One train_step() of each replica."""
         return self._train(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
 
-    def evaluate(self, batches: Any) -> StepResult:
+    def evaluate(self, batches: Any, edges: Any) -> StepResult:
         """One test_step() of each replica."""
-        return self._evaluate(batches)
+        return self._evaluate(batches, edges)
 
     def waits_for_peers(self) -> bool:
         """See `SynchronousSteps`."""
@@ -154,10 +156,12 @@ class OwnSteps:
         else:
             self.notes += require("own train_step", self._name, who)
 
-    def _replica(self, step: str, batches: Any, _edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
+    def _replica(self, step: str, batches: Any, edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
         batch = batches[replica]
-        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+        weight = stand_in.weight(self._strategy, edges)
+        rows = multiplied(tf.shape(tf.nest.flatten(batch)[0])[0], weight)
+        self._weights[replica] = weight
         self._rows[replica], self._uses[replica] = rows, 0
         before, states_before = self.metric_states.begin_step(), self._states.before()
         given = getattr(self._model, step)(self._as_given(batch)) or {}
@@ -172,15 +176,13 @@ class OwnSteps:
         message = {
             "flags": flags(self._strategy, tf.reduce_all(finite), votes, own_seconds, count.dtype),
             "groups": groups,
-            "metrics": self.metric_states.of_step(),
-            "statistics": [tf.convert_to_tensor(v.value) for v in self._statistics],
+            "metrics": [multiplied(state, weight) for state in self.metric_states.of_step()],
+            "statistics": self._statistics.of_step(weight),
             "states": self._states.message(states_before, rows),
         }
         message, times = self._all_reduce(message)
-        replicas = self._strategy.num_replicas_in_sync
         if step == "train_step":
-            for variable, value in zip(self._statistics, message["statistics"], strict=True):
-                variable.assign(value / tf.cast(replicas, value.dtype))
+            self._statistics.assign(message["statistics"])
         self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return tf.constant(True), message["flags"], message["groups"], states, times
@@ -227,7 +229,7 @@ class OwnSteps:
             dense = next((g for g in grads if g is not None), None)
             rows = tf.cast(self._rows[replica], keras.config.floatx() if dense is None else dense.dtype)
             own = [self._lookups.by_part((self._uses[replica], i), g) for i, g in enumerate(grads)]
-            own = own if self._sums else [multiplied(g, rows) for g in own]
+            own = [multiplied(g, self._weights[replica] if self._sums else rows) for g in own]
             rest, shared = apart([own])
             message, _ = self._all_reduce({"gradients": rest, "shared": shared, "rows": rows})
             (grads,) = together(message["gradients"], [own], message["shared"])
@@ -274,7 +276,7 @@ class OwnSteps:
 
     def _assigned(self) -> list[Any]:
         """What the step changes besides what optimizers do: also weights, such as those of a second network."""
-        known = {id(v) for v in (*self._metrics, *self._statistics)}
+        known = {id(v) for v in (*self._metrics, *self._statistics.variables)}
         for layer in self._model._flatten_layers():  # noqa: SLF001
             known |= {id(generator.state) for generator in layer._seed_generators}  # noqa: SLF001
         held = [v for v in (*self._model.variables, *plain_variables(self._model)) if id(v) not in known]

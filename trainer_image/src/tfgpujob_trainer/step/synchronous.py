@@ -27,9 +27,15 @@ from tfgpujob_trainer.model.metrics import (
     numbers_left_out,
     results,
 )
-from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, batch_normalizations, moving_statistics
+from tfgpujob_trainer.model.moving_statistics import (
+    Statistics,
+    batch_normalization_notes,
+    batch_normalizations,
+    moving_statistics,
+)
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import PlainVariable, state_kept
+from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResult, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
@@ -64,7 +70,7 @@ class SynchronousSteps:
         self._all_reduce = AllReduce(strategy, half=half)
         self._loss, self._lookups = LossParts(model), Lookups()
         self.metric_states = MetricStates(strategy, model, self._loss.of_batch if self._loss.has_outputs else None)
-        self._statistics = moving_statistics(model)
+        self._statistics = Statistics(moving_statistics(model))
         self._states = LayerStates(strategy, model, self._all_reduce)
         name = name_in_support(strategy)
         self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
@@ -171,9 +177,9 @@ class SynchronousSteps:
         function = self._train_whole if whole else self._train
         return function(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
 
-    def evaluate(self, batches: Any) -> StepResult:
-        """One batch of an evaluation."""
-        return self._evaluate(batches)
+    def evaluate(self, batches: Any, edges: Any) -> StepResult:
+        """One batch of an evaluation; `edges` as in `train`."""
+        return self._evaluate(batches, edges)
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
@@ -186,26 +192,26 @@ class SynchronousSteps:
         return Compiled(self._strategy, replica, None if self._unrolled else inputs)
 
     def _train_replica(self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool) -> tuple[Any, ...]:
-        sums, regularisers, update = self._sums, self._regularisers, self._update
+        """`jit`: for batches that are no short ones, of which each replica has rows."""
+        replica, weight = local_replica(self._strategy), stand_in.weight(self._strategy, edges)
+        sums: Callable[..., Any] = partial(self._sums, weight=weight)
+        regularisers, update = self._regularisers, self._update
         if jit:
-            sums, regularisers, update = jitted(sums), jitted(regularisers), jitted_update(self._strategy, update)
-        replica = local_replica(self._strategy)
+            sums, regularisers, update = jitted(self._sums), jitted(regularisers), jitted_update(self._strategy, update)
         batch, before, states_before = batches[replica], self.metric_states.begin_step(), self._states.before()
         if self._takeover.accumulate == 1:
             groups, gradients = sums(batch)
         else:
-            groups, gradients = accumulate(batch, edges[replica], sums, unrolled=self._unrolled)
-        message = self._message(groups, votes, own_seconds)
+            groups, gradients = accumulate(batch, stand_in.micro_batches(edges[replica]), sums, unrolled=self._unrolled)
+        message = self._message(groups, votes, own_seconds, weight)
         message["gradients"], message["shared"] = apart(gradients)
-        message["statistics"] = [tf.convert_to_tensor(v.value) for v in self._statistics]
-        message["states"] = self._states.message(states_before, tf.shape(tf.nest.flatten(batch)[0])[0])
+        message["statistics"] = self._statistics.of_step(weight)
+        message["states"] = self._states.message(states_before, multiplied(_rows(batch), weight))
         message, times = self._all_reduce.gradients(message)
         message["gradients"] = together(message["gradients"], gradients, message["shared"])
         loss = [*message["groups"], *self._regularisation()]
         applied = update(message["gradients"], message["groups"], regularisers() if self._loss.regularised else [])
-        replicas = self._strategy.num_replicas_in_sync
-        for variable, value in zip(self._statistics, message["statistics"], strict=True):
-            variable.assign(value if replicas == 1 else value / tf.cast(replicas, value.dtype))
+        self._statistics.assign(message["statistics"])
         self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return applied, message["flags"], loss, states, times
@@ -214,11 +220,11 @@ class SynchronousSteps:
         """The weight regularisers' part of the loss: the same on every replica, so it is not summed over them."""
         return [(self._loss.regularisation(), None)] if self._loss.regularised else []
 
-    def _sums(self, packed: Any) -> tuple[list[Any], list[Any]]:
+    def _sums(self, packed: Any, weight: Any = None) -> tuple[list[Any], list[Any]]:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
         batch = self._weigh(unpack(packed))
         scale, unscale = self._scaling(batch)
-        groups, gradients, y_pred = self._differentiate(batch, scale, training=True)
+        groups, gradients, y_pred = self._differentiate(batch, scale, weight, training=True)
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         self._lookups.compare(gradients)
         return groups, [
@@ -226,12 +232,15 @@ class SynchronousSteps:
             for i, group in enumerate(gradients)
         ]
 
-    def _differentiate(self, batch: Batch, scale: Any, *, training: bool) -> tuple[list[Any], list[list[Any]], Any]:
+    def _differentiate(
+        self, batch: Batch, scale: Any, weight: Any = None, *, training: bool
+    ) -> tuple[list[Any], list[list[Any]], Any]:
         """As `_sums`, with gradients that are still scaled, and what the model made of the rows."""
         variables = self._model.trainable_variables
         with tf.GradientTape(persistent=True) as tape:
             y_pred = self._model(batch[0], training=training)
-            groups = list(grouped(self._loss(batch, y_pred, training=training)).values())
+            parts = grouped(self._loss(batch, y_pred, training=training)).values()
+            groups = stand_in.weighted(list(parts), weight)
             targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
         return groups, [shaped(tape.gradient(target, variables), variables) for target in targets], y_pred
 
@@ -290,13 +299,13 @@ class SynchronousSteps:
         return tf.constant(False)
 
     def _evaluate_replica(
-        self, batches: Any, _edges: Any, votes: Any, own_seconds: Any, *, jit: bool
+        self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool
     ) -> tuple[Any, ...]:
-        batch = batches[local_replica(self._strategy)]
+        batch, weight = batches[local_replica(self._strategy)], stand_in.weight(self._strategy, edges)
         before, states_before = self.metric_states.begin_step(), self._states.before()
-        groups = (jitted(self._evaluated) if jit else self._evaluated)(batch)
-        message = self._message(groups, votes, own_seconds)
-        message["states"] = self._states.message(states_before, tf.shape(tf.nest.flatten(batch)[0])[0])
+        groups = stand_in.weighted((jitted(self._evaluated) if jit else self._evaluated)(batch), weight)
+        message = self._message(groups, votes, own_seconds, weight)
+        message["states"] = self._states.message(states_before, multiplied(_rows(batch), weight))
         message, times = self._all_reduce(message)
         self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
@@ -310,13 +319,13 @@ class SynchronousSteps:
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         return groups
 
-    def _message(self, groups: list[Any], votes: Any, own_seconds: Any) -> dict[str, Any]:
+    def _message(self, groups: list[Any], votes: Any, own_seconds: Any, weight: Any) -> dict[str, Any]:
         """What is all-reduced beside the gradients; `Compiled` reads the flags."""
         finite = tf.reduce_all([tf.math.is_finite(numerator) for numerator, _ in groups])
         return {
             "flags": flags(self._strategy, finite, votes, own_seconds, groups[0][0].dtype),
             "groups": groups,
-            "metrics": self.metric_states.of_step(),
+            "metrics": [multiplied(state, weight) for state in self.metric_states.of_step()],
         }
 
     def _combine(self, gradients: list[list[Any]], groups: list[Any]) -> list[Any]:
@@ -326,3 +335,7 @@ class SynchronousSteps:
             for i, gradient in enumerate(of_group):
                 total[i] = self._lookups.sum(i, total[i], divided(gradient, normaliser))
         return total
+
+
+def _rows(batch: Any) -> Any:
+    return tf.shape(tf.nest.flatten(batch)[0])[0]

@@ -51,8 +51,8 @@ class SynchronizedSteps(Steps, Protocol):
     def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:
         """`total` with the loss of one more step, or batch of an evaluation, of that many rows of all workers."""
 
-    def evaluate(self, batches: Any) -> StepResult:
-        """One batch of an evaluation."""
+    def evaluate(self, batches: Any, edges: Any) -> StepResult:
+        """One batch of an evaluation; `edges` as in `train`."""
 
     def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of an evaluation from their sums."""

@@ -54,7 +54,7 @@ class Evaluator:
                 batch = feed.next()
                 if hooks is not None:
                     hooks.test_batch_begin(index)
-                result = self.steps.evaluate(batch.replicas)
+                result = self.steps.evaluate(batch.replicas, batch.edges)
                 loss, states = self.steps.add_loss(loss, result.loss, batch.rows), result.metrics
                 if hooks is not None:
                     hooks.test_batch_end(index, self.steps.evaluated(loss, states))
