@@ -133,6 +133,18 @@ class Rows(keras.layers.Layer):
         return x
 
 
+class Normed(keras.layers.Layer):
+    """Divides by the largest number so far, of these rows too."""
+
+    def build(self, shape):
+        self.largest = self.add_weight(shape=(), initializer="ones", trainable=False, name="largest")
+
+    def call(self, x, training=False):
+        if training:
+            self.largest.assign(tf.maximum(self.largest, tf.reduce_max(x)))
+        return x / self.largest
+
+
 class Queue(keras.layers.Layer):
     """Keeps the last eight rows."""
 
@@ -185,6 +197,12 @@ class Rarely(keras.layers.Layer):
         if training:
             self.rare.assign_add(tf.reduce_sum(tf.cast(x[:, 0] > 100, tf.int32)))
         return x
+
+
+def test_rows_that_are_coupled_by_what_a_layer_has_just_changed_are_said():
+    assert not [note for note in train(lambda: keeping(layer=Rows)).built.steps.notes if "couples" in note]
+    (note,) = train(lambda: keeping(layer=Normed)).built.steps.notes
+    assert "/largest): couples the rows of a batch" in note
 
 
 @pytest.mark.usefixtures("float64")

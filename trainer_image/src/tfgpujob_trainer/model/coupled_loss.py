@@ -47,10 +47,7 @@ def check_coupled_loss(
         return []
     with loss.unmeasured(), state_kept(model), _all_digits():
         whole, halves = _means(model, loss, rows, count)
-    tolerance = _TOLERANCE.get(model.compute_dtype, _EXACT)
-    if not math.isfinite(whole + halves) or math.isclose(
-        whole, halves, rel_tol=tolerance, abs_tol=min(tolerance, 1e-6)
-    ):
+    if not math.isfinite(whole + halves) or is_near(model, whole, halves):
         return []
     found = f"the loss of {count} rows is {whole:.7g}, and {halves:.7g} in halves"
     if accumulate > 1 and not allowed:
@@ -62,6 +59,12 @@ def check_coupled_loss(
     return (
         notes if accumulate == 1 else [*notes, f"allowCoupledLoss: {accumulate} micro-batches, each with its own loss"]
     )
+
+
+def is_near(model: keras.Model, whole: float, halves: float) -> bool:
+    """Whether these losses of the same rows are equal, but for rounding."""
+    tolerance = _TOLERANCE.get(model.compute_dtype, _EXACT)
+    return math.isclose(whole, halves, rel_tol=tolerance, abs_tol=min(tolerance, 1e-6))
 
 
 @contextmanager

@@ -16,7 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.coupled_loss import is_near
 from tfgpujob_trainer.model.moving_statistics import batch_normalizations, is_of_author
 from tfgpujob_trainer.model.variables import local_value, plain_variables, traced_variables, whole_of
 from tfgpujob_trainer.step.allreduce import AllReduce
@@ -45,7 +48,8 @@ class LayerStates:
     def look(self, step: Callable[[Any], Any], rows: Any, candidates: Sequence[Any]) -> list[str]:
         """Find them among these, and what is to be said of them; raises ConfigError for what replicas cannot share.
 
-        `step` computes rows in a replica, and applies no gradients. All that it changes is put back.
+        `step` computes rows in a replica, and applies no gradients. All that it changes is put back. What it returns
+        are sums over the rows, unless the rows are coupled by what layers keep.
         """
         count = len(tf.nest.flatten(rows)[0]) // 2 * 2
         candidates = [v for v in candidates if tf.as_dtype(v.dtype) != tf.string]
@@ -53,8 +57,8 @@ class LayerStates:
             return []
 
         def replica(first: Any, second: Any) -> Any:
-            step(second if _place() % 2 else first)
-            return self._all_reduce([self._each(_wide(state.value)) for state in candidates])[0]
+            sums = step(second if _place() % 2 else first)
+            return self._all_reduce([self._each(one) for one in (*(_wide(v.value) for v in candidates), *sums)])[0]
 
         function = tf.function(lambda *halves: self._strategy.run(replica, args=halves), autograph=False)
         whole, one, other = (
@@ -75,7 +79,8 @@ class LayerStates:
         def found(*parts: Any) -> list[np.ndarray]:
             return [self._strategy.experimental_local_results(one)[0].numpy() for one in function(*parts)]
 
-        before = at = values()
+        before, coupled = values(), False
+        at = before
         fitting = {i: list(_KINDS) for i, state in enumerate(candidates) if id(state.value) in changed}
         try:
             for _ in range(2):
@@ -88,11 +93,18 @@ class LayerStates:
                 for i, kinds in fitting.items():
                     seen = start[i], of_whole[i][0], of_halves[i], of_one[i][0]
                     fitting[i] = [kind for kind in kinds if _fits(kind, *seen)]
+                sums = list(zip(of_whole, of_halves, strict=True))[len(start) :]
+                coupled |= not all(is_near(self._model, w[0], one + other) for w, (one, other, *_) in sums)
                 begin(following)
                 at = following
         finally:
             begin(before)
-        return self._take([(candidates[i], kinds) for i, kinds in fitting.items()])
+        notes = self._take([(candidates[i], kinds) for i, kinds in fitting.items()])
+        if coupled and not self._own_rows():
+            kept = ", ".join(state.path for state, kind in self._states if kind != "alike")
+            who = f"the loss, in which layers use what they have just changed ({kept})"
+            notes += require("a loss that couples rows", name_in_support(self._strategy), who)
+        return notes
 
     def before(self) -> list[Any]:
         """Their values when a step begins."""
@@ -146,9 +158,12 @@ class LayerStates:
         """What stands in where no kind fits: what its author says, or a mean where each replica's rows are its own."""
         if getattr(state, "aggregation", None) == "only_first_replica":  # TensorFlow takes a "mean" by itself
             return "first"
+        return "mean" if self._own_rows() and tf.as_dtype(state.dtype).is_floating else None
+
+    def _own_rows(self) -> bool:
+        """Whether each replica's rows are its own anyway: by masks, or by statistics of a batch."""
         draws = any(layer._seed_generators for layer in self._model._flatten_layers())  # noqa: SLF001
-        per_replica = draws or bool(batch_normalizations(self._model, synchronized=False))
-        return "mean" if per_replica and tf.as_dtype(state.dtype).is_floating else None
+        return draws or bool(batch_normalizations(self._model, synchronized=False))
 
     def _each(self, value: Any) -> Any:
         """This replica's value in its place among zeros: the sum over replicas has that of each."""

@@ -144,9 +144,12 @@ class OwnSteps:
         if self._strategy.num_replicas_in_sync == 1:
             return
         with self._trying():
-            self.notes += self._states.look(
-                lambda part: self._model.train_step(self._as_given(part)), rows, self._assigned()
-            )
+
+            def step(part: Any) -> list[Any]:
+                self._model.train_step(self._as_given(part))
+                return []  # its gradients have said whether it couples rows
+
+            self.notes += self._states.look(step, rows, self._assigned())
         who = f"{type(self._model).__name__}'s own train_step"
         if _is_mean(found):
             self.notes.append(f"{who}: its gradients are means over the rows, so those of the global batch are exact")

@@ -122,9 +122,10 @@ class SynchronousSteps:
     def look_at_states(self, rows: Any) -> None:
         """Find how replicas share what layers change by themselves; to be called before `train`."""
 
-        def forward(packed: Any) -> None:
+        def forward(packed: Any) -> list[Any]:
             batch = self._weigh(unpack(packed))
-            self._loss(batch, self._model(batch[0], training=True), training=True)
+            parts = grouped(self._loss(batch, self._model(batch[0], training=True), training=True)).values()
+            return [tf.cast(one, tf.float64) for part in parts for one in part if one is not None]
 
         with self._loss.unmeasured():
             self.notes += self._states.look(forward, rows, states_of_author(self._model))
