@@ -199,6 +199,14 @@ class Rarely(keras.layers.Layer):
         return x
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_each_micro_batch_counts_and_that_is_said(devices):
+    run = train(lambda: keeping(layer=Rows), devices, accumulate=2)
+    (note,) = [note for note in run.built.steps.notes if "each micro-batch does" in note]
+    assert note.startswith(run.built.model.layers[0].rows.path)
+    assert int(local_value(run.built.model.layers[0].rows)) == 2 * ROWS
+
+
 def test_rows_that_are_coupled_by_what_a_layer_has_just_changed_are_said():
     assert not [note for note in train(lambda: keeping(layer=Rows)).built.steps.notes if "couples" in note]
     (note,) = train(lambda: keeping(layer=Normed)).built.steps.notes

@@ -127,8 +127,14 @@ class SynchronousSteps:
             parts = grouped(self._loss(batch, self._model(batch[0], training=True), training=True)).values()
             return [tf.cast(one, tf.float64) for part in parts for one in part if one is not None]
 
+        states = states_of_author(self._model)
         with self._loss.unmeasured():
-            self.notes += self._states.look(forward, rows, states_of_author(self._model))
+            self.notes += self._states.look(forward, rows, states)
+        if states and self._takeover.accumulate > 1:
+            names = ", ".join(state.path for state in states)
+            self.notes.append(
+                f"{names}: if a call changes it, each micro-batch does, as in gradient accumulation by Keras"
+            )
 
     def check_metrics(self, rows: Any) -> list[str]:
         """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
