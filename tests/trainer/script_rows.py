@@ -22,9 +22,9 @@ def rows(count=10):
     return Dataset.from_tensor_slices((np.arange(2.0 * count).reshape(count, 2), np.arange(count)))
 
 
-def read(found, *, epochs=2, seed=5, start=(0, 0), replicas=1) -> list[list[list[int]]]:
+def read(found, *, epochs=2, seed=5, start=(0, 0), **more: Any) -> list[list[list[int]]]:
     """The labels of each batch of each epoch."""
-    plan = Schedule(rows=found.rows, global_batch_size=found.batch_size, replicas=replicas)
+    plan = Schedule(**{"rows": found.rows, "global_batch_size": found.batch_size, "replicas": 1, **more})
     return [
         [
             batch[1].tolist()

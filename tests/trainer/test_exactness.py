@@ -91,6 +91,27 @@ def test_each_lookup_of_an_embedding_counts_as_on_one_device(length, more, make_
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    ("make_model", "x", "more"),
+    [
+        (lambda: dense(adamw(), CE(from_logits=True, reduction="sum")), lambda: rows(6), MICRO),
+        (lambda: embedding(length=None), lambda: rng(6).integers(0, 7, size=(ROWS, 5)), {}),
+    ],
+    ids=["a summed loss in micro-batches", "lookups"],
+)
+def test_a_row_that_is_left_over_is_a_step(make_model, x, more):
+    """On two replicas, of which one has no row then."""
+    data = x(), labels()
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make_model(), *data, epochs=2, batch=20, seed=1)
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, data, devices=2, epochs=2, batch=20, seed=1, **more)
+    assert run.built.schedule.steps_per_epoch == 6
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
 def test_a_table_of_two_losses_with_their_own_divisors_counts_once():
     def make_model():
         inputs = keras.Input((5,), dtype="int64")
@@ -251,11 +272,20 @@ def test_batch_statistics_do_not_drift_apart_between_replicas():
         net.compile(adamw(), CE(from_logits=True))
         return net
 
-    run = train_here(make_model, (rows(6), labels()), devices=2, epochs=2, batch=16, seed=1)
+    run = train_here(make_model, (rows(6), labels()), devices=2, epochs=2, batch=20, seed=1)
     moving_mean = run.built.model.layers[0].moving_mean.value
     first, second = (v.numpy() for v in moving_mean.values)
     assert (first == second).all()
     assert any("synchronized=True" in note for note in run.built.steps.notes)
+
+
+@pytest.mark.usefixtures("float64")
+def test_rows_left_over_are_carried_where_replicas_share_the_statistics_of_a_batch():
+    """One without rows computes another's, which would count twice there."""
+    data = rows(6)[:9], labels()[:9]
+    run = train_here(CASES["synchronized BatchNormalization"][0], data, devices=2, epochs=1, batch=4, seed=1)
+    assert run.built.schedule.steps_per_epoch == 2
+    assert run.built.schedule.notes == ["the last 1 row is too few for 2 replicas: the batch before takes them"]
 
 
 def test_averaged_weights_are_the_model_in_the_end(tmp_path):

@@ -243,10 +243,11 @@ def test_a_step_knows_what_all_batches_have_in_common(dataset, even, size):
     assert x.dtype.name in (keras.config.floatx(), "int64")
 
 
-def test_a_last_batch_of_too_few_rows_goes_to_the_one_before_it():
+def test_a_last_batch_of_too_few_rows_stays_one_or_goes_to_the_one_before_it():
     found = train(rows(9).batch(4))
     found.check(2)
-    assert read(found, replicas=2) == [[[0, 1, 2, 3], [4, 5, 6, 7, 8]]] * 2
+    assert read(found, replicas=2) == [[[0, 1, 2, 3], [4, 5, 6, 7], [8]]] * 2
+    assert read(found, replicas=2, remainder="carry") == [[[0, 1, 2, 3], [4, 5, 6, 7, 8]]] * 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import keras
@@ -18,6 +19,7 @@ from tfgpujob_trainer.data.schedule import Schedule, describe_batch
 from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.model import recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
+from tfgpujob_trainer.model.moving_statistics import batch_normalizations
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -49,6 +51,9 @@ def build_model(
     check_precision(settings, model)
     build(model, head, name)
     schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, takeover.accumulate)
+    if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
+        # A replica without rows computes one of another's (step/stand_in.py), which would count in their statistics.
+        schedule = replace(schedule, remainder="carry")
     steps = trainer.build_steps(model, takeover, data, schedule)
     arranged = recompute_and_placement.rewrite_layers(model, settings.recompute, settings.placement, devices, name)
     for line in (
