@@ -60,26 +60,26 @@ def test_batches_between_two_that_are_taken_are_read_once():
 def test_arrays_are_counted_in_steps_too():
     x, y = np.arange(12.0).reshape(12, 1), np.arange(12)
     call = FitCall(x=x, y=y, batch_size=3, steps_per_epoch=2, validation_data=(x, y), validation_steps=1)
-    data = fit_data(call, 1)
+    data = fit_data(call)
     found = read(data.train, epochs=4)
     assert sorted(flat(found[:2])) == sorted(flat(found[2:])) == list(range(12))
     assert found[:2] != found[2:]
     assert read(data.train, epochs=4, start=(2, 1)) == [found[2][1:], found[3]]
     assert data.validation is not None
     assert data.validation.rows == 3
-    in_order = fit_data(FitCall(x=x, y=y, batch_size=6, steps_per_epoch=2, shuffle=False), 1)
+    in_order = fit_data(FitCall(x=x, y=y, batch_size=6, steps_per_epoch=2, shuffle=False))
     assert read(in_order.train, epochs=1) == [[[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]]
 
 
 def test_rows_to_validate_on_may_be_of_another_kind_where_steps_are_taken_together():
     x, y = np.arange(12.0).reshape(12, 1), np.arange(12)
     call = FitCall(x=x, y=y, batch_size=3, validation_data=(x, y.astype("int32"), np.ones(12)))
-    assert fit_data(call, 1).validation is not None
+    assert fit_data(call).validation is not None
     with pytest.raises(ConfigError, match="validation_data has rows of ") as caught:
-        fit_data(call, 1, alike=True)
+        fit_data(call, alike=True)
     assert caught.value.fix == "give both the same types and shapes"
     with pytest.raises(ConfigError, match="validation_data has rows of ") as caught:
-        fit_data(FitCall(x=x, y=y, validation_data=([x, x], y)), 1)
+        fit_data(FitCall(x=x, y=y, validation_data=([x, x], y)))
     assert caught.value.fix == "give both as many inputs and labels"
 
 
@@ -94,7 +94,7 @@ def test_rows_to_validate_on_may_be_of_another_kind_where_steps_are_taken_togeth
 )
 def test_the_first_epoch_of_a_fit_begins_where_the_data_do(make):
     def of(**more):
-        return fit_data(FitCall(x=make(), steps_per_epoch=3, shuffle=False, **more), 1).train
+        return fit_data(FitCall(x=make(), steps_per_epoch=3, shuffle=False, **more)).train
 
     later = of(initial_epoch=2, epochs=4)
     assert read(later, start=(2, 0), epochs=4) == read(of(epochs=2))

@@ -224,6 +224,19 @@ def test_scripts_are_told_what_keras_tells_them(make, devices, tmp_path):
         np.testing.assert_allclose(np.asarray(mine), np.asarray(its), rtol=0, atol=1e-10)
 
 
+def test_a_batch_of_fewer_rows_than_replicas_is_one_like_any_other(tmp_path):
+    def endless(model, fit, evaluate, _):
+        x, y = rows()
+        batches = tf.data.Dataset.from_tensor_slices((x[:9], y[:9])).batch(4).repeat()
+        history = fit(model, batches, epochs=2, steps_per_epoch=4, verbose=0)
+        return history.history, evaluate(model, batches, steps=7, verbose=0), model.get_weights()
+
+    expected = used_by(tmp_path, endless, dense("summed"), 0)
+    found = used_by(tmp_path, endless, dense("summed"), 2)
+    for mine, its in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(its), rtol=0, atol=1e-10)
+
+
 class AsksOnce(OwnLoss):
     """Counts how often it is asked for its metrics."""
 

@@ -93,9 +93,9 @@ def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epoch
             "give each a",
         ),
         (lambda: py(Numbers(0)), "returned no rows", ""),
-        (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10)), 1), "is a Numbers, and y or", "remove them"),
-        (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2), 1), "validation_split needs", "pass val"),
-        (lambda: fit_data(FitCall(x=distributed()), 1), "is distributed by the script", "pass the tf.data.Dataset"),
+        (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10))), "is a Numbers, and y or", "remove them"),
+        (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2)), "validation_split needs", "pass val"),
+        (lambda: fit_data(FitCall(x=distributed())), "is distributed by the script", "pass the tf.data.Dataset"),
     ],
 )
 def test_what_python_makes_wrongly_is_refused(make, message, fix):

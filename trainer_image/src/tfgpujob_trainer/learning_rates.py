@@ -110,7 +110,7 @@ class _InPlaceOfFit(Takeover):
 
     def fit(self, model: keras.Model, call: FitCall) -> NoReturn:
         """Test, and end the script."""
-        data = fit_data(call, 1)
+        data = fit_data(call)
         settings = settings_of(call, data, self._settings, number=1, epochs_before=0)
         module = as_module(self._path, model, data)
         self.losses = list(losses_of(settings, module, self._env, self._strategy, self._rates))

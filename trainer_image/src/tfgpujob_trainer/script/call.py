@@ -56,7 +56,7 @@ class FitData:
     batch_size: int
 
 
-def fit_data(call: FitCall, replicas: int, *, alike: bool = False) -> FitData:
+def fit_data(call: FitCall, *, alike: bool = False) -> FitData:
     """Read the data of a call; `alike`: those to validate on must have the types and shapes of those to train on.
 
     Raises ConfigError for what is not taken over.
@@ -71,7 +71,7 @@ def fit_data(call: FitCall, replicas: int, *, alike: bool = False) -> FitData:
             (x, y, weight), validation_split=call.validation_split
         )
     size = call.batch_size or DEFAULT_BATCH
-    train = source_of(x, y, weight, "train", size, steps=call.steps_per_epoch, shuffle=call.shuffle, replicas=replicas)
+    train = source_of(x, y, weight, "train", size, steps=call.steps_per_epoch, shuffle=call.shuffle)
     if isinstance(train, Batches):
         train.first_epoch = call.initial_epoch
     size = train.batch_size or size
@@ -83,9 +83,7 @@ def fit_data(call: FitCall, replicas: int, *, alike: bool = False) -> FitData:
     if alike and weight is not None and val_weight is None:
         val_weight = np.ones(len(np.asarray(tf.nest.flatten(val_x)[0])), keras.config.floatx())
     val_size = call.validation_batch_size or size
-    validation = source_of(
-        val_x, val_y, val_weight, "validation", val_size, steps=call.validation_steps, replicas=replicas
-    )
+    validation = source_of(val_x, val_y, val_weight, "validation", val_size, steps=call.validation_steps)
     if validation.signature() != train.signature() if alike else _parts(validation) != _parts(train):
         raise ConfigError(
             f"validation_data has rows of {', '.join(validation.signature())}, fit() of {', '.join(train.signature())}",
@@ -125,7 +123,6 @@ def source_of(
     *,
     steps: int | None = None,
     shuffle: bool = False,
-    replicas: int = 1,
 ) -> Source:
     """Arrays, or data that come in batches, as a source; `split` names them in errors.
 
@@ -139,23 +136,18 @@ def source_of(
             f"{what} is distributed by the script", "pass the tf.data.Dataset itself: its batches are shared here"
         )
     if isinstance(x, tf.data.Dataset):
-        return _checked(dataset_batches(x, split, steps=steps, trains=trains), replicas)
+        return dataset_batches(x, split, steps=steps, trains=trains)
     if isinstance(x, keras.utils.PyDataset):
-        return _checked(py_batches(x, split, steps=steps, trains=trains, shuffle=shuffle), replicas)
+        return py_batches(x, split, steps=steps, trains=trains, shuffle=shuffle)
     if isinstance(x, Iterator):
-        return _checked(generator_batches(x, split, steps=steps, trains=trains), replicas)
+        return generator_batches(x, split, steps=steps, trains=trains)
     value = tuple(part for part in (x, y, weight) if part is not None)
     if y is None and weight is not None:
         raise ConfigError(f"{what}: sample_weight without y", "pass y")
     rows = arrays(value, split)
     if trains and not shuffle:
         rows.permute = _in_order  # type: ignore[method-assign, assignment]
-    return rows if steps is None else _checked(array_batches(rows, batch_size, split, steps, trains=trains), replicas)
-
-
-def _checked(found: Batches, replicas: int) -> Batches:
-    found.check(replicas)
-    return found
+    return rows if steps is None else array_batches(rows, batch_size, split, steps, trains=trains)
 
 
 def _in_order(_: np.random.Generator, rows: int) -> np.ndarray:

@@ -119,7 +119,7 @@ class Takeover:
         self.fits += 1
         if call.initial_epoch >= call.epochs:
             raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
-        data = fit_data(call, self._strategy.num_replicas_in_sync, alike=self._env.is_asynchronous)
+        data = fit_data(call, alike=self._env.is_asynchronous)
         _refuse_steps_of_several_batches(model, data.batch_size)
         settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
         self._epochs += call.epochs - call.initial_epoch
@@ -206,10 +206,9 @@ class Takeover:
     def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, Any]:
         """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
         self.calls += 1
-        replicas = self._strategy.num_replicas_in_sync
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
-        data = source_of(*rows, "evaluate", size, steps=given["steps"], replicas=replicas)
+        data = source_of(*rows, "evaluate", size, steps=given["steps"])
         hooks = CallCallbacks(chosen(given["callbacks"], is_chief=self._env.is_chief), model, given["verbose"])
         hooks("on_test_begin")
         values = self._evaluated(model, data, size, hooks)

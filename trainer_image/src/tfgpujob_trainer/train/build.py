@@ -16,6 +16,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule, describe_batch
+from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.data.splits import make_schedule, other_split, read
 from tfgpujob_trainer.model import recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
@@ -54,6 +55,8 @@ def build_model(
     if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
         # A replica without rows computes one of another's (step/stand_in.py), which would count in their statistics.
         schedule = replace(schedule, remainder="carry")
+    if isinstance(data, Batches) and schedule.remainder != "step":
+        data.check(schedule.replicas)
     steps = trainer.build_steps(model, takeover, data, schedule)
     arranged = recompute_and_placement.rewrite_layers(model, settings.recompute, settings.placement, devices, name)
     for line in (

@@ -99,9 +99,9 @@ class Batches(Ordered):
         return super().fingerprint() if self._same else f"{self.rows}{self.signature()}"
 
     def check(self, replicas: int) -> None:
-        """Raise ConfigError if a batch is known that has too few rows for the replicas.
+        """Raise ConfigError if a batch is known that has too few rows for replicas of which each needs one.
 
-        A last batch of an epoch is not: its rows go to the batch before it.
+        A last batch of an epoch is not: its rows go to the batch before it, or are dropped.
         """
         if self._last < replicas and not self._at_end:
             raise _too_few(self._split, self._last, replicas)
