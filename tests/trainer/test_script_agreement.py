@@ -148,3 +148,22 @@ def test_rounding_is_no_difference(mine, equal):
     """Of floating-point numbers, whose digits beyond the half may depend on the GPU."""
     other = np.array([1, 0, 3 if mine.dtype == int else np.nan], mine.dtype)
     assert _equal(mine, other) is equal
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "share",
+            "model.evaluate(*(rows[:20] if first else rows[20:] for rows in (x, y)))\n",
+            "evaluate()'s data has 4 rows here and 20",
+        ),
+        ("noise", "model.fit(x, y, validation_data=(x + first, y))\n", "validation_data gives other rows here than"),
+    ],
+    ids=["share", "noise"],
+)
+def test_rows_to_evaluate_on_that_differ_are_refused(name, text, message, launch):
+    tasks = two_workers(launch, name, text)
+    assert [task.wait() for task in tasks] == [2, 2], tasks[0].log + tasks[1].log
+    assert tasks[1].ended["message"].startswith(message)
+    assert tasks[1].ended["fix"].startswith("let it give the same rows everywhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob_trainer.cluster.peers import Peers
@@ -80,17 +81,22 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
     )
 
 
-def agree_on_data(data: Source, peers: Peers) -> None:
-    """Raise ConfigError on every worker unless all read the same training rows, in number and at their head."""
-    mine = {"rows": data.rows, "fingerprint": data.fingerprint()}
-    chief = json.loads(peers.broadcast_from_chief(json.dumps(mine).encode()))
-    if peers.count(mine == chief) == peers.workers:
+def agree_on_data(splits: Mapping[str, Source | None], peers: Peers) -> None:
+    """Raise ConfigError on every worker unless all read the same rows of each split, in number and at their head."""
+    if peers.workers == 1:
+        return
+    mine = {name: [0, ""] if data is None else [data.rows, data.fingerprint()] for name, data in splits.items()}
+    found = peers.differing(json.dumps(mine))
+    if not found:
         return
     peers.barrier_before_exit()
-    if mine == chief:
-        what = "another worker's data('train') differs from this one's; see that worker's log"
-    elif mine["rows"] != chief["rows"]:
-        what = f"data('train') has {mine['rows']} rows here and {chief['rows']} on the first worker"
+    workers = [json.loads(text) for text in found]
+    name = next(name for name in mine if any(one[name] != workers[0][name] for one in workers))
+    here, chief = mine[name], workers[0][name]
+    if here == chief:
+        what = f"another worker's data({name!r}) differs from this one's; see that worker's log"
+    elif here[0] != chief[0]:
+        what = f"data({name!r}) has {here[0]} rows here and {chief[0]} on the first worker"
     else:
-        what = "data('train') gives other rows here than on the first worker"
+        what = f"data({name!r}) gives other rows here than on the first worker"
     raise ConfigError(what, "let it give the same rows everywhere: sort files, seed every random generator")

@@ -35,7 +35,7 @@ _TRACKERS = ("aim", "clearml", "comet_ml", "mlflow", "neptune", "wandb")
 """Packages whose callbacks write to a server, where each run is to be once."""
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
-_AGREED = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")
+_AGREED = ("on_epoch_begin", "on_epoch_end", "on_train_end")
 """After which all workers agree: one of them may have callbacks that evaluate, and the others not."""
 _UNKNOWN = object()
 

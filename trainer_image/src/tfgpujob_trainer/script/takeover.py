@@ -26,6 +26,7 @@ from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Indexed, Source
 from tfgpujob_trainer.data.sources.batches import Batches
+from tfgpujob_trainer.data.splits import agree_on_data
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.coupled_loss import ROWS
@@ -160,6 +161,7 @@ class Takeover:
                     stop=self._stop,
                     initial_epoch=call.initial_epoch,
                     hooks=hooks,
+                    peers=self._peers,
                 )
             if self._env.is_asynchronous and (hooks.per_batch or hooks.per_test_batch):
                 say("no callback's on_train_batch_…() or on_test_batch_…() is called: steps end in no order")
@@ -209,6 +211,7 @@ class Takeover:
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
         data = source_of(*rows, "evaluate", size, steps=given["steps"])
+        agree_on_data({"evaluate": data}, self._peers)
         hooks = CallCallbacks(chosen(given["callbacks"], is_chief=self._env.is_chief), model, given["verbose"])
         hooks("on_test_begin")
         values = self._evaluated(model, data, size, hooks)

@@ -53,13 +53,15 @@ def assemble(
     stop: StopFlag,
     initial_epoch: int = 0,
     hooks: Hooks | None = None,
+    peers: Peers | None = None,
 ) -> Run[S]:
     """Everything that training needs, with the checkpoints opened.
 
-    `initial_epoch`: which epoch comes first, as in fit(). `hooks`: in place of the module's callbacks().
+    `initial_epoch`: which epoch comes first, as in fit(). `hooks`: in place of the module's callbacks(). `peers`: those
+    of an earlier run of this process, whose functions are traced already.
     """
-    peers = Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
-    agree_on_data(built.data, peers)
+    peers = peers or Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
+    agree_on_data({"train": built.data, "validation": built.validation, "test": built.test}, peers)
     measure_all_reduce(peers, say)
     say(describe_gradients(built.model))
     total_steps = settings.steps or ((settings.epochs or 0) - initial_epoch) * built.schedule.steps_per_epoch
