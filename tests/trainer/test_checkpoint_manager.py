@@ -40,20 +40,21 @@ def trained(output, metrics=("accuracy",), **more):
 
 
 @pytest.mark.parametrize(
-    ("before", "step", "after", "steps", "examples", "ended"),
+    ("remainder", "before", "step", "after", "steps", "examples", "ended"),
     [
-        (1, 14, 2, 22, 404, [2, 3]),
-        (1, 18, 2, 23, 404, [3]),
-        (2, 7, 1, 23, 404, [1, 2, 3]),
-        (1, 17, 2, 22, 403, [3]),
+        ("carry", 1, 14, 2, 22, 404, [2, 3]),
+        ("carry", 1, 18, 2, 23, 404, [3]),
+        ("carry", 2, 7, 1, 23, 404, [1, 2, 3]),
+        ("carry", 1, 17, 2, 22, 403, [3]),
+        ("step", 1, 17, 2, 24, 404, [2, 3]),
     ],
-    ids=["fewer steps", "between epochs", "more steps", "at a batch that is no more"],
+    ids=["fewer steps", "between epochs", "more steps", "at a batch that is no more", "as many steps"],
 )
-def test_a_resized_run_trains_all_epochs_and_no_more(tmp_path, before, step, after, steps, examples, ended):
-    trained(tmp_path, devices=before, epochs=None, steps=step)
+def test_a_resized_run_trains_all_epochs_and_no_more(tmp_path, remainder, before, step, after, steps, examples, ended):
+    trained(tmp_path, devices=before, epochs=None, steps=step, remainder=remainder)
     seen: list[int] = []
     callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: seen.append(epoch))
-    run = trained(tmp_path, devices=after, epochs=4, callbacks=lambda: [callback])
+    run = trained(tmp_path, devices=after, epochs=4, remainder=remainder, callbacks=lambda: [callback])
     saved = run.checkpoints._store.latest()
     assert saved is not None
     assert saved.state["position"] == {"epoch": 4, "index": 0, "step": steps, "examples": examples}

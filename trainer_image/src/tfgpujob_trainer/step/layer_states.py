@@ -28,7 +28,7 @@ _KINDS = ("alike", "mean", "largest", "smallest", "sum")
 """What one device's value is of the replicas'. The first that fits: what is alike fits others too."""
 _ALIKE = 1e-3
 """Of itself, by how much what should be alike may differ, since it was rounded."""
-_UNLIKE = re.compile(r"replicas have changed (.+?) in different ways")
+_UNLIKE = re.compile(r"replicas have changed (\S++) in different ways")
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "RngReadAndSkip")
 """Operations on a variable that leave it, and a generator's, of which each replica has its own."""
 _FIX = (
