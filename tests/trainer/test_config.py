@@ -19,7 +19,7 @@ GOOD = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20}
 def test_defaults():
     settings = config.parse(GOOD)
     assert settings.seed == 0
-    assert settings.remainder == "step"
+    assert settings.remainder is None
     assert settings.output.directory == "/output"
     assert config.epochs_between_saves(settings.checkpoint) == 1
     assert settings.log_every_seconds == 10

@@ -296,9 +296,9 @@ class TrainerConfig:
     """Let accumulate cut batches of a loss that couples their rows, such as one with in-batch negatives: each
     micro-batch then has a loss of its own, and the result is another one than without accumulate."""
 
-    remainder: Literal["step", "carry", "drop"] = "step"
+    remainder: Literal["step", "carry", "drop"] | None = None
     """What happens to examples left over at the end of an epoch that are fewer than the replicas. step: they are a step
-    of their own, as in Keras. carry: the last whole batch takes them. drop: they are left out."""
+    of their own, as in Keras, also if absent. carry: the last whole batch takes them. drop: they are left out."""
 
     data: Data = field(default_factory=Data)
     """How the data that data() returns is read: cached, shuffled, read ahead."""

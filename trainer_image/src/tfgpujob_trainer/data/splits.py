@@ -74,7 +74,7 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
         global_batch_size=batch_size(settings),
         replicas=replicas,
         seed=settings.seed,
-        remainder=settings.remainder,
+        remainder=settings.remainder or "step",
         accumulate=accumulate,
         permute=data.permute,
         epochs=settings.epochs,
