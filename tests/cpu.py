@@ -145,7 +145,7 @@ class Meter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self._workers += node.workeroutput.get(_KEY, 0.0)
+        self._workers += getattr(node, "workeroutput", {}).get(_KEY, 0.0)  # one that was killed has none
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
