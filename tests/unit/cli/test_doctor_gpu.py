@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +15,10 @@ from tests.unit.cli.test_cluster_verbs import Output
 
 from tfgpujob.cli import main as cli
 from tfgpujob.client.gpu_check import gpu_pod
+from tfgpujob.client.server import Server
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import Exit
+from tfgpujob.kube.interface import WatchEvent
 
 CARD = {"name": "NVIDIA H100", "driver": "580.159.04", "memoryMiB": 81559, "freeMiB": 81000}
 FOUND: dict[str, Any] = {
@@ -116,6 +119,23 @@ def test_a_pod_that_somebody_deletes_is_told_of(live: LiveCluster, capsys: Outpu
     somebody.start()
     assert cli.main(ARGUMENTS) == Exit.CLUSTER
     somebody.join()
+    assert "was deleted while it ran; try again" in capsys.readouterr().err
+
+
+def test_a_pod_that_is_gone_before_it_is_looked_at_is_told_of(
+    live: LiveCluster, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = Server.changes
+
+    async def late(server: Server, path: str, name: str) -> AsyncGenerator[WatchEvent]:
+        await server.delete(f"{path}/{name}")
+        while await server.items(path):
+            await asyncio.sleep(0.01)
+        async for event in changes(server, path, name):
+            yield event
+
+    monkeypatch.setattr(Server, "changes", late)
+    assert cli.main(ARGUMENTS) == Exit.CLUSTER
     assert "was deleted while it ran; try again" in capsys.readouterr().err
 
 

@@ -16,6 +16,7 @@ from tfgpujob.client.errors import PodError
 from tfgpujob.client.own_pod import CONFINED, made, waits_for
 from tfgpujob.client.server import Server
 from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.kube.errors import MISSING, ApiError
 
 GPU: Final = "nvidia.com/gpu"
 LIFETIME_SECONDS: Final = 3600
@@ -83,6 +84,7 @@ async def run_gpu_pod(server: Server, pod: Object, seconds: float) -> AsyncGener
     """
     name, deadline = pod["metadata"]["name"], time.monotonic() + seconds
     waits = f"the pod {name} waits after {seconds:.0f} s"
+    deleted = PodError(f"the pod {name} was deleted while it ran", "try again")
     async with made(server.connection, pod) as path, aclosing(server.changes(path.rpartition("/")[0], name)) as changes:
         said = GpuCheck(name, "", "its node is chosen")
         while True:
@@ -91,8 +93,12 @@ async def run_gpu_pod(server: Server, pod: Object, seconds: float) -> AsyncGener
             except TimeoutError as error:
                 fix = "give it longer with --timeout, or another node with --node"
                 raise PodError(f"{waits}: {said.waiting}", fix) from error
+            except ApiError as error:
+                if error.code != MISSING:
+                    raise
+                raise deleted from error  # before it was first looked at
             if event.type == "DELETED":
-                raise PodError(f"the pod {name} was deleted while it ran", "try again")
+                raise deleted
             now = _seen(event.object)
             if now != said:
                 yield now
