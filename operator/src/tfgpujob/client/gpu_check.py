@@ -39,7 +39,7 @@ class GpuCheck:
 
 
 def gpu_pod(namespace: str, image: str, gpus: int, node: str | None) -> Object:
-    """As the pods of a job are, with so many GPUs. `node` None: where the scheduler finds them."""
+    """A pod like those of a job, with `gpus` GPUs. `node` None: the scheduler chooses the node."""
     container = {
         "name": names.CONTAINER,
         "image": image,

@@ -178,7 +178,7 @@ class Client(BlockingClient):
     def check_gpus(
         self, *, image: str, gpus: int = 1, node: str | None = None, timeout_seconds: float = 120
     ) -> Generator[GpuCheck, None, None]:
-        """A pod that computes on so many GPUs of one node, until it says what it has found; it is deleted then.
+        """Run a pod that computes on GPUs of one node, until it says what it has found; it is deleted then.
 
         `image`: the trainer's. `node`: by its hostname; None: where the scheduler finds them. Raises PodError.
         """

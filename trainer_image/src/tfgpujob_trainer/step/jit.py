@@ -67,7 +67,7 @@ def _without_merge_calls(extended: Any) -> Iterator[None]:
 def wanted(setting: str | None, strategy: tf.distribute.Strategy, model: keras.Model) -> bool:
     """Whether XLA compiles the step: as the job says, or else where Keras' own fit() does, on GPUs.
 
-    On CPUs a step takes longer with it. That also leaves out deterministic operations, of which XLA lacks some.
+    On CPUs a step takes longer with it. XLA lacks some deterministic operations, so Keras leaves it out there.
     """
     if setting is not None:
         return setting == "replica"

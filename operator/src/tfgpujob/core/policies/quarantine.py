@@ -18,7 +18,7 @@ from tfgpujob.names import Condition, Reason
 SLOW_SECONDS: Final = 1.0
 """CPU time of a reconciliation: twenty times what the largest job takes that is accepted."""
 SHARE: Final = 10
-"""Of the operator's time, reconciliations on trial take one part in so many, however many jobs are in quarantine."""
+"""Trials of all jobs in quarantine together take one tenth of the operator's time."""
 FIRST: Final = timedelta(minutes=1)
 LONGEST: Final = timedelta(hours=1)
 SLOW: Final = (
@@ -44,7 +44,7 @@ class SetAside:
 
 
 def set_aside(before: SetAside | None, seconds: float, generation: int, now: datetime) -> SetAside | None:
-    """After a reconciliation that took so many seconds of CPU time. None: it is not, or no longer, set aside."""
+    """After a reconciliation that took `seconds` of CPU time. None: it is not, or no longer, set aside."""
     if seconds <= SLOW_SECONDS:
         return None
     return SetAside(before.since if before is not None else now, now, generation)
