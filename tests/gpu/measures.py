@@ -27,6 +27,7 @@ from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint, load
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.step.jit import remember_auto
 
 _SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "convnet": ({"rows": 8192}, {"rows": 64, "filters": 4}),
@@ -97,6 +98,7 @@ def _strategy() -> tf.distribute.Strategy:
     env = environment.read(os.environ)
     leave_threads_for_reading(2)
     stop_keras_scaling_by_replicas()
+    remember_auto()
     return build_strategy(env, prepare_devices(env, seed=7, deterministic=False, say=say))
 
 
@@ -143,10 +145,11 @@ def _fit(make: Callable[[], keras.Model], rows: Any, batch: int, jit: bool | str
 
 
 _PAIRS = (
+    ("as it is", "by hand"),
+    ("as it is", "by hand, XLA"),
+    ("as it is", "fit(), jit_compile='auto'"),
     ("jit: none", "by hand"),
     ("jit: none", "fit(), jit_compile=False"),
-    ("jit: replica", "fit(), jit_compile='auto'"),
-    ("jit: replica", "jit: none"),
 )
 
 
@@ -158,9 +161,10 @@ def loop(quick: bool) -> Iterator[Line]:
         data = entrypoint.model, entrypoint.data("train"), batch
         ours = partial(trials.trainers, *data, _strategy(), precision=precision)
         found: dict[str, Trial] = {
-            "jit: none": _synchronized(ours()),
-            "jit: replica": _synchronized(ours(jit="replica")),
+            "as it is": _synchronized(ours()),
+            "jit: none": _synchronized(ours(jit="none")),
             "by hand": _synchronized(trials.hand_written(*data, _strategy())),
+            "by hand, XLA": _synchronized(trials.hand_written(*data, _strategy(), jit=True)),
             "fit(), jit_compile=False": _fit(*data, False),
             "fit(), jit_compile='auto'": _fit(*data, "auto"),
         }
@@ -196,7 +200,7 @@ def _speed(make: Callable[[], keras.Model], rows: Any, batch: int, *, quick: boo
 def precision(quick: bool) -> Iterator[Line]:
     """float32 with and without TensorFloat-32, bfloat16 and float16."""
     small = (("transformer", "replica"), ("transformer", "none"))
-    for model, jit in small if quick else (*small, ("resnet50", "none")):
+    for model, jit in small if quick else (*small, ("resnet50", "replica")):
         entrypoint, batch = _builtin(model, quick)
         rows, tf32 = entrypoint.data("train"), 0.0
         for kind in ("TF32", "float32", "mixed_bfloat16", "mixed_float16"):

@@ -155,7 +155,7 @@ def parity(part: Part) -> None:
     ways = {
         "TF32": part.start(config("tf32")),
         "float32": part.start(config("float32"), NVIDIA_TF32_OVERRIDE="0"),
-        "float32, jit: replica": part.start(config("jit", jit="replica"), NVIDIA_TF32_OVERRIDE="0"),
+        "float32, jit: none": part.start(config("jit", jit="none"), NVIDIA_TF32_OVERRIDE="0"),
     }
     expected = _loss(part.summary(on_cpu))
     for way, task in ways.items():
@@ -193,7 +193,7 @@ PARTS = {
     "kill": Kind(kill, 150),
     "limits": Kind(limits, 150),
     "processes": Kind(processes, 240),
-    "workers": Kind(workers, 120, alone=False),
+    "workers": Kind(workers, 240, alone=False),
     "nccl": Kind(nccl, 60, alone=False),
     "resume": Kind(resume, 120, alone=False),
     "parity": Kind(parity, 120, alone=False),

@@ -86,7 +86,7 @@ def test_a_part_that_fails_says_so(tmp_path):
     assert error["error"] == "AssertionError: a job ended with exit code 1"
 
 
-BY_HAND = {"part": "loop", "ours": "jit: none", "over": "by hand"}
+BY_HAND = {"part": "loop", "ours": "as it is", "over": "by hand"}
 BFLOAT16 = {"part": "precision", "jit": "replica", "precision": "mixed_bfloat16"}
 
 

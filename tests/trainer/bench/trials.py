@@ -128,8 +128,13 @@ def trainers(
     return steps
 
 
-def hand_written(make: Callable[[], keras.Model], data: Any, batch: int, strategy: tf.distribute.Strategy) -> Trial:
-    """The loop of TensorFlow's own guides: a distributed dataset, strategy.run, the optimizer's all-reduce."""
+def hand_written(
+    make: Callable[[], keras.Model], data: Any, batch: int, strategy: tf.distribute.Strategy, *, jit: bool = False
+) -> Trial:
+    """The loop of TensorFlow's own guides: a distributed dataset, strategy.run, the optimizer's all-reduce.
+
+    `jit`: the function of a replica is compiled with XLA, which takes a single replica.
+    """
     with strategy.scope():
         model = make()
         model.optimizer.build(model.trainable_variables)
@@ -149,9 +154,11 @@ def hand_written(make: Callable[[], keras.Model], data: Any, batch: int, strateg
         accuracy.update_state(y, logits)
         return loss
 
+    compiled = tf.function(replica, jit_compile=True) if jit else replica
+
     @tf.function
     def step(x: Any, y: Any) -> Any:
-        losses = strategy.run(replica, args=(x, y))
+        losses = strategy.run(compiled, args=(x, y))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
     def steps(count: int) -> float:
