@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import tarfile
+from pathlib import Path
 
+import helm_python
 import pytest
 import yaml
 from localcluster import helm
@@ -44,9 +47,23 @@ def test_the_chart_carries_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("name", ["tfgpujobs.yaml", "tfgpujobs-no-cel.yaml"])
-def test_the_chart_carries_the_generated_definition(name: str) -> None:
-    generated = crd.files()[f"crds/{name}"]
-    assert (helm.CHART / "files" / name).read_text() == generated, "run: make crds"
+def test_the_chart_links_to_the_generated_definition(name: str) -> None:
+    assert (helm.CHART / "files" / name).readlink() == Path("../../../crds", name)
+    assert (helm.CHART / "files" / name).read_text() == crd.files()[f"crds/{name}"], "run: make crds"
+
+
+def test_helm_packages_the_definition_and_not_a_link_to_it(tmp_path: Path) -> None:
+    with tarfile.open(helm_python.package(helm.CHART, destination=tmp_path)) as archive:
+        packed = {member.name: member for member in archive if "/files/" in member.name}
+        for path in (helm.CHART / "files").iterdir():
+            content = archive.extractfile(packed[f"tfgpujob/files/{path.name}"])
+            assert content is not None
+            assert content.read() == path.read_bytes()
+    assert all(member.isreg() for member in packed.values())
+
+
+def test_helm_has_no_error_to_find_in_the_chart() -> None:
+    assert helm_python.lint(helm.CHART, strict=True)["errors"] == []
 
 
 @pytest.mark.parametrize(

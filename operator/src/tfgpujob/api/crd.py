@@ -187,11 +187,10 @@ def _columns() -> list[dict[str, Any]]:
 
 def files() -> dict[str, str]:
     """What is generated, by path below the repository's root."""
-    crds = {"tfgpujobs.yaml": _yaml(build(cel=True)), "tfgpujobs-no-cel.yaml": _yaml(build(cel=False))}
     return {
-        **{f"crds/{name}": text for name, text in crds.items()},
-        # A Helm chart can't reach outside its own folder.
-        **{f"charts/tfgpujob/files/{name}": text for name, text in crds.items()},
+        # The chart links to these two.
+        "crds/tfgpujobs.yaml": _yaml(build(cel=True)),
+        "crds/tfgpujobs-no-cel.yaml": _yaml(build(cel=False)),
         "charts/tfgpujob/files/admission-policy.yaml": _yaml(policy()),
         "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
         "trainer_image/src/tfgpujob_trainer/contract/spec.py": dataclasses(),
