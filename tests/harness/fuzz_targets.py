@@ -18,6 +18,7 @@ import orjson
 from tests import linear
 from tests.harness import sizes
 from tests.harness.fuzz_inputs import REPORT, SPEC, TFJOB, Json, Mutator, job_of, pod_of
+from tests.harness.known import snapshot_of
 from tests.harness.promises import bounds
 from tests.harness.steps import HELD_SECONDS
 
@@ -60,7 +61,7 @@ def listed(into: Store, kind: Kind, payload: bytes) -> None:
 
 def _reconciled(held: Store, name: str) -> Any:
     snapshot = held.snapshot(Key("ns", name))
-    if snapshot.job is None:
+    if snapshot is None:
         return None
     outcome = reconcile.reconcile(snapshot, NOW, CONFIG)
     update = reconcile.finalize_status(snapshot, outcome, (), NOW, CONFIG)
@@ -72,9 +73,7 @@ def _reconciled(held: Store, name: str) -> Any:
 
 def expect_neighbours(held: Store, *names: str) -> None:
     for name in names:
-        job = held.snapshot(Key("ns", name)).job
-        assert job is not None, f"{name} is not seen"
-        assert job["spec"] == SPEC, f"{name} is seen otherwise"
+        assert snapshot_of(held, Key("ns", name)).job["spec"] == SPEC, f"{name} is seen otherwise"
         assert _reconciled(held, name)["phase"] == "Starting", f"{name} does not start"
 
 
@@ -88,7 +87,8 @@ def jobs(mutator: Mutator) -> None:
     listed(held, Kind.JOB, mutator.text({"items": items, "metadata": {"resourceVersion": "9"}}))
     expect_neighbours(held, "first", "last")
     _reconciled(held, "strange")
-    kept = len(orjson.dumps(held.snapshot(Key("ns", "strange")).job, default=bytes.decode))
+    snapshot = held.snapshot(Key("ns", "strange"))
+    kept = len(orjson.dumps(snapshot.job, default=bytes.decode)) if snapshot is not None else 0
     assert kept <= MAX_KEPT, f"{kept} bytes are kept of one job"
 
 
@@ -110,8 +110,8 @@ def pods(mutator: Mutator) -> None:
     for name in ("strange", "good"):
         held.put(Kind.JOB, _started(name))
     listed(held, Kind.POD, mutator.text({"items": [strange, good], "metadata": {"resourceVersion": "9"}}))
-    assert [pod.name for pod in held.snapshot(Key("ns", "good")).pods] == ["good-worker-0"], "a neighbour's pod"
-    for pod in held.snapshot(Key("ns", "strange")).pods:
+    assert [pod.name for pod in held.pods(Key("ns", "good"))] == ["good-worker-0"], "a neighbour's pod"
+    for pod in held.pods(Key("ns", "strange")):
         texts = (pod.phase, pod.status_reason, pod.waiting_reason, pod.waiting_message)
         assert max(len(text) for text in (*texts, pod.termination.message if pod.termination else "")) <= trim.MAX_TEXT
     _reconciled(held, "strange")
@@ -179,8 +179,7 @@ def large(mutator: Mutator) -> None:
     whole = sizes.job_of(template(int(10 ** mutator.chance.uniform(2, 4.3))), mutator.chance.choice((1, 32, 512)))
     held = Store()
     _in_time(held.put, Kind.JOB, decoding.decoded(orjson.dumps(whole)))
-    snapshot = held.snapshot(Key("default", "train"))
-    assert snapshot.job is not None
+    snapshot = snapshot_of(held, Key("default", "train"))
     outcome = _in_time(reconcile.reconcile, snapshot, NOW, CONFIG)
     _in_time(reconcile.finalize_status, snapshot, outcome, (), NOW, CONFIG)
     if "unreadable" not in snapshot.job:

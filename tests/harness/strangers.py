@@ -23,6 +23,7 @@ from typing import Any
 from tests.bench.process import REPOSITORY, OperatorProcess
 from tests.harness.fuzz_inputs import SPEC, Mutator
 from tests.harness.fuzz_targets import CONFIG, NOW
+from tests.harness.known import snapshot_of
 from tests.harness.live import LiveCluster, live_cluster
 from tests.harness.poison import ODD, POISONS, spec
 from tests.harness.process import SYSTEM_NAMESPACE
@@ -69,7 +70,7 @@ def _status(job: Json) -> Any:
     key = held.put(Kind.JOB, job)
     if key is None:
         return None
-    snapshot = held.snapshot(key)
+    snapshot = snapshot_of(held, key)
     outcome = reconcile.reconcile(snapshot, NOW, CONFIG)
     return reconcile.finalize_status(snapshot, outcome, (), NOW, CONFIG).status or outcome.intent
 

@@ -35,10 +35,8 @@ def _no_uid(real: Any) -> Any:
 
 def _deaf_to_deletion(real: Any) -> Any:
     def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        if snapshot.job is not None:
-            meta = {k: v for k, v in snapshot.job["metadata"].items() if k != "deletionTimestamp"}
-            snapshot = replace(snapshot, job={**snapshot.job, "metadata": meta})
-        outcome: Outcome = real(snapshot, now, config)
+        meta = {k: v for k, v in snapshot.job["metadata"].items() if k != "deletionTimestamp"}
+        outcome: Outcome = real(replace(snapshot, job={**snapshot.job, "metadata": meta}), now, config)
         return outcome
 
     return broken
@@ -47,7 +45,7 @@ def _deaf_to_deletion(real: Any) -> Any:
 def _second_ending(real: Any) -> Any:
     def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         outcome: Outcome = real(snapshot, now, config)
-        status = (snapshot.job or {}).get("status") or {}
+        status = snapshot.job.get("status") or {}
         if status.get("phase") != "Succeeded" or outcome.status is not None:
             return outcome
         failed = {**status["conditions"][-1], "type": "Failed", "reason": "Late"}
@@ -86,7 +84,7 @@ def _shrugs_at_conflicts(real: Any) -> Any:
 def _counts_twice(real: Any) -> Any:
     def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         outcome: Outcome = real(snapshot, now, config)
-        before = ((snapshot.job or {}).get("status") or {}).get("restarts", 0)
+        before = (snapshot.job.get("status") or {}).get("restarts", 0)
         if outcome.intent is None or outcome.intent.get("restarts", 0) <= before:
             return outcome
         twice = {**outcome.intent, "restarts": before + 2}

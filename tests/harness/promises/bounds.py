@@ -57,9 +57,8 @@ class Bounds:
 
         def reconcile(snapshot: Snapshot, *more: Any) -> Outcome:
             outcome: Outcome = timed(snapshot, *more)
-            if snapshot.job is not None:
-                for problem in too_heavy(snapshot.job, outcome):
-                    self._say(problem)
+            for problem in too_heavy(snapshot.job, outcome):
+                self._say(problem)
             return outcome
 
         return reconcile

@@ -88,7 +88,6 @@ def test_small_changes_wait_a_moment_for_each_other() -> None:
 )
 def test_what_is_not_ours_to_run_is_left_alone(change: dict[str, object]) -> None:
     assert reconcile(Snapshot({**make.job(), **change}), make.START, make.CONFIG) == Outcome()
-    assert reconcile(Snapshot(None), make.START, make.CONFIG) == Outcome()
 
 
 def test_our_own_name_in_managed_by_means_us() -> None:

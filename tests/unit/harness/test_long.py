@@ -116,7 +116,7 @@ def test_a_job_that_starts_again_and_again(
     assert f"{restarts} of {restarts} restarts spent" in page
     # What is left in memory is one job's.
     assert operator.store.jobs() == [Key(NAMESPACE, "train")]
-    assert len(operator.store.snapshot(Key(NAMESPACE, "train")).pods) <= sum(replicas.values())
+    assert len(operator.store.pods(Key(NAMESPACE, "train"))) <= sum(replicas.values())
 
 
 def test_a_day_with_nothing_to_do_writes_nothing_and_holds_no_more() -> None:

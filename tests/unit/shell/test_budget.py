@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.harness import sizes
+from tests.harness.known import snapshot_of
 from tests.unit.core import make
 
 from tfgpujob.core.observed import packed, parsed
@@ -52,8 +53,8 @@ def test_what_is_packed_is_read_as_it_was(shape: str) -> None:
     store = Store()
     whole = job(shape, 1)
     store.put(Kind.JOB, whole)
-    kept = store.snapshot(Key("a", "j1")).job
-    assert kept is not None and packed.spec_of(kept) == whole["spec"]
+    kept = snapshot_of(store, Key("a", "j1")).job
+    assert packed.spec_of(kept) == whole["spec"]
     assert kept["spec"] == {"strategy": "MultiWorkerMirrored", "runPolicy": {"suspend": True}}
     assert isinstance(parsed.parsed_spec(kept, make.CONFIG), type(parsed.parsed_spec(whole, make.CONFIG)))
 
@@ -63,14 +64,14 @@ def test_parsed_specs_are_kept_up_to_a_size() -> None:
     store = Store()
     for number in range(20):
         store.put(Kind.JOB, job("node selector", number, entries=19_000))
-        snapshot = store.snapshot(Key("a", f"j{number}"))
+        snapshot = snapshot_of(store, Key("a", f"j{number}"))
         reconcile(snapshot, NOW, make.CONFIG)
     assert 1 <= len(parsed._results) <= 4
     parsed._results.clear()
 
 
 def accepted(store: Store, number: int, namespace: str = "a") -> str:
-    found = store.snapshot(Key(namespace, f"j{number}"))
+    found = snapshot_of(store, Key(namespace, f"j{number}"))
     outcome = reconcile(found, NOW, make.CONFIG)
     conditions: list[dict[str, Any]] = (outcome.status or {})["conditions"]
     said = {c["type"]: c for c in conditions}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.harness.known import snapshot_of
 from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import job, pod
@@ -98,7 +99,7 @@ def test_a_job_sees_the_lost_ones_of_its_nodes_only_and_hears_of_them() -> None:
         syncing = Resync(cluster, store, changed.append, namespaces=(), random=lambda: 0.5, nodes=True)
         await syncing.once()
         key = Key("ns", "train")
-        assert store.snapshot(key).lost_nodes == {"b"}
+        assert snapshot_of(store, key).lost_nodes == {"b"}
         assert changed[-1] == key
         assert syncing.versions[Kind.NODE, None] == cluster.version
         assert store.jobs_on({"c"}) == []
@@ -156,4 +157,4 @@ def test_images_are_mounted_where_every_node_can() -> None:
     store.nodes = nodes
     key = store.put(Kind.JOB, job())
     assert key is not None
-    assert store.snapshot(key).image_volumes
+    assert snapshot_of(store, key).image_volumes

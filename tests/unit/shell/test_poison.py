@@ -186,7 +186,7 @@ async def test_a_job_whose_reconciliation_raises_is_named_and_blocks_nobody(
     monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
 ) -> None:
     def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        if snapshot.job is not None and snapshot.job["metadata"]["name"] == "bad":
+        if snapshot.job["metadata"]["name"] == "bad":
             raise KeyError("a fault of ours")
         return reconcile(snapshot, now, config)
 
@@ -220,7 +220,7 @@ async def test_a_job_whose_reconciliation_is_slow_is_set_aside_until_it_is_small
 
     def slow(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         began = time.thread_time()
-        bad = snapshot.job is not None and snapshot.job["metadata"]["name"] == "bad"
+        bad = snapshot.job["metadata"]["name"] == "bad"
         while bad and large and not snapshot.quarantined and time.thread_time() - began < 0.3:
             pass
         return reconcile(snapshot, now, config)

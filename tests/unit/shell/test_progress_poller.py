@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.harness import vtime
+from tests.harness.known import snapshot_of
 from tests.machine import PATIENCE
 from tests.unit.core.status.test_progress import running
 
@@ -146,7 +147,7 @@ def test_each_job_is_asked_once_an_interval_spread_over_it() -> None:
     assert jobs.asked == [10, 20, 30, 40, 50, 60]
     assert len(set(jobs.changed)) == 3
     assert 'tfgpu_progress_asked_total{result="ok"} 6' in jobs.metrics.text()
-    (report,) = jobs.store.snapshot(Key("ns-0", "train")).reports.values()
+    (report,) = snapshot_of(jobs.store, Key("ns-0", "train")).reports.values()
     assert report.step == 3
 
 
@@ -155,7 +156,7 @@ def test_no_answer_changes_nothing(answer: bytes | None, result: str) -> None:
     jobs = Jobs(1, lambda: answer)
     jobs.run(31)
     assert jobs.changed == []
-    assert not jobs.store.snapshot(Key("ns-0", "train")).reports
+    assert not snapshot_of(jobs.store, Key("ns-0", "train")).reports
     assert f'tfgpu_progress_asked_total{{result="{result}"}} 1' in jobs.metrics.text()
 
 
@@ -211,8 +212,7 @@ def test_a_job_whose_pods_are_silent_is_not_asked_again_meanwhile() -> None:
 
 def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
     jobs = Jobs(2)
-    broken = jobs.store.snapshot(Key("ns-0", "train")).job
-    assert broken is not None
+    broken = snapshot_of(jobs.store, Key("ns-0", "train")).job
     status = {**broken["status"], "plan": {**broken["status"]["plan"], "counts": 7}}
     jobs.store.put(Kind.JOB, {**broken, "metadata": {**broken["metadata"], "resourceVersion": "99"}, "status": status})
     jobs.run(61)
@@ -223,5 +223,5 @@ def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pyte
 def test_what_a_pod_told_goes_with_it() -> None:
     jobs = Jobs(1)
     jobs.run(31)
-    jobs.store.remove(Kind.POD, "ns-0", "train-worker-0", jobs.store.snapshot(Key("ns-0", "train")).pods[0].uid)
-    assert not jobs.store.snapshot(Key("ns-0", "train")).reports
+    jobs.store.remove(Kind.POD, "ns-0", "train-worker-0", jobs.store.pods(Key("ns-0", "train"))[0].uid)
+    assert not snapshot_of(jobs.store, Key("ns-0", "train")).reports

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 from tests.harness import vtime
+from tests.harness.known import snapshot_of
 from tests.unit.core.policies.test_resize import scale
 from tests.unit.core.policies.test_resize_in_place import training
 from tests.unit.shell.test_progress_poller import http, pod
@@ -79,14 +80,14 @@ class Gangs:
         vtime.run(for_a_while())
 
     def answer(self, namespace: str = "ns-0") -> LeaderAnswer | None:
-        return self.store.snapshot(Key(namespace, "train")).leader_answer
+        return snapshot_of(self.store, Key(namespace, "train")).leader_answer
 
 
 def test_the_leader_is_asked_at_once_and_every_second_and_a_new_answer_is_looked_at_once() -> None:
     gangs = Gangs(1)
     gangs.run(4.5)
     assert [(at, workers) for at, _, workers in gangs.asked] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
-    leader = gangs.store.snapshot(Key("ns-0", "train")).pods[0]
+    leader = gangs.store.pods(Key("ns-0", "train"))[0]
     assert gangs.answer() == LeaderAnswer(leader.uid, 2, workers=2, wanted=4)
     assert gangs.changed == [Key("ns-0", "train")]
     assert 'tfgpu_resizes_asked_total{result="ok"} 5' in gangs.metrics.text()
@@ -100,11 +101,11 @@ def test_while_nothing_changes_it_is_asked_ever_more_seldom_and_soon_when_someth
     assert gaps == sorted(gaps)
     assert (gaps[0], gaps[-1]) == (1, 30)
 
-    pods = gangs.store.snapshot(Key("ns-0", "train")).pods
+    pods = gangs.store.pods(Key("ns-0", "train"))
     gangs = Gangs(1)
 
     def joins(now: float) -> None:
-        if now > 1800 and len(gangs.store.snapshot(Key("ns-0", "train")).pods) == len(pods):
+        if now > 1800 and len(gangs.store.pods(Key("ns-0", "train"))) == len(pods):
             body = gangs.world.pod("train-worker-1")
             meta = {**body["metadata"], "namespace": "ns-0", "name": "train-worker-2", "uid": "new"}
             gangs.store.put(Kind.POD, {**body, "metadata": meta})
@@ -159,8 +160,7 @@ def test_an_error_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
     gangs = Gangs(2)
-    broken = gangs.store.snapshot(Key("ns-0", "train")).job
-    assert broken is not None
+    broken = snapshot_of(gangs.store, Key("ns-0", "train")).job
     status = {**broken["status"], "plan": {**broken["status"]["plan"], "resize": {"workers": "many"}}}
     metadata = {**broken["metadata"], "resourceVersion": "99"}
     gangs.store.put(Kind.JOB, {**broken, "metadata": metadata, "status": status})

@@ -1,6 +1,7 @@
 import asyncio
 from dataclasses import replace
 
+from tests.harness.known import snapshot_of
 from tests.harness.scripted import ScriptedCluster
 from tests.harness.vtime import run
 from tests.unit.shell.make import job, pod
@@ -32,10 +33,10 @@ def test_the_store_becomes_what_is_listed_and_only_labelled_pods_are_asked_for()
             "list Pod * tfgpu.dev/job-name",
         ]
         assert changed == [KEY, KEY]
-        assert len(store.snapshot(KEY).pods) == 1
+        assert len(store.pods(KEY)) == 1
         assert syncing.versions[Kind.POD, None] == cluster.version
         await syncing.once()
-        assert len(store.snapshot(KEY).pods) == 1
+        assert len(store.pods(KEY)) == 1
 
     run(main())
 
@@ -83,10 +84,10 @@ def test_a_kind_that_is_not_served_for_a_moment_takes_no_admission_away() -> Non
 
         cluster.refuse = not_served
         await syncing.once()
-        assert store.snapshot(KEY).workload is not None
+        assert snapshot_of(store, KEY).workload is not None
         cluster.refuse = lambda _: None
         await syncing.once()
-        assert store.snapshot(KEY).workload is None, "served, and not there"
+        assert snapshot_of(store, KEY).workload is None, "served, and not there"
 
     run(main())
 
@@ -97,7 +98,7 @@ def test_what_vanished_unseen_is_found() -> None:
         store.put(Kind.POD, pod(version=1))
         syncing, changed = resync(cluster, store)
         await syncing.once()
-        assert store.snapshot(KEY).pods == ()
+        assert store.pods(KEY) == ()
         assert KEY in changed
 
     run(main())
@@ -114,7 +115,7 @@ def test_what_was_created_while_a_list_was_under_way_stays() -> None:
 
         cluster.before = created_meanwhile
         await syncing.once()
-        assert len(store.snapshot(KEY).pods) == 1
+        assert len(store.pods(KEY)) == 1
 
     run(main())
 
@@ -204,6 +205,6 @@ def test_an_object_that_cannot_be_understood_does_not_hide_the_others() -> None:
         broken["status"] = {"conditions": "not a list of conditions"}
         cluster.server.place(broken)
         await resync(cluster, store)[0].once()
-        assert [p.name for p in store.snapshot(KEY).pods] == ["train-worker-0"]
+        assert [p.name for p in store.pods(KEY)] == ["train-worker-0"]
 
     run(main())

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.harness.known import snapshot_of
 from tests.unit.shell.make import job, pod
 
 from tfgpujob import names
@@ -34,8 +35,7 @@ def test_a_snapshot_has_the_job_its_pods_by_name_and_its_service() -> None:
         (Kind.POD, pod("other-worker-0", uid="c", job_name="other")),
     ):
         store.put(kind, obj)
-    snapshot = store.snapshot(KEY)
-    assert snapshot.job is not None
+    snapshot = snapshot_of(store, KEY)
     assert [p.name for p in snapshot.pods] == ["train-worker-0", "train-worker-1"]
     assert snapshot.service is not None
     assert snapshot.service.name == "train"
@@ -59,7 +59,7 @@ def test_a_pod_of_another_uid_is_read_anew() -> None:
     store = Store()
     store.put(Kind.POD, {**pod(version=1, uid="a"), "spec": told("aa")})
     store.put(Kind.POD, {**pod(version=2, uid="b"), "spec": told("bb")})
-    assert [found.progress_token for found in store.snapshot(KEY).pods] == ["bb"]
+    assert [found.progress_token for found in store.pods(KEY)] == ["bb"]
 
 
 def test_a_pod_group_is_kept_with_its_attempt() -> None:
@@ -67,24 +67,26 @@ def test_a_pod_group_is_kept_with_its_attempt() -> None:
     group = {**service(), "kind": "PodGroup"}
     labels = {**service()["metadata"]["labels"], "tfgpu.dev/attempt": "3"}
     group["metadata"] = {**service()["metadata"], "uid": "group-uid", "labels": labels}
+    store.put(Kind.JOB, job())
     store.put(Kind.VOLCANO_POD_GROUP, group)
-    assert {kind: held.attempt for kind, held in store.snapshot(KEY).pod_groups.items()} == {Kind.VOLCANO_POD_GROUP: 3}
+    groups = snapshot_of(store, KEY).pod_groups
+    assert {kind: held.attempt for kind, held in groups.items()} == {Kind.VOLCANO_POD_GROUP: 3}
     assert store.remove(Kind.VOLCANO_POD_GROUP, "ns", "train", "group-uid") == KEY
-    assert store.snapshot(KEY).pod_groups == {}
+    assert snapshot_of(store, KEY).pod_groups == {}
 
 
 def test_a_network_policy_is_kept_beside_the_service_of_its_name() -> None:
     store = Store()
     policy = {**service(), "kind": "NetworkPolicy"}
     policy["metadata"] = {**service()["metadata"], "uid": "policy-uid"}
-    store.put(Kind.SERVICE, service())
-    store.put(Kind.NETWORK_POLICY, policy)
-    held = store.snapshot(KEY).network_policy
+    for kind, obj in ((Kind.JOB, job()), (Kind.SERVICE, service()), (Kind.NETWORK_POLICY, policy)):
+        store.put(kind, obj)
+    held = snapshot_of(store, KEY).network_policy
     assert held is not None
     assert [known.uid for known in store.known(Kind.NETWORK_POLICY, "ns")] == [held.uid] == ["policy-uid"]
     assert store.remove(Kind.NETWORK_POLICY, "ns", "train", "policy-uid") == KEY
-    assert store.snapshot(KEY).network_policy is None
-    assert store.snapshot(KEY).service is not None
+    assert snapshot_of(store, KEY).network_policy is None
+    assert snapshot_of(store, KEY).service is not None
 
 
 def test_an_older_version_never_replaces_a_newer_one() -> None:
@@ -92,7 +94,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert store.put(Kind.POD, pod(version=10)) == KEY
     assert store.put(Kind.POD, pod(version=9)) is None
     assert store.put(Kind.POD, pod(version=10)) is None
-    assert store.snapshot(KEY).pods[0].resource_version == "10"
+    assert store.pods(KEY)[0].resource_version == "10"
     assert store.put(Kind.JOB, job(version=100)) == KEY
     assert store.put(Kind.JOB, job(version=99)) is None
 
@@ -101,7 +103,7 @@ def test_deleted_removes_only_the_same_object() -> None:
     store = Store()
     store.put(Kind.POD, pod(version=20, uid="new"))
     assert store.remove(Kind.POD, "ns", "train-worker-0", "old") is None
-    assert store.snapshot(KEY).pods
+    assert store.pods(KEY)
     assert store.remove(Kind.POD, "ns", "train-worker-0", "new") == KEY
     assert store.jobs() == []
 
@@ -111,7 +113,7 @@ def test_what_was_deleted_does_not_come_back_with_a_late_list() -> None:
     store.put(Kind.POD, pod(version=20))
     store.remove(Kind.POD, "ns", "train-worker-0", "pod-uid")
     assert store.put(Kind.POD, pod(version=19)) is None
-    assert store.snapshot(KEY).pods == ()
+    assert store.pods(KEY) == ()
 
 
 def test_a_deletion_known_ahead_of_its_event_is_not_taken_back_by_an_update_from_before_it() -> None:
@@ -119,21 +121,21 @@ def test_a_deletion_known_ahead_of_its_event_is_not_taken_back_by_an_update_from
     store.put(Kind.POD, pod(version=20))
     store.mark_deleting("ns", "train-worker-0", "pod-uid")
     store.put(Kind.POD, pod(version=21))
-    assert store.snapshot(KEY).pods[0].deleting
+    assert store.pods(KEY)[0].deleting
     store.put(Kind.POD, pod(version=30, uid="next"))
-    assert not store.snapshot(KEY).pods[0].deleting
+    assert not store.pods(KEY)[0].deleting
 
 
 def test_a_pod_moves_with_its_label_and_leaves_without_it() -> None:
     store = Store()
     store.put(Kind.POD, pod(version=1))
     store.put(Kind.POD, pod(version=2, job_name="other"))
-    assert store.snapshot(KEY).pods == ()
-    assert len(store.snapshot(Key("ns", "other")).pods) == 1
+    assert store.pods(KEY) == ()
+    assert len(store.pods(Key("ns", "other"))) == 1
     store.put(Kind.POD, pod(version=3, job_name=None))
     assert store.jobs() == []
     store.put(Kind.POD, pod(version=4, job_name=None), of=KEY)
-    assert store.snapshot(KEY).pods[0].job_name == "train"
+    assert store.pods(KEY)[0].job_name == "train"
 
 
 def test_a_pod_found_by_name_comes_back_whatever_became_of_its_label() -> None:
@@ -143,13 +145,13 @@ def test_a_pod_found_by_name_comes_back_whatever_became_of_its_label() -> None:
     # A watch by label tells of a label that was taken off as of a deletion.
     store.remove(Kind.POD, "ns", "train-worker-0", "a")
     store.put(Kind.POD, ours, of=KEY)
-    assert [p.uid for p in store.snapshot(KEY).pods] == ["a"]
+    assert [p.uid for p in store.pods(KEY)] == ["a"]
     stolen = pod("train-worker-0", uid="a", version=6)
     stolen["metadata"]["labels"][names.LABEL_JOB_NAME] = "other"
     store.put(Kind.POD, stolen, of=KEY)
     store.put(Kind.POD, stolen)
     store.put(Kind.POD, stolen, of=KEY)
-    assert [p.uid for p in store.snapshot(KEY).pods] == ["a"]
+    assert [p.uid for p in store.pods(KEY)] == ["a"]
 
 
 def test_known_lists_one_kind_of_one_namespace() -> None:
@@ -177,15 +179,15 @@ def test_the_last_words_of_the_pod_that_is_followed_outlive_it_until_they_are_re
     store.put(Kind.JOB, following(1, pod="a", before=before))
     store.put(Kind.POD, ended())
     store.remove(Kind.POD, "ns", "train-worker-0", "a")
-    departed = store.snapshot(KEY).departed
+    departed = snapshot_of(store, KEY).departed
     assert departed is not None
     assert departed.termination is not None
     assert departed.termination.message == "last words"
     store.put(Kind.JOB, following(2, pod="a"))
-    assert store.snapshot(KEY).departed is None
+    assert snapshot_of(store, KEY).departed is None
     store.put(Kind.POD, ended("b"))
     store.remove(Kind.POD, "ns", "train-worker-0", "b")
-    assert store.snapshot(KEY).departed is None, "nobody follows it"
+    assert snapshot_of(store, KEY).departed is None, "nobody follows it"
 
 
 def test_the_time_of_all_jobs_is_summed_by_part() -> None:

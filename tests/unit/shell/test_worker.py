@@ -7,6 +7,7 @@ import logging
 from datetime import datetime, timedelta
 
 import pytest
+from tests.harness.known import snapshot_of
 from tests.harness.vtime import run
 from tests.unit.shell.make import flush, job, pod
 from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
@@ -51,7 +52,7 @@ def test_intent_deletes_first_create_the_rest_status_events() -> None:
         "event Created",
     ]
     assert brain.refusals == ()
-    assert [p.name for p in rig.store.snapshot(KEY).pods] == ["train-worker-0", "train-worker-1"]
+    assert [p.name for p in rig.store.pods(KEY)] == ["train-worker-0", "train-worker-1"]
     assert rig.cluster.events[0]["involvedObject"]["uid"] == "job-uid"
 
 
@@ -78,9 +79,7 @@ def test_a_conflict_discards_the_outcome_and_refreshes_the_job() -> None:
     rig = Rig(brain, job(), job_known=job(version=1))
     assert rig.reconcile_once() == "stale"
     assert rig.cluster.calls == ["status train Pending", "get TFGPUJob train"]
-    known = rig.store.snapshot(KEY).job
-    assert known is not None
-    assert known == rig.cluster.held(Kind.JOB, "train")
+    assert snapshot_of(rig.store, KEY).job == rig.cluster.held(Kind.JOB, "train")
 
 
 def test_a_conflict_because_the_job_is_gone_removes_it_from_the_store() -> None:
@@ -132,7 +131,7 @@ def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused()
     assert rig.cluster.server.select(Kind.POD) == []
     message = "this API server does not know spec.nodeSelecter."
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 422, "Invalid", message),)
-    assert rig.store.snapshot(KEY).pods == ()
+    assert rig.store.pods(KEY) == ()
 
 
 def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
@@ -144,7 +143,7 @@ def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
     rig.cluster.old = False
     assert rig.reconcile_once() == "ok"
     assert not brain.refusals
-    assert [found.name for found in rig.store.snapshot(KEY).pods] == ["train-worker-0"]
+    assert [found.name for found in rig.store.pods(KEY)] == ["train-worker-0"]
 
 
 def test_no_answer_to_a_create_is_tried_again_and_finalizes_nothing() -> None:
@@ -185,7 +184,7 @@ def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
         rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
         assert await rig.worker.reconcile_once(KEY) == "ok"
         assert brain.refusals == ()
-        assert [p.uid for p in rig.store.snapshot(KEY).pods] == ["made-before"]
+        assert [p.uid for p in rig.store.pods(KEY)] == ["made-before"]
         await flush(rig.recorder)
         assert "event Created" not in rig.cluster.calls, "nothing was created"
         await rig.queue.get()
@@ -212,7 +211,7 @@ def test_a_pod_that_is_gone_or_replaced_needs_no_delete() -> None:
         rig = Rig(brain, job(), *there)
         rig.store.put(Kind.POD, pod("train-worker-0", uid="old"))
         assert rig.reconcile_once() == "ok"
-        assert [p.uid for p in rig.store.snapshot(KEY).pods] == [p["metadata"]["uid"] for p in there]
+        assert [p.uid for p in rig.store.pods(KEY)] == [p["metadata"]["uid"] for p in there]
 
 
 def test_an_accepted_delete_is_known_at_once() -> None:
@@ -220,7 +219,7 @@ def test_an_accepted_delete_is_known_at_once() -> None:
     rig = Rig(brain, job(), pod("train-worker-0", uid="old"))
     rig.store.put(Kind.POD, pod("train-worker-0", uid="old"))
     rig.reconcile_once()
-    assert [p.deleting for p in rig.store.snapshot(KEY).pods] == [True]
+    assert [p.deleting for p in rig.store.pods(KEY)] == [True]
 
 
 def test_a_lookup_is_answered_by_the_api_server_before_anything_is_decided() -> None:

@@ -1,6 +1,6 @@
 """Reconcile one job: from a Snapshot of it to an Outcome. Pure; the shell's worker applies the Outcome.
 
-deleted, terminating, or managed by another controller   nothing, unless it has pods of ours
+terminating, or managed by another controller            nothing, unless it has pods of ours
 run by MultiKueue in another cluster                     its Workload                        policies/kueue.py
 in quarantine                                            say so, create nothing              policies/invalid_spec.py
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
@@ -48,7 +48,7 @@ NOTHING = Outcome()
 def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     """What is to be done for the job now. The docstring of `Outcome` says in which order."""
     job = snapshot.job
-    if job is None or job["metadata"].get("deletionTimestamp"):
+    if job["metadata"].get("deletionTimestamp"):
         return NOTHING
     builder = StatusBuilder(job, now)
     if not is_ours(job) and has_own_pods(snapshot):
@@ -73,7 +73,6 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
         return finished.reconcile(snapshot, builder, spec.run_policy)
     if spec.run_policy.suspend and not _has_succeeded(snapshot, builder, spec):
         return suspend.reconcile(snapshot, builder, spec)
-    assert snapshot.job is not None
     if is_dispatched(snapshot.job):
         return kueue.wait_for_dispatch(snapshot, builder, spec, config)
     if (queued := kueue.wait_for_admission(snapshot, builder, spec, config)) is not None:
@@ -85,7 +84,6 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
 
 def _has_succeeded(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec) -> bool:
     """Whether it had before it was suspended. Whoever is told to stop may exit with 0 for that."""
-    assert snapshot.job is not None
     plan = builder.fields.get("plan")
     if not plan or builder.is_true(Condition.SUSPENDED) or is_dispatched(snapshot.job):
         return False
@@ -103,7 +101,7 @@ def _with_accounts(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: dat
 
 def _accounted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
     """The status that is about to be written, with its accounts of time. Of what runs elsewhere they are kept there."""
-    if snapshot.job is not None and is_dispatched(snapshot.job):
+    if is_dispatched(snapshot.job):
         return status
     status = gpu_time.updated(status, snapshot, deletes, spec, now)
     return recovery.updated(goodput.updated(status, snapshot, now), snapshot, now)
@@ -132,7 +130,7 @@ def finalize_status(
     `snapshot.job` is the job as last read or written; `refusals` are the creates that it definitely refused.
     """
     update = _finalize_status(snapshot, outcome, refusals, now, config)
-    if snapshot.job is None or outcome.status is None or snapshot.quarantined:
+    if outcome.status is None or snapshot.quarantined:
         return update
     spec = parsed_spec(snapshot.job, config)
     if not isinstance(spec, JobSpec):
@@ -148,7 +146,7 @@ def _finalize_status(
     snapshot: Snapshot, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime, config: Config
 ) -> StatusUpdate:
     job = snapshot.job
-    if job is None or outcome.status is None:
+    if outcome.status is None:
         return StatusUpdate(events=outcome.events, requeue_at=outcome.requeue_at)
     if not refusals:
         return _write_or_defer(snapshot, outcome, outcome.status, now)
@@ -211,7 +209,6 @@ def _report_missing(
 
 
 def _write_or_defer(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> StatusUpdate:
-    assert snapshot.job is not None
     current = snapshot.job.get("status") or {}
     if not differs(current, status):
         return StatusUpdate(None, outcome.events, outcome.requeue_at)

@@ -65,7 +65,8 @@ class ProgressPoller:
             async with free_here, self._free:
                 pod = self._target(key)
                 if pod is not None and await self._fetch_and_store(key, pod):
-                    for other in peer_progress_targets(self._store.snapshot(key), turn):
+                    snapshot = self._store.snapshot(key)
+                    for other in peer_progress_targets(snapshot, turn) if snapshot is not None else ():
                         await self._fetch_and_store(key, other)
                     self._changed(key)
         except Exception:
@@ -76,7 +77,8 @@ class ProgressPoller:
 
     def _target(self, key: Key) -> Pod | None:
         try:
-            return progress_target(self._store.snapshot(key))
+            snapshot = self._store.snapshot(key)
+            return progress_target(snapshot) if snapshot is not None else None
         except Exception:
             # Whoever reconciles the job reports a status that can't be read; the other jobs are polled all the same.
             logger.exception("cannot tell whom to ask", extra={"job": f"{key.namespace}/{key.name}"})

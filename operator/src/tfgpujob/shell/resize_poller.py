@@ -114,8 +114,7 @@ class ResizePoller:
             answer = replace(found, pod_uid=request.leader.uid, generation=request.generation)
         elif asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
             answer = LeaderAnswer(request.leader.uid, request.generation, silent=True)
-        if answer is not None and answer != self._store.snapshot(key).leader_answer:
-            self._store.store_answer(key, answer)
+        if answer is not None and self._store.store_answer(key, answer):
             self._changed(key)
         if (request, answer) != (asked.request, asked.answer):
             asked.changed = now
@@ -124,7 +123,8 @@ class ResizePoller:
 
     def _request(self, key: Key) -> ResizeRequest | None:
         try:
-            return resize_request(self._store.snapshot(key))
+            snapshot = self._store.snapshot(key)
+            return resize_request(snapshot) if snapshot is not None else None
         except Exception:
             # Whoever reconciles the job reports a status that can't be read; the others are asked all the same.
             logger.exception("cannot tell whom to ask for a resize", extra={"job": f"{key.namespace}/{key.name}"})

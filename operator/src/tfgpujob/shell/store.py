@@ -114,16 +114,17 @@ class Store:
         """Jobs of which this condition is True."""
         return sum(entry.job is not None and is_true(entry.job, condition) for entry in self._entries.values())
 
-    def snapshot(self, key: Key) -> Snapshot:
+    def snapshot(self, key: Key) -> Snapshot | None:
+        """None: the job is gone, or not seen yet."""
         entry = self._entries.get(key)
-        if entry is None:
-            return Snapshot(job=None)
-        pods = tuple(entry.pods[name] for name in sorted(entry.pods))
-        queued = entry.job is not None and bool(entry.job["metadata"].get("labels"))
+        if entry is None or entry.job is None:
+            return None
+        pods = self.pods(key)
+        queued = bool(entry.job["metadata"].get("labels"))
         lost = frozenset(pod.node for pod in pods if pod.node in self.nodes.lost)
         return Snapshot(
             job=entry.job,
-            quarantined=str((entry.job or {}).get("unreadable", "")) if key in self._beyond_budget else "",
+            quarantined=str(entry.job.get("unreadable", "")) if key in self._beyond_budget else "",
             pods=pods,
             service=entry.dependents.get(Kind.SERVICE),
             network_policy=entry.dependents.get(Kind.NETWORK_POLICY),
@@ -136,6 +137,11 @@ class Store:
             leader_answer=entry.leader_answer,
             departed=entry.departed,
         )
+
+    def pods(self, key: Key) -> tuple[Pod, ...]:
+        """By name, also of a job that is gone or not seen yet."""
+        entry = self._entries.get(key)
+        return tuple(entry.pods[name] for name in sorted(entry.pods)) if entry is not None else ()
 
     def seconds_by_part(self) -> dict[str, int]:
         """What the time of all jobs that are there went into."""
@@ -152,11 +158,13 @@ class Store:
         if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
             entry.reports[pod_uid] = report
 
-    def store_answer(self, key: Key, answer: LeaderAnswer) -> None:
-        """Keep what the job's leader answered."""
+    def store_answer(self, key: Key, answer: LeaderAnswer) -> bool:
+        """Keep what the job's leader answered. False: it is the last answer again, or the job is gone."""
         entry = self._entries.get(key)
-        if entry is not None:
-            entry.leader_answer = answer
+        if entry is None or entry.leader_answer == answer:
+            return False
+        entry.leader_answer = answer
+        return True
 
     def resizing(self) -> list[Key]:
         """Jobs whose leader is asked: their status records a resize in place, or that workers are lost."""

@@ -130,14 +130,15 @@ class Worker:
         return "ok"
 
     async def _reconcile(self, key: Key) -> None:
-        snapshot, outcome = await self._decide(key)
-        job = snapshot.job
-        if job is None or outcome is None:
+        decided = await self._decide(key)
+        if decided is None:
+            # The garbage collector deletes what a deleted job leaves behind.
             self._queue.forget(key)
             self._deferred_since.pop(key, None)
             self.quarantine.forget(key)
             return
-        written = _Written(job)
+        snapshot, outcome = decided
+        written = _Written(snapshot.job)
         try:
             results = await self._apply(key, outcome, written)
             now = self._now()
@@ -157,7 +158,7 @@ class Worker:
             self._deferred_since.pop(key, None)
         if not results.adopted:
             self._queue.succeeded(key)
-        self._requeue(key, now, outcome.requeue_at, update.requeue_at, self.quarantine.due(key, job))
+        self._requeue(key, now, outcome.requeue_at, update.requeue_at, self.quarantine.due(key, snapshot.job))
         if results.adopted:
             # With a backoff: a pod whose labels somebody keeps changing is adopted again and again.
             self._queue.requeue_with_backoff(key)
@@ -191,46 +192,46 @@ class Worker:
             raise results.error
         return results
 
-    async def _decide(self, key: Key) -> tuple[Snapshot, Outcome | None]:
+    async def _decide(self, key: Key) -> tuple[Snapshot, Outcome] | None:
+        """None: the job is gone."""
         absent: frozenset[str] = frozenset()
         looked_up: frozenset[str] = frozenset()
         for _ in range(LOOKUP_ROUNDS):
+            held = self._store.snapshot(key)
+            if held is None:
+                return None
             snapshot = replace(
-                self._store.snapshot(key),
+                held,
                 absent=absent,
                 looked_up=looked_up,
                 deferred_since=self._deferred_since.get(key),
+                quarantined=held.quarantined or self.quarantine.why(key, held.job, self._now()),
             )
-            job = snapshot.job
-            if job is None:
-                # The garbage collector deletes what a deleted job leaves behind.
-                return snapshot, None
-            snapshot = replace(snapshot, quarantined=snapshot.quarantined or self.quarantine.why(key, job, self._now()))
-            outcome = self._measured(key, job, snapshot)
+            outcome = self._measured(key, snapshot)
             if not outcome.lookups:
                 return snapshot, outcome
-            uid: str = job["metadata"]["uid"]
+            uid: str = snapshot.job["metadata"]["uid"]
             lookups = (self._look_up(key, uid, name) for name in outcome.lookups)
             gone = await gather_bounded(lookups, self._writer.turns[key.namespace])
             absent |= {name for name in gone if name}
             looked_up |= {*outcome.lookups}
         raise _StaleError(f"pods keep changing: {', '.join(outcome.lookups)}")
 
-    def _measured(self, key: Key, job: Object, snapshot: Snapshot) -> Outcome:
+    def _measured(self, key: Key, snapshot: Snapshot) -> Outcome:
         """What is to be done. Raises when that has taken so long that the job is set aside."""
         slow, began = False, self.quarantine.cpu()
         try:
             outcome = self._core.reconcile(snapshot, self._now(), self._core.config)
         finally:
             if not snapshot.quarantined:
-                slow = self.quarantine.measured(key, job, self.quarantine.cpu() - began, self._now())
+                slow = self.quarantine.measured(key, snapshot.job, self.quarantine.cpu() - began, self._now())
         if slow:
             raise _StaleError("it is set aside")
         return outcome
 
     async def _look_up(self, key: Key, job_uid: str, name: str) -> str:
         """Returns the name if the job has no such pod; what is found goes into the store."""
-        held = {pod.name: pod.uid for pod in self._store.snapshot(key).pods}
+        held = {pod.name: pod.uid for pod in self._store.pods(key)}
         try:
             found = await self._cluster.get(Kind.POD, key.namespace, name)
         except ApiError as error:

@@ -51,7 +51,6 @@ def own_workload(snapshot: Snapshot) -> Workload | None:
     """The Workload of this very job: one of an earlier job of its name holds nothing for it. One that came with the
     job from another cluster is owned by nobody here."""
     held, job = snapshot.workload, snapshot.job
-    assert job is not None
     prebuilt = prebuilt_name(job)
     owner = "" if prebuilt else job["metadata"]["uid"]
     return held if held is not None and held.owner_uid == owner and prebuilt in {"", held.name} else None
@@ -112,7 +111,6 @@ def why_not_admitted(held: Workload) -> str:
 
 def admission(snapshot: Snapshot, config: Config) -> Admission | str | None:
     """What the job's own Workload is admitted to, or why that is not known. None: to nothing, or there is no Kueue."""
-    assert snapshot.job is not None
     held, queue = own_workload(snapshot), queue_name(snapshot.job)
     if held is None or config.kueue is None or not queue or not is_admitted(held) or has(held, FINISHED):
         return None

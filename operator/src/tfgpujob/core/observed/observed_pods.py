@@ -73,7 +73,6 @@ class ObservedPods:
 
 
 def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> ObservedPods:
-    assert snapshot.job is not None
     metadata = snapshot.job["metadata"]
     attempt = int(status.get("attempt") or 0)
     wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in plan.pods}

@@ -83,5 +83,4 @@ def is_dispatched(job: Object) -> bool:
 
 def has_own_pods(snapshot: Snapshot) -> bool:
     """Whether pods of this very job are there: this operator has made them, whoever is to manage the job now."""
-    assert snapshot.job is not None
     return any(pod.owner_uid == snapshot.job["metadata"]["uid"] for pod in snapshot.pods)

@@ -202,8 +202,8 @@ class Workload(Dependent):
 class Snapshot:
     """All that is known of one job at one moment: the cache, and what was looked up live."""
 
-    job: Object | None
-    """The TFGPUJob; None when it is gone."""
+    job: Object
+    """The TFGPUJob."""
     pods: tuple[Pod, ...] = ()
     """Every pod whose job-name label is this job's, whoever owns it."""
     service: Dependent | None = None

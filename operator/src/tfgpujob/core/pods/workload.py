@@ -42,7 +42,6 @@ def pod_sets(job: Object, spec: JobSpec) -> str:
 def build_workload(snapshot: Snapshot, spec: JobSpec, config: Config) -> Object | str:
     """The Workload, or why it can't be made yet: the field, the problem and the fix."""
     job, kind = snapshot.job, config.kueue
-    assert job is not None
     assert kind is not None
     priority = _priority(snapshot, spec, kind)
     if isinstance(priority, str):
@@ -100,7 +99,6 @@ def _priority_class(job: Object, spec: JobSpec) -> tuple[str, str]:
 
 def _priority(snapshot: Snapshot, spec: JobSpec, workload: Kind) -> dict[str, Any] | str:
     job = snapshot.job
-    assert job is not None
     kind, name = _priority_class(job, spec)
     if not name:
         return {}

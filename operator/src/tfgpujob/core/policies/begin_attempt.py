@@ -36,7 +36,7 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     start.next_attempt(builder, resolve(spec, config, admitted, image_volumes=snapshot.image_volumes))
     builder.put("startTime", builder.fields.get("startTime") or timestamp(builder.now))
     builder.put("restarts", builder.fields.get("restarts", 0))
-    builder.put("selector", _selector(snapshot.job["metadata"]["name"], spec) if snapshot.job else None)
+    builder.put("selector", _selector(snapshot.job["metadata"]["name"], spec))
     if edited:
         accept(builder, spec)
         builder.set(Condition.CREATED, False, Reason.STARTING, "The spec was edited: its pods are created anew.")
@@ -63,7 +63,6 @@ def _why_resumed(builder: StatusBuilder) -> tuple[Reason, str]:
 
 def _skip_used_attempt_numbers(snapshot: Snapshot, builder: StatusBuilder) -> None:
     """After somebody has emptied the status: the labels of the job's objects still say which numbers are used."""
-    assert snapshot.job is not None
     uid = snapshot.job["metadata"]["uid"]
     labelled: tuple[Pod | Dependent, ...] = (*snapshot.pods, *snapshot.pod_groups.values())
     builder.put("attempt", max([builder.attempt, *(obj.attempt for obj in labelled if obj.owner_uid == uid)]))

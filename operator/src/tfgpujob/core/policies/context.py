@@ -36,7 +36,6 @@ class ReconcileContext:
 
     @property
     def job(self) -> Object:
-        assert self.snapshot.job is not None
         return self.snapshot.job
 
     @property
@@ -78,7 +77,6 @@ def _clear_backoff_of_restarted(builder: StatusBuilder, observed: ObservedPods) 
 
 def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:
     """This job's pods up to `attempt`. Pods of a later one show that the job in the cache is stale: not deleted."""
-    assert snapshot.job is not None
     uid = snapshot.job["metadata"]["uid"]
     return tuple(pod for pod in snapshot.pods if pod.owner_uid == uid and pod.attempt <= attempt)
 
@@ -106,7 +104,6 @@ def replace_attempt(ctx: ReconcileContext, event: Event, *, requeue_at: datetime
 
 def delete_pod_groups(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
     """Deletes of this job's pod groups up to `attempt`: a scheduler would keep room for pods that are not to come."""
-    assert snapshot.job is not None
     uid = snapshot.job["metadata"]["uid"]
     return tuple(
         Delete(kind, group.name, group.uid)

@@ -102,7 +102,6 @@ def finish(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Out
 
 def _expiry(snapshot: Snapshot, policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
     """Where MultiKueue has sent it a job stays until that deletes it, after its end was seen: else it is sent anew."""
-    assert snapshot.job is not None
     return None if prebuilt_name(snapshot.job) else expiry(policy, status)
 
 
@@ -137,7 +136,6 @@ def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: Run
 
 
 def delete_job(snapshot: Snapshot) -> Delete:
-    assert snapshot.job is not None
     metadata = snapshot.job["metadata"]
     return Delete(Kind.JOB, metadata["name"], metadata["uid"], resource_version=metadata["resourceVersion"])
 

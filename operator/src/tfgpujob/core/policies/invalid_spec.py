@@ -24,7 +24,6 @@ from tfgpujob.names import Condition, Phase, Reason
 
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config: Config) -> Outcome:
     """Policy of a job with an invalid spec, or in quarantine. `problems`: what is wrong with it, for a person."""
-    assert snapshot.job is not None
     policy = read_run_policy({"spec": spec_of(snapshot.job)})
     if builder.finished:
         outcome = finished.reconcile(snapshot, builder, policy)
@@ -35,7 +34,6 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config:
 
 
 def _refuse(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, problems: str, config: Config) -> Outcome:
-    assert snapshot.job is not None
     elsewhere = is_dispatched(snapshot.job) and not has_own_pods(snapshot)
     if elsewhere and not policy.suspend and kueue.runs_elsewhere(snapshot):
         return Outcome()  # the status is MultiKueue's as long as it runs there

@@ -72,7 +72,7 @@ def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec
             return None
         ended = success.succeeded(new_context(snapshot, builder, spec, config))
         return ended or _stop(snapshot, builder, spec, text)
-    if not admission.queue_name(_job(snapshot)) and not admission.prebuilt_name(_job(snapshot)):
+    if not admission.queue_name(snapshot.job) and not admission.prebuilt_name(snapshot.job):
         return _wait_for_a_name(snapshot, builder, spec, config) if config.queue_required else None
     found = admission.admission(snapshot, config)
     if found is None or own_pods(snapshot, builder.attempt) or _current(snapshot, spec) is None:
@@ -82,7 +82,7 @@ def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec
 
 def wait_for_dispatch(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
     """Policy of a job that is to run in another cluster: it waits, until MultiKueue has found one."""
-    held, queue = admission.own_workload(snapshot), admission.queue_name(_job(snapshot))
+    held, queue = admission.own_workload(snapshot), admission.queue_name(snapshot.job)
     if held is None and not queue:
         return _wait(snapshot, builder, spec, _NO_QUEUE)
     if held is not None and admission.has(held, admission.FINISHED):
@@ -149,7 +149,7 @@ def _with_news(outcome: Outcome, snapshot: Snapshot, config: Config, now: dateti
     held = admission.own_workload(snapshot) if config.kueue is not None else None
     if held is None or held.deleting or outcome.lookups:
         return outcome
-    job = _job(snapshot)
+    job = snapshot.job
     status: Object = outcome.status if outcome.status is not None else job.get("status") or {}
     elsewhere, prebuilt = is_dispatched(job), bool(admission.prebuilt_name(job))
     if is_true({"status": status}, Condition.FINISHED):
@@ -192,14 +192,14 @@ def _queue(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Co
         return _releasing(outcome, snapshot, builder, config, current) if evicted else outcome
     if held is not None and held.owner_uid:
         outcome = _wait(snapshot, builder, spec, _waits(snapshot, "its earlier Workload has to go first."))
-        if held.deleting or held.owner_uid != _job(snapshot)["metadata"]["uid"]:
+        if held.deleting or held.owner_uid != snapshot.job["metadata"]["uid"]:
             return outcome
         return _deleting_once_free(outcome, snapshot, builder.fields, config, held)
     return _create(snapshot, builder, spec, config)
 
 
 def _create(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
-    if admission.prebuilt_name(_job(snapshot)):
+    if admission.prebuilt_name(snapshot.job):
         why = _MISSING if snapshot.workload is None else _UNLIKE
         return _wait(snapshot, builder, spec, _waits(snapshot, why))
     retry_at = start.not_before(builder)
@@ -241,7 +241,7 @@ def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:
 
 
 def _waits(snapshot: Snapshot, why: str = "") -> str:
-    queue = admission.queue_name(_job(snapshot))
+    queue = admission.queue_name(snapshot.job)
     where = f"Waits in the queue {queue}" if queue else "Stops"
     return f"{where}: {why}" if why else f"{where}."
 
@@ -253,7 +253,7 @@ def _has_begun(builder: StatusBuilder) -> bool:
 def _current(snapshot: Snapshot, spec: JobSpec) -> Workload | None:
     """The job's own Workload, if it asks for what the spec says."""
     held = admission.own_workload(snapshot)
-    return held if held is not None and held.pod_sets == pod_sets(_job(snapshot), spec) else None
+    return held if held is not None and held.pod_sets == pod_sets(snapshot.job, spec) else None
 
 
 def _asks_for_others(builder: StatusBuilder, spec: JobSpec, held: Workload) -> bool:
@@ -271,7 +271,7 @@ def _releasing(outcome: Outcome, snapshot: Snapshot, builder: StatusBuilder, con
     """After an eviction the owner gives the quota back."""
     if held.deleting:
         return outcome
-    if admission.prebuilt_name(_job(snapshot)):
+    if admission.prebuilt_name(snapshot.job):
         # At once: the quota in the manager cluster waits for a status that counts no pods.
         outcome = replace(outcome, intent=outcome.status)
     lookups = _not_looked_up(snapshot, builder.fields)
@@ -282,7 +282,7 @@ def _releasing(outcome: Outcome, snapshot: Snapshot, builder: StatusBuilder, con
 def _telling(outcome: Outcome, snapshot: Snapshot, config: Config, held: Workload, status: Object) -> Outcome:
     """The resourceVersion sees to it that nothing is lost which Kueue has written meanwhile."""
     assert config.kueue is not None
-    namespace = _job(snapshot)["metadata"]["namespace"]
+    namespace = snapshot.job["metadata"]["namespace"]
     metadata = {"name": held.name, "namespace": namespace, "uid": held.uid, "resourceVersion": held.resource_version}
     body = {"apiVersion": KUEUE[config.kueue], "kind": "Workload", "metadata": metadata, "status": status}
     return replace(outcome, status_writes=(*outcome.status_writes, StatusWrite(config.kueue, body)))
@@ -304,7 +304,7 @@ def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, 
     """Pods that the cache does not show: one whose create got no answer may be there, and use the quota."""
     if not status.get("plan"):
         return ()
-    name = _job(snapshot)["metadata"]["name"]
+    name = snapshot.job["metadata"]["name"]
     wanted = (pod_name(name, *replica) for replica in Plan.from_status(status["plan"]).pods)
     return tuple(pod for pod in wanted if pod not in snapshot.absent)
 
@@ -312,7 +312,7 @@ def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, 
 def _is_left_over(outcome: Outcome, snapshot: Snapshot, config: Config) -> bool:
     """It was sent here, and began by a Workload that MultiKueue has taken away since, whose garbage collection knows a
     job by its Workload's owner: this one it leaves, and would take it for the next job of its name."""
-    job = _job(snapshot)
+    job = snapshot.job
     if config.kueue is None or snapshot.workload is not None or not admission.prebuilt_name(job):
         return False
     began = bool(((job.get("status") or {}).get("plan") or {}).get("queue"))
@@ -337,10 +337,5 @@ def _needs_no_quota(status: Mapping[str, Any]) -> bool:
 
 def _all_pods(snapshot: Snapshot) -> tuple[Pod, ...]:
     """The job's own, of any attempt."""
-    uid = _job(snapshot)["metadata"]["uid"]
+    uid = snapshot.job["metadata"]["uid"]
     return tuple(pod for pod in snapshot.pods if pod.owner_uid == uid)
-
-
-def _job(snapshot: Snapshot) -> Object:
-    assert snapshot.job is not None
-    return snapshot.job

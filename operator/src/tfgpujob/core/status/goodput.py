@@ -29,8 +29,6 @@ _OF_THE_TRAINER_ALONE: Final = _OF_THE_TRAINER - {"waiting", OTHER}
 
 def has_last_words(snapshot: Snapshot) -> bool:
     """Whether the pod that is followed has left a last report and is about to be gone, or is: now or never."""
-    if snapshot.job is None:
-        return False
     followed = (p for p in (*snapshot.pods, snapshot.departed) if p is not None and follows(snapshot.job, p.uid))
     pod = next(followed, None)
     return pod is not None and pod.termination is not None and (pod.deleting or pod is snapshot.departed)
@@ -38,7 +36,7 @@ def has_last_words(snapshot: Snapshot) -> bool:
 
 def chief_pod(status: Mapping[str, Any], snapshot: Snapshot) -> Pod | None:
     """The job's own pod whose time is the job's, of whatever attempt."""
-    if snapshot.job is None or not status.get("plan"):
+    if not status.get("plan"):
         return None
     metadata = snapshot.job["metadata"]
     wanted = pod_name(metadata["name"], *chief_among(status["plan"]["counts"]))
@@ -55,12 +53,10 @@ def ledger_of(pod: Pod, snapshot: Snapshot) -> TrainerLedger | None:
 
 def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
     """The status that is about to be written, with goodput up to now, or up to what its trainer has told."""
-    job = snapshot.job
-    assert job is not None
-    old: Mapping[str, Any] = job.get("status") or {}
+    old: Mapping[str, Any] = snapshot.job.get("status") or {}
     if _finished(old):
         return status
-    account = Account.read(status) or Account({}, _created(job, status, now))
+    account = Account.read(status) or Account({}, _created(snapshot.job, status, now))
     now = max(now.replace(microsecond=0), account.time)
     pod = chief_pod(status, snapshot)
     if account.before is not None and (pod is None or pod.uid != account.pod):

@@ -43,7 +43,6 @@ def gpus_held(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
 
 def updated(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
     """The status that is about to be written, with gpuTime up to now. `deletes`: of pods that hold no GPUs after it."""
-    assert snapshot.job is not None
     reported = status.get("gpuTime") or {}
     since = moment(reported["time"]) if reported else None
     now = max(now.replace(microsecond=0), since or now)

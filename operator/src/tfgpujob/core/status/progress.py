@@ -73,7 +73,7 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
     """
     observed = _running(snapshot)
     reported = report_of(observed, snapshot.reports, reporter(observed)) if observed is not None else None
-    if observed is None or reported is None or snapshot.job is None:
+    if observed is None or reported is None:
         return ()
     idle = reported.idle_seconds >= IDLE_SECONDS or is_true(snapshot.job, Condition.DEGRADED)
     if not idle and not _each_recovers(snapshot.job["spec"]):
@@ -106,7 +106,7 @@ def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
     plan, running = observed.plan, sum(pod.phase == "Running" for pod in snapshot.pods)
     if plan.resize is not None:
         return ResizeRequest(leader, plan.resize.workers, plan.resize.generation, running)
-    lost = plan.absent or (snapshot.job or {})["status"]["phase"] == Phase.RESTARTING
+    lost = plan.absent or snapshot.job["status"]["phase"] == Phase.RESTARTING
     return ResizeRequest(leader, plan.pods_of(Role.WORKER), who_trains(observed), running) if lost else None
 
 
@@ -118,7 +118,7 @@ def who_trains(observed: ObservedPods) -> int:
 
 def _waiting_for_lost(snapshot: Snapshot) -> ObservedPods | None:
     """Of a job in which a worker is replaced beside others that may train on without it, or with a spare."""
-    if snapshot.job is None or not waits_for_lost(snapshot.job) or not is_ours(snapshot.job):
+    if not waits_for_lost(snapshot.job) or not is_ours(snapshot.job):
         return None
     status = snapshot.job["status"]
     return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
@@ -136,8 +136,8 @@ def waits_for_lost(job: Object) -> bool:
 
 def _running(snapshot: Snapshot) -> ObservedPods | None:
     job = snapshot.job
-    spec = job.get("spec") if job is not None else None
-    if job is None or not isinstance(spec, Mapping) or not _reports(spec) or not is_ours(job):
+    spec = job.get("spec")
+    if not isinstance(spec, Mapping) or not _reports(spec) or not is_ours(job):
         return None
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):

@@ -27,7 +27,6 @@ _SAME: Final = timedelta(seconds=1)
 
 def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
     """The status that is about to be written, with what is known by now of the last recovery."""
-    assert snapshot.job is not None
     known = _begun(status, snapshot.job.get("status") or {}, now)
     pod = chief_pod(status, snapshot)
     ledger = ledger_of(pod, snapshot) if pod is not None else None

@@ -69,7 +69,6 @@ def _each(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot) ->
 
 def _pod(observed: ObservedPods, snapshot: Snapshot, who: ReplicaId) -> Pod | None:
     """The replica's pod, of whatever attempt; if it has just gone, as it was at its end."""
-    assert snapshot.job is not None
     name, uid = observed.name(who), snapshot.job["metadata"]["uid"]
     pods = (pod for pod in (*snapshot.pods, snapshot.departed) if pod is not None)
     return next((pod for pod in pods if pod.name == name and pod.owner_uid == uid), None)
