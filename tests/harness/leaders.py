@@ -59,7 +59,7 @@ class Leaders:
         """`begins`: a round with these pods. `leaves`: this pod ends with this code. `trains`: with the leader, so many
         workers, at most, of the round that runs and of the one that is about to begin."""
         self.refuses = self.patient = False
-        """`patient`: as in older trainers, they wait for whoever has said nothing."""
+        """`patient`: they wait for a member that has said nothing."""
         self._gang, self._begins, self._leaves, self._trains = gang, begins, leaves, trains
         self._known: dict[str, _Leader] = {}
 

@@ -14,7 +14,6 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.model.loss import add_step, mean_loss
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.takeover import Takeover
@@ -202,9 +201,3 @@ def test_no_other_metric_is_taken_for_one():
         keras.metrics.PearsonCorrelation(),
     )
     assert notes(run) == []
-
-
-def test_an_epochs_loss_goes_on_from_the_parts_that_an_older_trainer_kept():
-    kept = ((6.0, 4.0), (2.0, 4.0))
-    goes_on = add_step(kept, ((8.0, 4.0),), 4)
-    assert mean_loss(goes_on) == add_step(((8.0, 4.0),), ((8.0, 4.0),), 4)[0][0] / 8 == 2

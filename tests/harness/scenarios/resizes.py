@@ -104,7 +104,7 @@ def _refuse(world: World) -> None:
     world.leaders.refuses = True
 
 
-def _older_trainer(world: World) -> None:
+def _never_give_up_a_member(world: World) -> None:
     world.leaders.patient = True
 
 
@@ -254,7 +254,7 @@ RESIZES = (
     Scenario(
         name="shrinks_after_a_loss",
         script=(
-            Step(at_once, _older_trainer),
+            Step(at_once, _never_give_up_a_member),
             submit(takes_what_there_is(3)),
             *once_it_runs(then(room(2), vanish("train-worker-2"))),
             Step(trains("train", 2), ends(2)),

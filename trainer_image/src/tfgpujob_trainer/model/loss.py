@@ -243,10 +243,6 @@ def add_step(total: LossSums, step: LossSums, rows: int) -> LossSums:
 
     Each batch has its own normalisers, such as the number of its valid tokens.
     """
-    if len(total) > 1:
-        # Of a checkpoint in which an older trainer kept the parts of the loss, most of them by their rows.
-        before = max(normaliser or 0.0 for _, normaliser in total)
-        total = ((mean_loss(total) * before, before),)
     ((numerator, normaliser),) = total or ((0.0, 0.0),)
     return ((numerator + mean_loss(step) * rows, (normaliser or 0.0) + rows),)
 

@@ -79,8 +79,7 @@ def assemble(
         },
         config={
             "params": dict(settings.params),
-            # None for none, as in checkpoints from before there were any.
-            "args": list(settings.args) or None,
+            "args": list(settings.args),
             "code": code_hash(built.module),
             "epochs": settings.epochs,
         },

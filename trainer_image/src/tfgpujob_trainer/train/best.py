@@ -101,7 +101,7 @@ class Best:
 
     def resumed(self, state: Mapping[str, Any], step: int) -> None:
         """Go on from a checkpoint's state; what was found after that step will be found again."""
-        before = state.get("bestJudgedBy", self.criterion)
+        before = state["bestJudgedBy"]
         if before == self.criterion:
             self.found = BestEvaluation(**state["best"])
         elif self._settings.monitor is not None:

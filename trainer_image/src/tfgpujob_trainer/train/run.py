@@ -201,7 +201,7 @@ def restore(run: Run[Steps]) -> Position:
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
     position = _among_these_replicas(run, position)
     run.best.resumed(state, position.step)
-    run.callbacks.resumed(state.get("callbacks", {}))
+    run.callbacks.resumed(state["callbacks"])
     run.evaluation_pending = state["owesEvaluation"]
     return position
 

@@ -38,7 +38,7 @@ class Checkpoint(_Schema):
     directory: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
     time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")] | None = None
     seconds: NotNegative | None = None
-    """How long the save took; None: of an older trainer."""
+    """How long the save took; None: the program does not say."""
 
     @field_validator("time")
     @classmethod

@@ -22,8 +22,7 @@ class _Schema(BaseModel):
 class _Agreed(_Schema):
     workers: _Workers
     wanted: _Workers
-    without: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_REPLICAS)]], Field(max_length=MAX_REPLICAS)] = []
-    """Absent in what older trainers answer."""
+    without: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_REPLICAS)]], Field(max_length=MAX_REPLICAS)]
 
 
 class _Refused(_Schema):

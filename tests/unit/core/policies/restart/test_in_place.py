@@ -239,15 +239,6 @@ def test_of_a_chief_that_starts_again_with_a_server_the_last_words_count_no_rest
     assert counted(world) == (3, 3)
 
 
-def test_what_an_older_operator_has_counted_is_not_counted_again() -> None:
-    world = running()
-    world.tells("train-worker-0", inPlaceRestarts=2)
-    assert world.job is not None
-    del world.job["status"]["progress"]["inPlacePodUID"]
-    world.tells("train-worker-0", inPlaceRestarts=3)
-    assert counted(world) == (3, 3)
-
-
 PREDICT = {
     "trainer": {
         "entrypoint": "digits",

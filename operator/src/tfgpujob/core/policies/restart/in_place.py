@@ -37,8 +37,7 @@ def _gang(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot, *,
     pod, known = _pod(observed, snapshot, observed.plan.chief()), builder.fields.get("progress") or {}
     if pod is None:
         return ()
-    # An older operator did not say of which pod: of this one, since it kept nothing of those before.
-    same = known.get("inPlacePodUID", pod.uid) == pod.uid
+    same = known.get("inPlacePodUID") == pod.uid
     told, counted_before = _told(pod, snapshot), int(known.get("inPlaceRestarts", 0)) if same else 0
     if told <= counted_before:
         return ()
