@@ -69,7 +69,7 @@ PORT: Final = 2222
 PROGRESS_PORT: Final = 8080
 """Where the chief, and every other replica of the bundled trainer, answers GET /progress."""
 PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
-"""The environment variable that tells a trainer whom to answer: who sends the same in this header."""
+"""Environment variable with the token that GET /progress requires, in the header below."""
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
 SUPERVISE: Final = "tfgpu-supervise"
 """In front of the command of a program of one's own whose pods recover in place. The trainer's package has it."""

@@ -52,15 +52,15 @@ async def test_health_readiness_and_metrics_are_served() -> None:
 
 
 SERIES = {
-    "tfgpu_reconciles_total": ("counter", "Looks at a job, by result.", 3),
+    "tfgpu_reconciles_total": ("counter", "Reconciliations of a job, by result.", 3),
     "tfgpu_watch_events_total": ("counter", "Watch events received, by kind.", 2),
-    "tfgpu_progress_asked_total": ("counter", "Questions for a pod's progress, by result.", 3),
-    "tfgpu_resizes_asked_total": ("counter", "Requests to resize a gang, by result.", 3),
-    "tfgpu_reconcile_seconds": ("histogram", "How long a look at a job takes, its writes included.", 16),
+    "tfgpu_progress_asked_total": ("counter", "GET /progress requests to pods, by result.", 3),
+    "tfgpu_resizes_asked_total": ("counter", "PUT /workers requests to leaders of gangs, by result.", 3),
+    "tfgpu_reconcile_seconds": ("histogram", "Duration of a reconciliation in seconds, its writes included.", 16),
     "tfgpu_queue_depth": ("gauge", "Jobs that wait.", 1),
     "tfgpu_jobs_seconds": ("gauge", "Where the time went.", 2),
-    "process_cpu_seconds_total": ("counter", "CPU time, user and system.", 1),
-    "process_max_resident_memory_bytes": ("gauge", "Largest resident memory so far.", 1),
+    "process_cpu_seconds_total": ("counter", "CPU time in seconds, user and system.", 1),
+    "process_max_resident_memory_bytes": ("gauge", "Peak resident memory in bytes.", 1),
 }
 """Dashboards and alerts hang on these: name, type, help, and how many series."""
 

@@ -171,27 +171,43 @@ class Operator:
 
     def _gauges(self) -> None:
         gauge = self.metrics.gauge
-        gauge("tfgpu_queue_depth", "Jobs that wait for a worker.", lambda: len(self.queue))
-        gauge("tfgpu_queue_active", "Jobs that workers have in hand.", lambda: self.queue.active)
-        gauge("tfgpu_leader", "1 when this process leads.", lambda: float(self.elector.leading))
+        gauge("tfgpu_queue_depth", "Jobs in the workqueue.", lambda: len(self.queue))
+        gauge("tfgpu_queue_active", "Jobs that are being reconciled.", lambda: self.queue.active)
+        gauge("tfgpu_leader", "1 while this process is the leader, else 0.", lambda: float(self.elector.leading))
         self.metrics.counter(
-            "tfgpu_unreadable", "Versions of objects that could not be read.", lambda: self.store.unreadable.total
+            "tfgpu_unreadable",
+            "Versions of objects that the operator could not read.",
+            lambda: self.store.unreadable.total,
         )
-        gauge("tfgpu_objects_unreadable", "Objects that can't be read now.", lambda: len(self.store.unreadable))
         gauge(
-            "tfgpu_jobs_quarantined", "Jobs that are set aside for what they cost.", lambda: len(self.store.quarantined)
+            "tfgpu_objects_unreadable",
+            "Objects whose current version the operator cannot read.",
+            lambda: len(self.store.unreadable),
+        )
+        gauge(
+            "tfgpu_jobs_quarantined",
+            "Jobs with the condition Quarantined: they exceed the operator's memory or CPU budget.",
+            lambda: len(self.store.quarantined),
         )
         failing = self.worker.failing
-        self.metrics.counter("tfgpu_reconciles_raised", "Looks at a job that raised.", lambda: failing.total)
-        gauge("tfgpu_jobs_failing", "Jobs of which the last look raised.", lambda: len(failing))
+        self.metrics.counter(
+            "tfgpu_reconciles_raised", "Reconciliations that raised an exception.", lambda: failing.total
+        )
+        gauge("tfgpu_jobs_failing", "Jobs whose last reconciliation raised an exception.", lambda: len(failing))
         gauge("tfgpu_jobs_stalled", "Jobs with the condition Stalled.", partial(self._are, Condition.STALLED))
         gauge("tfgpu_jobs_degraded", "Jobs with the condition Degraded.", partial(self._are, Condition.DEGRADED))
-        gauge("tfgpu_jobs_resizing", "Jobs that are being resized in place.", lambda: len(self.store.resizing()))
+        gauge(
+            "tfgpu_jobs_resizing",
+            "Jobs that are being resized in place, or whose gang has lost a worker.",
+            lambda: len(self.store.resizing()),
+        )
         self.metrics.by_part(
-            "tfgpu_jobs_seconds", "What the time of all jobs that are there went into.", self.store.seconds_by_part
+            "tfgpu_jobs_seconds",
+            "Seconds of all current jobs, by what they were spent on (status.goodput).",
+            self.store.seconds_by_part,
         )
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
-            gauge(f"tfgpu_{name}", f"{kind}s in the store.", partial(self._count, kind))
+            gauge(f"tfgpu_{name}", f"{kind} objects in the cache.", partial(self._count, kind))
 
     def _count(self, kind: Kind) -> float:
         return self.store.count()[kind]

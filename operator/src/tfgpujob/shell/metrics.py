@@ -23,17 +23,19 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         # A `_created` series beside each counter and histogram would double their number.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        reconciles = self._counter("tfgpu_reconciles_total", "Looks at a job, by result.", "result")
+        reconciles = self._counter("tfgpu_reconciles_total", "Reconciliations of a job, by result.", "result")
         self._results = {result: reconciles.labels(result) for result in ("ok", "stale", "error")}
         watched = self._counter("tfgpu_watch_events_total", "Watch events received, by kind.", "kind")
         self._watched = cache(watched.labels)
-        polls = self._counter("tfgpu_progress_asked_total", "Questions for a pod's progress, by result.", "result")
+        polls = self._counter("tfgpu_progress_asked_total", "GET /progress requests to pods, by result.", "result")
         self._polls = {result: polls.labels(result) for result in ("ok", "unreachable", "refused")}
-        asked = self._counter("tfgpu_resizes_asked_total", "Requests to resize a gang, by result.", "result")
+        asked = self._counter(
+            "tfgpu_resizes_asked_total", "PUT /workers requests to leaders of gangs, by result.", "result"
+        )
         self._resizes = {result: asked.labels(result) for result in ("ok", "unreachable", "refused")}
         self._seconds = Histogram(
             "tfgpu_reconcile_seconds",
-            "How long a look at a job takes, its writes included.",
+            "Duration of a reconciliation in seconds, its writes included.",
             buckets=BUCKETS,
             registry=self._registry,
         )
@@ -60,7 +62,7 @@ class Metrics:
         Gauge(name, meaning, registry=self._registry).set_function(read)
 
     def counter(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """One that somebody else counts."""
+        """A counter that another object keeps."""
         self._registry.register(_Read(name, meaning, read))
 
     def by_part(self, name: str, meaning: str, read: Callable[[], Mapping[str, float]]) -> None:
@@ -103,6 +105,8 @@ class _Process:
 
     def collect(self) -> Iterator[Metric]:
         usage = os.times()
-        yield CounterMetricFamily("process_cpu_seconds", "CPU time, user and system.", value=usage.user + usage.system)
+        yield CounterMetricFamily(
+            "process_cpu_seconds", "CPU time in seconds, user and system.", value=usage.user + usage.system
+        )
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        yield GaugeMetricFamily("process_max_resident_memory_bytes", "Largest resident memory so far.", value=most)
+        yield GaugeMetricFamily("process_max_resident_memory_bytes", "Peak resident memory in bytes.", value=most)
