@@ -122,12 +122,12 @@ resumed: venv-trainer ## every program of examples/, killed in the middle and st
 
 ##@ Benchmarks (docs/benchmarks.md)
 .PHONY: bench-operator
-bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (docs/benchmarks.md)
-	@$(PY) -m tests.bench
+bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (BASE=<commit>: and that commit's)
+	@$(PY) -m tests.bench $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-trainer
-bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost
-	@$(TRAINER_PY) -m tests.trainer.bench
+bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost (BASE=<commit>)
+	@$(TRAINER_PY) -m tests.trainer.bench $(if $(BASE),--base $(BASE))
 
 # Gigabytes of CUDA, so only where there is a GPU. GPU_PY names another environment that has them.
 GPU_VENV := .venv-gpu

@@ -3,7 +3,7 @@
 Measures for ten minutes at most. Ends with one line of JSON on standard output. The exit code is 0 when every bound
 holds; 1 when one doesn't, rests on too few undisturbed rounds to be judged, or time was over; 130 after ^C or SIGTERM,
 which print what there is. Progress goes to standard error.
-`--quick` measures little of everything, to see that it works.
+`--quick` measures little of everything, to see that it works. `--base` puts another commit's operator beside these.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pathlib import Path
 
 import uvloop
 from localcluster.layout import ClusterError
+from tests import commits
 from tests.bench import report
-from tests.bench.figures import DIRECT, FULL, KUBE, OPERATOR, QUICK, Figures, Size
+from tests.bench.figures import BASE, DIRECT, FULL, KUBE, OPERATOR, QUICK, Figures, Size
 from tests.bench.load import Load
 from tests.bench.measure import Bench
 from tests.bench.stage import Stage, check_limits, stage
@@ -38,7 +39,7 @@ MOST_SECONDS = 560.0
 async def measure(on: Stage, size: Size, figures: Figures) -> None:
     """Fills the figures, as far as it comes."""
     async with await KubeCluster.connect() as cluster, AsyncExitStack() as stack:
-        loads = dict(zip((OPERATOR, DIRECT, KUBE), (Load(cluster, name) for name in on.namespaces), strict=True))
+        loads = dict(zip((OPERATOR, DIRECT, KUBE, BASE), (Load(cluster, name) for name in on.namespaces), strict=False))
         for load in loads.values():
             await stack.enter_async_context(load.pods.running())
         await Bench(on, cluster, loads, size, figures, say).run()
@@ -77,14 +78,18 @@ def measured(on: Stage, size: Size, *, quick: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench-operator", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little of everything")
+    parser.add_argument("--base", default="", metavar="COMMIT", help="compare with the operator of this commit")
     options = parser.parse_args()
+    if options.base and not commits.is_there(options.base):
+        parser.error(f"--base: this clone has no commit {options.base}")
     check_limits()
     # A shell starts what is to run in the background with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # As ^C: `timeout` and a CI that cancels a job end it by SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     folder = Path(tempfile.mkdtemp(prefix="bench-operator-"))
-    with stage(folder, "operator", "direct", "kube") as on:
+    purposes = ("operator", "direct", "kube", *(["base"] if options.base else []))
+    with stage(folder, *purposes, base=options.base) as on:
         say(f"on {on.description}, Kubernetes {on.version}; logs in {folder}")
         os.environ["KUBECONFIG"] = str(on.kube.kubeconfig)
         return measured(on, QUICK if options.quick else FULL, quick=options.quick)

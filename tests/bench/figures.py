@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from tests.bench.rounds import Diary
 
-OPERATOR, DIRECT, KUBE = "operator", "direct client", "kube Job"
+OPERATOR, DIRECT, KUBE, BASE = "operator", "direct client", "kube Job", "base"
+"""BASE: the operator of another commit, if one was asked for."""
 PODS = 4
 WIDE = 32
 Turn = dict[str, float]
-"""What each of the three came to, one after the other: jobs a second, or seconds."""
+"""What each of them came to, one after the other: jobs a second, or seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """One round of many jobs by each of the three."""
+    """One round of many jobs by each of them."""
 
     rates: Turn
     cost: Cost
+    base: Cost | None = None
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from tests.bench.disturbance import DisturbedError, Pulse, Surroundings
-from tests.bench.figures import DIRECT, KUBE, OPERATOR, PODS, WIDE, Cost, Figures, Size, Throughput, Turn
+from tests.bench.figures import BASE, DIRECT, OPERATOR, PODS, WIDE, Cost, Figures, Size, Throughput, Turn
 from tests.bench.leader import RECONCILES, Leader
 from tests.bench.load import CLEAR_SECONDS, Load, patiently
 from tests.bench.objects import kube_job, objects_of, running, succeeded, tfgpu_job, unmanaged
@@ -48,6 +48,9 @@ class Bench:
         """The phase of the many jobs; empty when they are not there."""
         self._pulse = Pulse(cluster)
         self._leader = Leader(lambda: stage.operator(loads[OPERATOR].namespace), stage.identity, self._holder)
+        self._leaders = {OPERATOR: self._leader}
+        if BASE in loads:
+            self._leaders[BASE] = Leader(lambda: stage.base(loads[BASE].namespace), stage.base_name, self._base_holder)
         self.rounds = Rounds(figures.diary, self._look, self._mend, say)
 
     async def run(self) -> None:
@@ -63,7 +66,8 @@ class Bench:
             self._say(f"given up: {error}")
         finally:
             self._figures.operators_ended = self._leader.ended
-            await self._leader.stop()
+            for leader in self._leaders.values():
+                await leader.stop()
 
     async def _throughput(self) -> None:
         figures = self._figures
@@ -79,31 +83,30 @@ class Bench:
 
     async def _throughput_round(self, number: int) -> Throughput:
         jobs, rates = self._size.jobs, Turn()
-        cost = Cost()
+        costs: dict[str, Cost] = {}
         for who in self._in_turn(number):
-            if who == OPERATOR:
-                rates[who], cost = await self._operators_share()
+            if who in self._leaders:
+                rates[who], costs[who] = await self._operators_share(who)
             else:
                 rates[who] = jobs / await self._create(who, jobs, PODS)
             await self._loads[who].clear()
         self._say(f"throughput, {number + 1}: jobs/s: {', '.join(f'{who} {rates[who]:.1f}' for who in self._loads)}")
-        return Throughput(rates, cost)
+        return Throughput(rates, costs[OPERATOR], costs.get(BASE))
 
-    async def _operators_share(self) -> tuple[float, Cost]:
-        """Jobs a second, and what they cost. The operator's jobs live to their end, for what a whole life costs."""
-        await self._leader.until_quiet()
+    async def _operators_share(self, who: str) -> tuple[float, Cost]:
+        """Jobs a second, and what they cost. An operator's jobs live to their end, for what a whole life costs."""
+        leader, load, jobs = self._leaders[who], self._loads[who], self._size.jobs
+        await leader.until_quiet()
         audit = self._stage.audit
         position = audit.position() if audit else 0
-        cpu = self._leader.cpu_ms()
-        jobs = self._size.jobs
-        rate = jobs / await self._create(OPERATOR, jobs, PODS)
-        await self._leader.until_quiet()
-        to_pods = (self._leader.cpu_ms() - cpu) / jobs
-        load = self._loads[OPERATOR]
+        cpu = leader.cpu_ms()
+        rate = jobs / await self._create(who, jobs, PODS)
+        await leader.until_quiet()
+        to_pods = (leader.cpu_ms() - cpu) / jobs
         await load.bring(running, "Running", 120)
         await load.bring(succeeded, "Succeeded", 120)
-        await self._leader.until_quiet()
-        whole_life = (self._leader.cpu_ms() - cpu) / jobs
+        await leader.until_quiet()
+        whole_life = (leader.cpu_ms() - cpu) / jobs
         done = audit.since(position, load.namespace) if audit else []
         return rate, Cost(to_pods, whole_life, sum(r.is_write for r in done) / jobs if audit else None)
 
@@ -123,7 +126,8 @@ class Bench:
             turn[who] = await self._create(who, 1, pods)
             if pods == WIDE:
                 await self._loads[who].clear()
-                await self._leader.until_quiet()
+                for leader in self._leaders.values():
+                    await leader.until_quiet()
         return turn
 
     async def _among_many(self) -> None:
@@ -143,7 +147,7 @@ class Bench:
 
     async def _one_by_one(self, number: int) -> Turn:
         """A direct client beside it tells what of a difference is the API server's."""
-        return {who: await self._create(who, 1, PODS) for who in self._in_turn(number) if who != KUBE}
+        return {who: await self._create(who, 1, PODS) for who in self._in_turn(number) if who in (OPERATOR, DIRECT)}
 
     async def _one_by_one_among(self, number: int) -> Turn:
         await self._crowded("Succeeded")
@@ -225,7 +229,7 @@ class Bench:
         return seconds
 
     def _prepared(self, who: str, load: Load, jobs: Sequence[Object], pods: int) -> Callable[[], Awaitable[None]]:
-        if who == OPERATOR:
+        if who in self._leaders:
             return lambda: load.create_jobs(jobs)
         if who == DIRECT:
             objects = [(unmanaged(job), objects_of(job)) for job in jobs]
@@ -256,10 +260,14 @@ class Bench:
         """Of the Lease; empty when nobody holds it."""
         return str((await self._lease()).get("holderIdentity") or "")
 
-    async def _lease(self) -> Object:
-        """Its spec; empty when there is none."""
+    async def _base_holder(self) -> str:
+        return str((await self._lease(self._stage.base_name)).get("holderIdentity") or "")
+
+    async def _lease(self, name: str | None = None) -> Object:
+        """Its spec, by default of the operator that is measured; empty when there is none."""
+        namespace, own = self._stage.lease
         try:
-            return dict((await patiently(lambda: self._cluster.get_lease(*self._stage.lease)))["spec"])
+            return dict((await patiently(lambda: self._cluster.get_lease(namespace, name or own)))["spec"])
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -284,10 +292,11 @@ class Bench:
                     anew = [await load.ensure_namespace() for load in self._loads.values()]
                     for load in self._loads.values():
                         await load.clear()
-                if any(anew):
-                    # Whatever it knew of the one that was deleted.
-                    await self._leader.stop()
-                await self._leader.start()
+                for leader in self._leaders.values():
+                    if any(anew):
+                        # Whatever it knew of the one that was deleted.
+                        await leader.stop()
+                    await leader.start()
             except (DisturbedError, ApiError, TimeoutError) as error:
                 if attempt == MENDS:
                     raise GivenUpError(str(error) or f"not cleared after {CLEAR_SECONDS:g} s") from error

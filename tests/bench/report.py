@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tests.bench.figures import DIRECT, KUBE, OPERATOR, PODS, WIDE, Figures, Size, Turn
+from tests.bench.figures import BASE, DIRECT, KUBE, OPERATOR, PODS, WIDE, Figures, Size, Turn
 from tests.bench.rounds import Diary
 
 WRITES = PODS + 1 + 3 + 2
@@ -64,17 +64,22 @@ BOUNDS = (
     Bound("idle_writes_other_than_lease", most=0),
     Bound("restart_writes_other_than_lease", most=0),
     Bound("operators_ended", most=0),
+    # Five rounds tell no smaller difference from chance.
+    Bound("jobs_per_s_vs_base", least=0.95),
+    Bound("cpu_ms_per_job_whole_life_vs_base", most=1.05),
+    Bound("apply_to_32_pods_vs_base", most=1.1),
 )
 
 
 def summary(figures: Figures, size: Size) -> Summary:
     """Rates in jobs a second, times in ms or s as the name says, ratios without unit.
 
-    A ratio is the median of the rounds' ratios: in a round the machine was the same for all three.
+    A ratio is the median of the rounds' ratios: in a round the machine was the same for all.
     """
     rounds, latencies = size.rounds, size.latencies
     rates, costs = [one.rates for one in figures.throughput], [one.cost for one in figures.throughput]
     alone, among = figures.alone, figures.among_many
+    costs_by_base = [one.cost.cpu_whole_life / one.base.cpu_whole_life for one in figures.throughput if one.base]
     return {
         "jobs_per_s": _median(_of(rates, OPERATOR), rounds),
         "jobs_per_s_direct": _median(_of(rates, DIRECT), rounds),
@@ -103,6 +108,18 @@ def summary(figures: Figures, size: Size) -> Summary:
         "idle_writes_other_than_lease": _most(figures.idle_writes, 1),
         "restart_writes_other_than_lease": _most([writes for _, writes in figures.restarts], 1),
         "operators_ended": Figure(len(figures.operators_ended), 1, 1),
+        **(
+            {
+                "jobs_per_s_vs_base": _median(_ratios(rates, BASE), rounds),
+                "cpu_ms_per_job_whole_life_vs_base": _median(costs_by_base, rounds),
+                **{
+                    f"apply_to_{pods}_pods_vs_base": _median(_ratios(figures.times.get(pods, ()), BASE), latencies)
+                    for pods in (PODS, WIDE)
+                },
+            }
+            if rates and BASE in rates[0]
+            else {}
+        ),
     }
 
 
@@ -131,11 +148,16 @@ def _verdict(bound: Bound | None, figure: Figure) -> str:
 
 def holds(values: Summary) -> bool:
     """Every bound that is judged holds, and none of them rests on too little."""
-    return not unjudged(values) and all(bound.holds(values[bound.name]) for bound in BOUNDS if bound.judged)
+    return not unjudged(values) and all(bound.holds(values[bound.name]) for bound in _bounds(values) if bound.judged)
+
+
+def _bounds(values: Summary) -> list[Bound]:
+    """Those of what was measured: without a base nothing is compared with it."""
+    return [bound for bound in BOUNDS if bound.name in values]
 
 
 def unjudged(values: Summary) -> list[str]:
-    return [bound.name for bound in BOUNDS if bound.judged and not values[bound.name].can_be_judged]
+    return [bound.name for bound in _bounds(values) if bound.judged and not values[bound.name].can_be_judged]
 
 
 def line(values: Summary, diary: Diary, **more: object) -> str:
@@ -143,7 +165,7 @@ def line(values: Summary, diary: Diary, **more: object) -> str:
         {
             "name": "bench-operator",
             "ok": holds(values),
-            "missed": [bound.name for bound in BOUNDS if not bound.holds(values[bound.name])],
+            "missed": [bound.name for bound in _bounds(values) if not bound.holds(values[bound.name])],
             "not_judged": unjudged(values),
             "disturbed": diary.disturbed,
             **{name: None if one.value is None else round(one.value, 3) for name, one in values.items()},

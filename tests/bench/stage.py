@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from localcluster import helm
 from localcluster.clusters import Local, select
 from localcluster.layout import ClusterError, Settings
 from localcluster.release import NAMESPACE, RELEASE, chart_values
+from tests import commits
 from tests.bench.process import OperatorProcess
 from tests.integration.audit import AuditLog
 from tests.integration.installed import NAME, USER
@@ -44,18 +45,34 @@ class Stage:
     lease: tuple[str, str] = (NAMESPACE, NAME)
     """Namespace and name of the Lease that all operators of this release want."""
 
+    base_source: Path | None = None
+    """Where the package is of the operator that ours is compared with."""
+
+    @property
+    def base_name(self) -> str:
+        """Of the operator that ours is compared with, and of its Lease."""
+        return f"{self.identity}-base"
+
     def operator(self, namespace: str, *, name: str = "", source: Path | None = None) -> OperatorProcess:
         """An operator for this namespace, with the rights of the chart's ServiceAccount. Only one leads."""
-        name = name or self.identity
+        return self._operator(namespace, name or self.identity, NAME, source)
+
+    def base(self, namespace: str) -> OperatorProcess:
+        """The operator that ours is compared with; it leads beside ours, in this namespace."""
+        return self._operator(namespace, self.base_name, self.base_name, self.base_source)
+
+    def _operator(self, namespace: str, name: str, lease: str, source: Path | None) -> OperatorProcess:
         kubeconfig = self.kube.as_service_account(NAMESPACE, NAME, self.folder / "operator.kubeconfig")
         log = self.folder / f"operator-{name}.log"
-        where = {"namespace": NAMESPACE, "lease": NAME, "namespaces": namespace}
+        where = {"namespace": NAMESPACE, "lease": lease, "namespaces": namespace}
         return OperatorProcess(kubeconfig, log, **where, name=name, source=source)
 
 
 @contextmanager
-def stage(folder: Path, *purposes: str) -> Iterator[Stage]:
+def stage(folder: Path, *purposes: str, base: str = "") -> Iterator[Stage]:
     """A namespace for each purpose. An operator that is installed rests meanwhile, and is put back at the end.
+
+    `base`: the commit whose operator ours is compared with.
 
     Raises ClusterError.
     """
@@ -71,7 +88,12 @@ def stage(folder: Path, *purposes: str) -> Iterator[Stage]:
         try:
             log = cluster.audit_log
             audit = AuditLog(log, USER) if log is not None and log.is_file() else None
-            yield Stage(kube, cluster.description, version, folder, namespaces, audit, f"bench-{mark}")
+            on = Stage(kube, cluster.description, version, folder, namespaces, audit, f"bench-{mark}")
+            with _second_lease(kube, on.base_name) if base else nullcontext():
+                on.base_source = (
+                    commits.unpack(base, folder / "base", "operator/src") / "operator/src" if base else None
+                )
+                yield on
         finally:
             for namespace in namespaces:
                 _delete_namespace(kube, namespace)
@@ -116,6 +138,22 @@ def _only_operator(kube: Kube) -> Iterator[None]:
         yield
     finally:
         _scale(kube, replicas)
+
+
+@contextmanager
+def _second_lease(kube: Kube, name: str) -> Iterator[None]:
+    """The operator's ServiceAccount may hold a Lease of this name, which the chart does not give it."""
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [name]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    account = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+    kube.create("Role", NAMESPACE, {"metadata": {"name": name}, "rules": [{**rule, "verbs": ["get", "update"]}]})
+    kube.create("RoleBinding", NAMESPACE, {"metadata": {"name": name}, "roleRef": role, "subjects": [account]})
+    try:
+        yield
+    finally:
+        for kind in ("RoleBinding", "Role", "Lease"):
+            if patiently(partial(kube.find, kind, NAMESPACE, name)):
+                patiently(partial(kube.delete, kind, NAMESPACE, name))
 
 
 def _delete_namespace(kube: Kube, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests import commits
 from tests.upgrade import previous
 from tests.upgrade.ground import in_memory
 from tests.upgrade.run import Run, lost
@@ -55,7 +56,7 @@ def test_no_default_is_added_to_the_definition(name: str) -> None:
 
 
 def current(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load((previous.ROOT / "crds" / name).read_text(), Loader=yaml.CSafeLoader)
+    found: dict[str, Any] = yaml.load((commits.ROOT / "crds" / name).read_text(), Loader=yaml.CSafeLoader)
     return found
 
 
