@@ -117,7 +117,7 @@ RUNS ?= 10
 ##@ Proofs of the trainer, with figures in docs/proof.md
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
-resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/scripts.md)
+resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/proof.md)
 	@$(TRAINER_PY) -m tests.trainer.resumed
 
 ##@ Benchmarks (docs/benchmarks.md)

@@ -2,7 +2,7 @@
 
 By SIGKILL of the last worker, or of the one process, in the middle of each fit(); the others go as the operator has
 them go. All weights, the history and what else a program has found must be those of an undisturbed run, bit for bit.
-With `--write` what was found goes to resumed.json, from which the tables of docs/scripts.md and docs/own-loops.md have
+With `--write` what was found goes to resumed.json, from which the tables of docs/proof.md have
 a column. A program that has changed since is to be killed again.
 """
 

@@ -1,6 +1,6 @@
 """The scripts of examples/scripts, none of them changed: one worker and two give what plain Keras gives in one process.
 
-Some are broken off, killed and started again, and end with the same bits. Prints the table of docs/scripts.md, and
+Some are broken off, killed and started again, and end with the same bits. Prints the table of docs/proof.md, and
 fails if the page has another one.
 """
 
@@ -107,7 +107,7 @@ def test_the_table_of_the_page_is_the_one_found_here(served):
     rows = [row(script, found[script]) for script in ALL]
     table = "\n".join([HEAD, "|---|---|---|---|---|", *rows, ""])
     print(table)
-    _, _, rest = (ROOT / "docs/scripts.md").read_text().partition(BEGIN)
+    _, _, rest = (ROOT / "docs/proof.md").read_text().partition(BEGIN)
     assert rest.partition(END)[0] == table
 
 

@@ -72,7 +72,7 @@ def test_two_replicas_print_what_one_prints(program, how, tmp_path):
 
 
 def test_the_page_says_of_each_program_how_it_ended_when_it_was_killed():
-    page = (ROOT / "docs/own-loops.md").read_text()
+    page = (ROOT / "docs/proof.md").read_text()
     for program in resumed.OWN:
         (row,) = re.findall(rf"^\| `{program}\.py` .*$", page, re.MULTILINE)
         assert row.endswith(f"| {resumed.cell(program)} |")

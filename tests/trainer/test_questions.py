@@ -89,13 +89,6 @@ def test_the_page_shows_no_other_mistakes():
     assert rows == list(MISTAKES)
 
 
-def test_every_test_that_the_page_names_exists():
-    tests = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))
-    named = re.findall(r"`(test_\w+)`", PAGE)
-    assert named
-    assert [name for name in named if f"def {name}(" not in tests] == []
-
-
 @pytest.mark.deep
 def test_the_techniques_of_the_trainers_page_train_together(tmp_path):
     """Its module with its settings, on two workers that end with equal weights."""

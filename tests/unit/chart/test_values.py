@@ -61,6 +61,6 @@ def test_the_documentation_lists_every_value_with_its_default() -> None:
 
 
 def documented() -> list[str]:
-    page = Path(__file__).resolve().parents[3] / "docs" / "install.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "values.md"
     values = page.read_text().partition("\n## Values\n")[2].partition("\n## ")[0]
     return values.splitlines()

@@ -16,19 +16,18 @@ from tfgpujob.describe import describe
 PAGE = Path(__file__).resolve().parents[3] / "docs/describe.md"
 FIRST_SCREEN = 24
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
-HEAD = """# What is wrong with my job
+HEAD = """# What describe prints
 
-`tfgpu describe NAME` says it: what state the job is in, why, and what to do next, before anything else. Below are
-eleven jobs that did not do what their authors wanted, each told to the real operator on the tests' cluster in memory
-(`tests/unit/describe/broken.py`); a test fails when a page is no longer what the tool prints. The
-[table of failures](failures.md) says what the operator does about each, [another page](goodput.md)
-what the parts of the time are.
+`tfgpu describe NAME` says first what state the job is in, why, and what to do next. The facts follow. The first job
+is shown whole, of the others the first lines. [Causes](failures.md) says what the operator does about each;
+[goodput](goodput.md) explains the parts of the time.
 """
 
 
 def written() -> str:
-    sections = [f"## {broken.title}\n\n```text\n{page(broken)}\n```\n" for broken in BROKEN]
-    return "\n".join([HEAD, *sections])
+    first, *others = [(broken.title, page(broken)) for broken in BROKEN]
+    shown = [first, *((title, text.partition("\n\n")[0]) for title, text in others)]
+    return "\n".join([HEAD, *(f"## {title}\n\n```text\n{text}\n```\n" for title, text in shown)])
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.title)

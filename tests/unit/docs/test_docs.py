@@ -203,6 +203,6 @@ def test_examples_are_accepted() -> None:
     assert {name: why for name, why in refused.items() if why} == {}
 
 
-def test_the_readme_shows_the_example_that_it_applies() -> None:
-    [shown_job] = blocks(ROOT / "README.md", "yaml")
+def test_the_first_job_that_is_shown_is_the_example_that_the_readme_applies() -> None:
+    [shown_job] = blocks(ROOT / "docs/concepts.md", "yaml")
     assert shown_job == (ROOT / "examples/digits-multiworker.yaml").read_text()

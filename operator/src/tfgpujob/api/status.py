@@ -226,7 +226,7 @@ class GpuTimeStatus(StatusModel):
 
 
 class GoodputParts(StatusModel):
-    """Whole seconds by what they went into, as docs/describe.md explains. Absent: none."""
+    """Whole seconds by what they went into, as docs/goodput.md explains. Absent: none."""
 
     queued: NotNegative64 | None = None
     """Until the pod had a node."""

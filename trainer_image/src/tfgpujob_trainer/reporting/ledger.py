@@ -44,7 +44,7 @@ PARTS: Final = (
     RESTARTING,
     OTHER,
 )
-"""What docs/describe.md says of each."""
+"""What docs/goodput.md says of each."""
 
 FAILED, DETECTED, ENDED, STARTED, RESTORED, STEPPED = "failed", "detected", "ended", "started", "restored", "stepped"
 """Moments of the last restart in place, or, without the first three, of the pod's start: the last sign of life, its end
