@@ -96,9 +96,7 @@ NOT_TYPED = {
     "helm install tfgpu oci://registry.example.com/ml/charts/tfgpujob --version 0.2.0 --namespace tfgpu-system "
     "--create-namespace --wait": _RELEASE,
     "kubectl apply --server-side -f build/release/0.2.0/install.yaml": _RELEASE,
-    "make demo": "its first steps are those of every integration test; tests/integration/test_demo.py runs the others",
     "make release VERSION=0.2.0 REGISTRY=registry.example.com/ml": "tests/unit/release/test_release.py makes one twice",
-    "make test": "it is what runs these tests",
 }
 """Why no test runs the command, and what does instead. `helm` values are checked in tests/unit/docs/test_docs.py."""
 
