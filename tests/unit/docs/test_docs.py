@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 import yaml
 from localcluster import cli, helm
 from tests.contract.sides import CONFIG, pod_of, read_by_trainer
@@ -146,6 +147,15 @@ def test_jobs_in_the_text_are_accepted() -> None:
                     yield from _refusals({"kind": "part of a job", **document})
 
     assert problems(unaccepted) == {}
+
+
+def test_jobs_in_the_text_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown_jobs = (text for page in PAGES for text in blocks(page, "yaml") if f"kind: {names.KIND}\n" in text)
+    for number, text in enumerate(shown_jobs):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        assert tfgpu.main(["explain", str(file)]) == 0, text
+    assert "LISTENS ON" in capsys.readouterr().out
 
 
 def _refusals(job: dict[str, Any]) -> Iterator[str]:

@@ -49,12 +49,12 @@ def variable(pod: Object, name: str) -> str | None:
 
 
 def own_address(pod: Object) -> str | None:
-    """host:port at which the pod's first task listens; None where the strategy has no TF_CONFIG."""
+    """host:port of the pod's first task; None without TF_CONFIG, and for a spare, which no cluster names yet."""
     text = variable(pod, "TF_CONFIG")
     if text is None:
         return None
     config: dict[str, Any] = json.loads(text)
     role, index = config["task"]["type"], config["task"]["index"]
     tasks = config["cluster"][role]
-    address: str = tasks[str(index)] if isinstance(tasks, dict) else tasks[index]
-    return address
+    by_index: dict[str, str] = tasks if isinstance(tasks, dict) else {str(i): task for i, task in enumerate(tasks)}
+    return by_index.get(str(index))
