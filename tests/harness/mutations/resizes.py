@@ -8,7 +8,7 @@ from typing import Any
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome
+from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome, ResizeTo
 from tfgpujob.core.pods import pod
 from tfgpujob.core.policies import come_and_go, ensure_pods, resize_in_place, success
 from tfgpujob.names import Role
@@ -17,7 +17,7 @@ from tfgpujob.names import Role
 def _ahead_of_the_leader(real: Any) -> Any:
     def broken(ctx: Any) -> Any:
         wanted = ctx.plan.resize and ctx.plan.resize.workers
-        return LeaderAnswer("", 0, wanted, wanted) if wanted else None
+        return LeaderAnswer("", ResizeTo(0), wanted, wanted) if wanted else None
 
     return broken
 

@@ -40,7 +40,7 @@ from tfgpujob.core.observed.snapshot import (
 from tfgpujob.core.observed.trim import trim_cluster_object, trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.core.status.progress import resize_request
+from tfgpujob.core.status.leader import leader_request
 
 Answer = tuple[int, str]
 """HTTP status and message of a refusal."""
@@ -165,9 +165,9 @@ class World:
 
     def leader_says(self, workers: int = 0, wanted: int = 0, **how: Any) -> None:
         """The leader answers the request for another number of workers."""
-        request = resize_request(self.snapshot())
+        request = leader_request(self.snapshot())
         assert request is not None, "nobody asks"
-        self.leader_answer = LeaderAnswer(request.leader.uid, request.generation, workers, wanted, **how)
+        self.leader_answer = LeaderAnswer(request.leader.uid, request.question, workers, wanted, **how)
         self.settle()
 
     def exits(self, name: str, code: int, message: str = "", reason: str = "") -> None:

@@ -14,13 +14,14 @@ from tests.unit.core.policies.test_resize import scale
 from tests.unit.core.policies.test_resize_in_place import training
 from tests.unit.shell.test_progress_poller import http, pod
 
-from tfgpujob.core.observed.snapshot import Kind, LeaderAnswer
+from tfgpujob.core.observed.snapshot import Kind, LeaderAnswer, ResizeTo
 from tfgpujob.core.observed.workers_answer import parse_answer
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.resize_poller import MAX_OF_NAMESPACE, ResizePoller
 from tfgpujob.shell.store import Key, Store
 
 AGREED = b'{"workers": 2, "wanted": 4, "without": []}'
+QUESTION = ResizeTo(2)
 Answer = Callable[[float], tuple[int, bytes] | None]
 """By the virtual time."""
 
@@ -88,7 +89,7 @@ def test_the_leader_is_asked_at_once_and_every_second_and_a_new_answer_is_looked
     gangs.run(4.5)
     assert [(at, workers) for at, _, workers in gangs.asked] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     leader = gangs.store.pods(Key("ns-0", "train"))[0]
-    assert gangs.answer() == LeaderAnswer(leader.uid, 2, workers=2, wanted=4)
+    assert gangs.answer() == LeaderAnswer(leader.uid, ResizeTo(2), workers=2, wanted=4)
     assert gangs.changed == [Key("ns-0", "train")]
     assert 'tfgpu_resizes_asked_total{result="ok"} 5' in gangs.metrics.text()
 
@@ -182,14 +183,14 @@ def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pyte
     ],
 )
 def test_what_an_answer_says(status: int, body: bytes, refused: str) -> None:
-    found = parse_answer(status, body)
+    found = parse_answer("a", QUESTION, status, body)
     assert found is not None
-    assert found.refused == refused
+    assert (found.pod_uid, found.question, found.refused) == ("a", QUESTION, refused)
     assert (found.workers, found.wanted) == ((2, 4) if status == 200 else (0, 0))
 
 
 def test_an_answer_says_who_does_not_train_though_counted() -> None:
-    found = parse_answer(200, b'{"workers": 2, "wanted": 4, "without": [1]}')
+    found = parse_answer("a", QUESTION, 200, b'{"workers": 2, "wanted": 4, "without": [1]}')
     assert found is not None
     assert found.without == {1}
 
@@ -214,7 +215,7 @@ def test_an_answer_says_who_does_not_train_though_counted() -> None:
     ],
 )
 def test_what_is_no_answer(status: int, body: bytes) -> None:
-    assert parse_answer(status, body) is None
+    assert parse_answer("a", QUESTION, status, body) is None
 
 
 async def test_one_plain_put_with_the_token() -> None:

@@ -12,13 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
 from tfgpujob.core.observed.snapshot import LeaderAnswer
 from tfgpujob.core.observed.workers_answer import parse_answer
-from tfgpujob.core.status.progress import ResizeRequest, resize_request
+from tfgpujob.core.status.leader import LeaderRequest, leader_request
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.progress_client import PutWorkers
 from tfgpujob.shell.store import Key, Store
@@ -40,7 +40,7 @@ MAX_OF_NAMESPACE: Final = 4
 class _Asked:
     """What is known of the requests to one leader."""
 
-    request: ResizeRequest | None = None
+    request: LeaderRequest | None = None
     answer: LeaderAnswer | None = None
     changed: float = 0.0
     """When request or answer were last others than before."""
@@ -101,19 +101,17 @@ class ResizePoller:
         finally:
             asked.under_way = False
 
-    async def _ask_leader(self, key: Key, asked: _Asked, request: ResizeRequest) -> None:
-        if asked.request is None or asked.request.generation != request.generation:
+    async def _ask_leader(self, key: Key, asked: _Asked, request: LeaderRequest) -> None:
+        if asked.request is None or asked.request.question != request.question:
             asked.answer = asked.unanswered_since = None
         told = await self._put(request.leader.ip, request.leader.progress_token, request.workers)
         now = asyncio.get_running_loop().time()
-        found = parse_answer(*told) if told is not None else None
+        found = parse_answer(request.leader.uid, request.question, *told) if told is not None else None
         self._metrics.asked_to_resize("unreachable" if found is None else "refused" if found.refused else "ok")
         asked.unanswered_since = None if found is not None else asked.unanswered_since or now
-        answer = asked.answer
-        if found is not None:
-            answer = replace(found, pod_uid=request.leader.uid, generation=request.generation)
-        elif asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
-            answer = LeaderAnswer(request.leader.uid, request.generation, silent=True)
+        answer = found or asked.answer
+        if asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
+            answer = LeaderAnswer(request.leader.uid, request.question, silent=True)
         if answer is not None and self._store.store_answer(key, answer):
             self._changed(key)
         if (request, answer) != (asked.request, asked.answer):
@@ -121,10 +119,10 @@ class ResizePoller:
         asked.request, asked.answer = request, answer
         asked.due = now + min(MOST, max(LEAST, PART * (now - asked.changed)))
 
-    def _request(self, key: Key) -> ResizeRequest | None:
+    def _request(self, key: Key) -> LeaderRequest | None:
         try:
             snapshot = self._store.snapshot(key)
-            return resize_request(snapshot) if snapshot is not None else None
+            return leader_request(snapshot) if snapshot is not None else None
         except Exception:
             # Whoever reconciles the job reports a status that can't be read; the others are asked all the same.
             logger.exception("cannot tell whom to ask for a resize", extra={"job": f"{key.namespace}/{key.name}"})

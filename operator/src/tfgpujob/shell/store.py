@@ -31,7 +31,7 @@ from tfgpujob.core.observed.snapshot import (
 )
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.status import goodput_account
-from tfgpujob.core.status.progress import waits_for_lost
+from tfgpujob.core.status.leader import waits_for_lost
 from tfgpujob.names import Condition, Phase
 from tfgpujob.shell.budget import Budget
 from tfgpujob.shell.cluster_objects import ClusterObjects

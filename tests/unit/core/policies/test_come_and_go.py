@@ -15,7 +15,7 @@ from tests.unit.core.simulator import World
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.core.status.progress import resize_request
+from tfgpujob.core.status.leader import leader_request
 
 OTHERS = ["train-chief-0", "train-ps-0"]
 
@@ -41,7 +41,7 @@ def test_workers_join_beside_the_others_at_once() -> None:
     assert sorted(world.pods) == sorted([*OTHERS, *workers(0, 1, 2, 3)])
     assert (world.phase, world.condition("Running")) == ("Running", "True/Shrunk")
     assert world.message("Running") == "2 of 4 workers train; to join: train-worker-2, train-worker-3."
-    assert resize_request(world.snapshot()) is None, "the chief sees by itself who is there"
+    assert leader_request(world.snapshot()) is None, "the chief sees by itself who is there"
     world.ready("train-worker-3")
     world.advance(seconds=60)
     assert world.message("Running") == "3 of 4 workers train; to join: train-worker-2."

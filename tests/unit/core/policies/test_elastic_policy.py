@@ -13,7 +13,7 @@ from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.progress import resize_request
+from tfgpujob.core.status.leader import leader_request
 
 POLICY = {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}
 
@@ -172,12 +172,12 @@ def test_it_takes_in_a_fourth_when_room_appears_beside_those_that_train() -> Non
         f"3 of the 8 workers that replicas asks for train; train-worker-3: Unschedulable: {NO_ROOM}"
     )
     world.passes(minutes=10)
-    assert (world.pods, resize_request(world.snapshot())) == (workers(0, 1, 2, 3), None)
+    assert (world.pods, leader_request(world.snapshot())) == (workers(0, 1, 2, 3), None)
     assert (world.status["ready"], world.attempts()) == ("3/3", {"2"})
     world.nodes = 4
     world.passes(seconds=2)
     assert world.pods == workers(0, 1, 2, 3, 4), "there may be room for more"
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 4
     world.joined(4)
     assert (world.pods, world.condition("Running"), world.status["ready"]) == (workers(*range(4)), "True/Shrunk", "4/4")
@@ -191,7 +191,7 @@ def test_room_for_all_is_taken_in_one_resize_and_nothing_waits_any_more() -> Non
     world = started()
     world.nodes = 20
     world.passes(seconds=75)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 8
     world.joined(8)
     assert (world.status["ready"], world.condition("Running")) == ("8/8", "True/AllReady")
@@ -209,7 +209,7 @@ def test_it_is_resized_at_most_once_in_the_time_that_the_policy_says() -> None:
     world.passes(seconds=58)
     assert world.pods == workers(*range(4)), "no room is held that is not to be used"
     world.passes(seconds=20)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 8
 
 
@@ -222,9 +222,9 @@ def test_a_scheduler_that_says_nothing_delays_nobody_for_long() -> None:
         if world.pods[-1] == "train-worker-3":
             world.pod("train-worker-3")["spec"]["nodeName"] = "node-1"
             world.ready("train-worker-3")
-    assert resize_request(world.snapshot()) is None
+    assert leader_request(world.snapshot()) is None
     world.advance(seconds=11)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 4
 
 
@@ -236,10 +236,10 @@ def test_a_worker_that_loses_its_room_before_it_has_joined_is_not_waited_for() -
     world.nodes = 4
     world.remove(Kind.POD, "train-worker-4")
     world.passes(seconds=29)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 5, "it may find another"
     world.passes(seconds=5)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 4
     world.leader_says(3, 5)
     assert len(world.pods) == 5, "the leader has not heard of it yet"
@@ -253,7 +253,7 @@ def test_a_number_that_is_asked_for_while_it_trains_is_had_as_far_as_there_is_ro
     scale(world, 8)
     world.leader_says(3, 8)
     world.passes(seconds=32)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 5
     world.joined(5)
     assert (world.pods, world.condition("Running")) == (workers(*range(5)), "True/Shrunk")
@@ -263,7 +263,7 @@ def test_an_edit_asks_for_all_anew() -> None:
     world = started()
     world.passes(minutes=2)
     scale(world, 2)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 2
     world.joined(2)
     assert (world.pods, world.condition("Running")) == (workers(0, 1), "True/AllReady")
@@ -274,7 +274,7 @@ def test_a_policy_that_is_taken_away_leaves_no_limit() -> None:
     world.passes(minutes=2)
     world.edit(lambda spec: spec["runPolicy"].pop("elasticPolicy"))
     assert "limit" not in world.status["plan"]
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 8
 
 
@@ -285,7 +285,7 @@ def test_a_failure_starts_again_with_the_number_that_had_room_and_grows_from_the
     assert (world.attempts(), world.pods, world.phase) == ({"3"}, workers(0, 1, 2), "Running")
     world.nodes = 4
     world.passes(seconds=70)
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 4
 
 
@@ -316,7 +316,7 @@ def test_another_process_of_the_operator_goes_on_with_it() -> None:
     world.schedule()
     world.start()
     world.schedule()
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert request.workers == 4
 
 

@@ -12,8 +12,8 @@ from tests.unit.core.policies.test_resize import scale
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.progress import resize_request
+from tfgpujob.core.observed.snapshot import Kind, ResizeTo
+from tfgpujob.core.status.leader import leader_request
 
 NO_ROOM = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 
@@ -46,7 +46,7 @@ def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
     before = uids(world)
     scale(world, 4)
     assert world.pods == workers(0, 1), "nobody joins before the leader has agreed"
-    assert (request := resize_request(world.snapshot())) is not None
+    assert (request := leader_request(world.snapshot())) is not None
     assert (request.leader.name, request.workers) == ("train-worker-0", 4)
     world.leader_says(2, 4)
     assert (world.pods, world.attempts()) == (workers(0, 1, 2, 3), {"1"})
@@ -269,7 +269,7 @@ def test_another_process_of_the_operator_goes_on_with_it() -> None:
     assert world.pods == workers(0, 1, 2)
 
 
-@pytest.mark.parametrize("other", [{"pod_uid": "of-another"}, {"generation": 1}])
+@pytest.mark.parametrize("other", [{"pod_uid": "of-another"}, {"question": ResizeTo(1)}])
 def test_an_answer_of_another_pod_or_to_another_request_says_nothing(other: dict[str, Any]) -> None:
     world = training(4)
     scale(world, 3)
@@ -293,7 +293,7 @@ def test_whoever_was_to_join_a_job_that_succeeds_is_deleted(policy: str) -> None
     for name in workers(0, 1):
         world.exits(name, 0)
     assert (world.phase, world.pods) == ("Succeeded", workers(0, 1))
-    assert resize_request(world.snapshot()) is None
+    assert leader_request(world.snapshot()) is None
 
 
 def test_suspended_in_the_middle_it_resumes_with_the_new_number() -> None:

@@ -16,7 +16,8 @@ from tests.unit.core.simulator import World
 from tfgpujob import names
 from tfgpujob.api.run_policy import Gang
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.progress import progress_target, resize_request
+from tfgpujob.core.status.leader import leader_request
+from tfgpujob.core.status.progress import progress_target
 
 TRAINER = {
     "entrypoint": "digits",
@@ -49,7 +50,7 @@ def test_workers_join_beside_the_others_and_are_told_that_they_share_the_parts()
     assert world.pods == workers(0, 1, 2, 3)
     assert {environment(world, pod)[names.SHARED_PARTS] for pod in world.pods} == {"1"}
     assert world.message("Running") == "2 of 4 workers predict; to join: train-worker-2, train-worker-3."
-    assert resize_request(world.snapshot()) is None, "nobody leads them"
+    assert leader_request(world.snapshot()) is None, "nobody leads them"
     world.ready("train-worker-3")
     world.ready("train-worker-2")
     world.advance(minutes=1)

@@ -16,7 +16,7 @@ from tests.unit.core.simulator import World
 from tfgpujob import names
 from tfgpujob.api import Gang
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.progress import resize_request
+from tfgpujob.core.status.leader import leader_request
 
 
 def job(spares: int = 1, **parts: Any) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def test_a_spare_that_misses_its_leader_is_created_anew_in_the_end() -> None:
 
 def test_the_leader_of_a_job_with_spares_is_asked_who_trains() -> None:
     world = training()
-    asked = resize_request(world.snapshot())
+    asked = leader_request(world.snapshot())
     assert asked is not None
     assert (asked.leader.name, asked.workers) == ("train-worker-0", 3)
 

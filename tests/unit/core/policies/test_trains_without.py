@@ -14,7 +14,7 @@ from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.progress import resize_request
+from tfgpujob.core.status.leader import leader_request
 
 
 def says(world: World, *absent: int) -> None:
@@ -64,19 +64,19 @@ def test_once_it_trains_again_it_is_required_again() -> None:
 
 def test_while_a_worker_is_lost_its_leader_is_asked_who_trains() -> None:
     world = training()
-    assert resize_request(world.snapshot()) is None
+    assert leader_request(world.snapshot()) is None
     deleted(world, "train-worker-1")
-    asked = resize_request(world.snapshot())
+    asked = leader_request(world.snapshot())
     assert asked is not None
     assert (world.phase, asked.leader.name, asked.workers) == ("Restarting", "train-worker-0", 3)
     says(world, 1)
-    assert (world.phase, resize_request(world.snapshot()) is not None) == ("Running", True)
+    assert (world.phase, leader_request(world.snapshot()) is not None) == ("Running", True)
     world.ready("train-worker-1")
     says(world)
-    assert resize_request(world.snapshot()) is None
+    assert leader_request(world.snapshot()) is None
     gang = training(run={"elasticPolicy": None})
     deleted(gang, "train-worker-1")
-    assert resize_request(gang.snapshot()) is None
+    assert leader_request(gang.snapshot()) is None
 
 
 def test_what_was_said_before_a_loss_says_nothing_of_it() -> None:

@@ -163,22 +163,41 @@ class Dependent:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeTo:
+    """The leader of a gang is asked for another number of workers."""
+
+    generation: int
+    """That of the persisted `Resize`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhoTrains:
+    """The leader of a gang is asked which workers train, since some are lost."""
+
+    losses: int
+    """Restarts of its workers that are counted: an answer from before the last loss answers another question."""
+
+
+Question = ResizeTo | WhoTrains
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAnswer:
-    """What the leader of a gang answered when it was last asked for another number of workers."""
+    """What the leader of a gang last answered to PUT /workers."""
 
     pod_uid: str
-    generation: int
-    """The `Resize` that it was asked for; less than 1: it was only asked who trains (`who_trains`)."""
+    question: Question
     workers: int = 0
     """Workers of the round that runs."""
     wanted: int = 0
-    """What the leader is about to do; while it does something else, not what it was asked for."""
+    """Workers of the round that the leader is about to begin; while it does something else, not what it was asked
+    for."""
     without: frozenset[int] = frozenset()
     """Indexes of workers that the round does without."""
     refused: str = ""
     """Why it can't; empty: it can."""
     silent: bool = False
-    """It has given no answer for as long as anybody waits for one."""
+    """It has given no answer within the time that an answer is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +238,7 @@ class Snapshot:
     reports: Mapping[str, Report] = field(default_factory=dict)
     """The last progress report of each pod, by uid. May be stale: nothing but the status depends on it."""
     leader_answer: LeaderAnswer | None = None
-    """The last answer to a request to resize in place. None: nobody has asked, or there was none yet."""
+    """The last answer of its leader. None: it was not asked, or has not answered yet."""
     deferred_since: datetime | None = None
     """Since when `finalize_status` has deferred a status write (`StatusUpdate.deferred`); None when it has not."""
     network_policy: Dependent | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tfgpujob.api.base import MAX_REPLICAS
-from tfgpujob.core.observed.snapshot import LeaderAnswer
+from tfgpujob.core.observed.snapshot import LeaderAnswer, Question
 
 _MAX_REASON: Final = 200
 _UNKNOWN: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
@@ -29,17 +29,17 @@ class _Refused(_Schema):
     reason: str
 
 
-def parse_answer(status: int, payload: bytes) -> LeaderAnswer | None:
-    """By HTTP status and body; of which pod it is, and to what, the caller knows. None: it says nothing, and may say
-    more when it is asked again."""
+def parse_answer(pod_uid: str, question: Question, status: int, payload: bytes) -> LeaderAnswer | None:
+    """The answer of that pod to that question, by HTTP status and body. None: it says nothing, and may say more when
+    it is asked again."""
     if status in _UNKNOWN:
-        return LeaderAnswer("", 0, refused="the trainer in its pods does not know how")
+        return LeaderAnswer(pod_uid, question, refused="the trainer in its pods does not know how")
     try:
         if status == HTTPStatus.OK:
             agreed = _Agreed.model_validate_json(payload)
-            return LeaderAnswer("", 0, agreed.workers, agreed.wanted, frozenset(agreed.without))
+            return LeaderAnswer(pod_uid, question, agreed.workers, agreed.wanted, frozenset(agreed.without))
         if status == HTTPStatus.CONFLICT:
-            return LeaderAnswer("", 0, refused=_plain(_Refused.model_validate_json(payload).reason))
+            return LeaderAnswer(pod_uid, question, refused=_plain(_Refused.model_validate_json(payload).reason))
     except ValidationError:
         pass
     return None

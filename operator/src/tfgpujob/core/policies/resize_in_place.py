@@ -2,7 +2,7 @@
 next one. No pod that stays is touched, and it is the same attempt.
 
 status.plan.resize is the persisted intent; status.plan.counts says how many workers the gang has. The leader is asked
-until it answers that so many train (core/status/progress.py: `resize_request`), and only then the intent is fulfilled:
+until it answers that so many train (core/status/leader.py), and only then the intent is fulfilled:
 
 grow     the workers that join are created once the leader has agreed. They are required once they train. Until then
          one that fails is replaced (restart/replica.py), and one that finds no room delays nobody
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import Plan, Resize, workers_wanted
-from tfgpujob.core.observed.snapshot import Event, LeaderAnswer, Outcome
+from tfgpujob.core.observed.snapshot import Event, LeaderAnswer, Outcome, ResizeTo
 from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.policies import start
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods
@@ -81,7 +81,7 @@ def _answer(ctx: ReconcileContext) -> LeaderAnswer | None:
     answer, resize, leader = ctx.snapshot.leader_answer, ctx.plan.resize, ctx.observed.pods.get(ctx.plan.chief())
     if answer is None or resize is None or leader is None:
         return None
-    return answer if (answer.pod_uid, answer.generation) == (leader.uid, resize.generation) else None
+    return answer if (answer.pod_uid, answer.question) == (leader.uid, ResizeTo(resize.generation)) else None
 
 
 def _begin(ctx: ReconcileContext, wanted: int) -> Outcome:

@@ -3,7 +3,7 @@
 A worker whose pod is told to stop says goodbye to the leader of the gang when its processes have ended, and those of
 one that has fallen silent have ended after a while. So the leader need not wait for another pod: it begins the next
 round without that worker (docs/adr/0041 and 0042), and says so when it is asked for the workers that it has
-(core/status/progress.py: `resize_request`). status.plan.absent is what is recorded of that. The job is Running then:
+(core/status/leader.py). status.plan.absent is what is recorded of that. The job is Running then:
 none of the absent is required, one that fails is replaced (restart/replica.py), and one that finds no node delays
 nobody.
 
@@ -22,7 +22,7 @@ from tfgpujob.core.pods.in_place import replaces_lost_workers
 from tfgpujob.core.policies import resize_in_place
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.core.status.progress import who_trains
+from tfgpujob.core.status.leader import who_trains
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 TRAINS_ON = "TrainsOn"
@@ -34,7 +34,7 @@ def trains_without(ctx: ReconcileContext) -> Outcome | None:
     answer, leader = ctx.snapshot.leader_answer, ctx.observed.pods.get(ctx.plan.chief())
     if ctx.edited or not replaces_lost_workers(ctx.spec, ctx.plan) or answer is None or leader is None:
         return None
-    if (answer.pod_uid, answer.generation) != (leader.uid, who_trains(ctx.observed)) or answer.refused or answer.silent:
+    if (answer.pod_uid, answer.question) != (leader.uid, who_trains(ctx.observed)) or answer.refused or answer.silent:
         return None
     absent = _absent(ctx, answer.without)
     # Of a spare that is in the gang by now, the loss that it makes up for has still to be counted.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob.api import Recovery
@@ -18,7 +17,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observ
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.progress_report import Report, parse_summary
-from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
 
@@ -48,7 +47,7 @@ def reporter(observed: ObservedPods) -> ReplicaId:
     workers = [replica for replica in observed.plan.pods if replica[0] is Role.WORKER]
     left = [worker for worker in workers if not observed.succeeded(worker)]
     if observed.plan.shares_parts:
-        there = [worker for worker in left if worker in observed.pods and _can_report(observed.pods[worker])]
+        there = [worker for worker in left if worker in observed.pods and can_report(observed.pods[worker])]
         left = there or left
     return left[0] if left else chief
 
@@ -56,14 +55,14 @@ def reporter(observed: ObservedPods) -> ReplicaId:
 def report_of(observed: ObservedPods, reports: Mapping[str, Report], replica: ReplicaId) -> Report | None:
     """The last report of the replica's current pod."""
     pod = observed.pods.get(replica)
-    return reports.get(pod.uid) if pod is not None and _can_report(pod) else None
+    return reports.get(pod.uid) if pod is not None and can_report(pod) else None
 
 
 def progress_target(snapshot: Snapshot) -> Pod | None:
     """The pod to poll. None: it can't answer now, the job does not run, or its program does not report."""
-    observed = _running(snapshot)
+    observed = observe_running(snapshot)
     pod = observed.pods.get(reporter(observed)) if observed is not None else None
-    return pod if pod is not None and _can_report(pod) else None
+    return pod if pod is not None and can_report(pod) else None
 
 
 def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
@@ -71,7 +70,7 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
 
     And always where each starts its process again by itself, since only it knows how often.
     """
-    observed = _running(snapshot)
+    observed = observe_running(snapshot)
     reported = report_of(observed, snapshot.reports, reporter(observed)) if observed is not None else None
     if observed is None or reported is None:
         return ()
@@ -83,58 +82,8 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
     return tuple(others[(turn * count + i) % len(others)] for i in range(count))
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeRequest:
-    """What the leader of a gang is to be asked for."""
-
-    leader: Pod
-    workers: int
-    generation: int
-    """That of the `Resize`; `who_trains`: it is asked for as many as it has, since some are lost."""
-    pods_running: int
-    """Whoever has joined soon will."""
-
-
-def resize_request(snapshot: Snapshot) -> ResizeRequest | None:
-    """None: no resize in place is under way, nobody is lost and nobody spare, or the leader can't be asked now."""
-    observed = _running(snapshot) or _waiting_for_lost(snapshot)
-    leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
-    if observed is None or leader is None or not _can_report(leader):
-        return None
-    if observed.plan.independent_workers:
-        return None  # nobody leads them, or the chief sees for itself which workers are there
-    plan, running = observed.plan, sum(pod.phase == "Running" for pod in snapshot.pods)
-    if plan.resize is not None:
-        return ResizeRequest(leader, plan.resize.workers, plan.resize.generation, running)
-    lost = plan.absent or snapshot.job["status"]["phase"] == Phase.RESTARTING
-    return ResizeRequest(leader, plan.pods_of(Role.WORKER), who_trains(observed), running) if lost else None
-
-
-def who_trains(observed: ObservedPods) -> int:
-    """In the place of a generation: tells an answer of now from one before the last loss. Never more than 0."""
-    members = observed.plan.pods_of(Role.WORKER)
-    return -sum(observed.restart((Role.WORKER, index)) for index in range(members))
-
-
-def _waiting_for_lost(snapshot: Snapshot) -> ObservedPods | None:
-    """Of a job in which a worker is replaced beside others that may train on without it, or with a spare."""
-    if not waits_for_lost(snapshot.job) or not is_ours(snapshot.job):
-        return None
-    status = snapshot.job["status"]
-    return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
-
-
-def waits_for_lost(job: Object) -> bool:
-    """Whether its status says so."""
-    status, spec = job.get("status") or {}, job.get("spec")
-    if status.get("phase") != Phase.RESTARTING or not status.get("plan") or not status.get("restartRecords"):
-        return False
-    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-    elastic = isinstance(policy, Mapping) and policy.get("elasticPolicy") is not None
-    return elastic or "spares" in status["plan"]
-
-
-def _running(snapshot: Snapshot) -> ObservedPods | None:
+def observe_running(snapshot: Snapshot) -> ObservedPods | None:
+    """The pods of a job that is Running and reports its progress; None: it is another one."""
     job = snapshot.job
     spec = job.get("spec")
     if not isinstance(spec, Mapping) or not _reports(spec) or not is_ours(job):
@@ -212,11 +161,11 @@ def _trainers(observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Replicas that run the training loop, and can be polled now."""
     roles = {Role.CHIEF, Role.WORKER}
     return tuple(
-        r for r in observed.plan.required if r[0] in roles and r in observed.pods and _can_report(observed.pods[r])
+        r for r in observed.plan.required if r[0] in roles and r in observed.pods and can_report(observed.pods[r])
     )
 
 
-def _can_report(pod: Pod) -> bool:
+def can_report(pod: Pod) -> bool:
     return bool(pod.ip) and pod.phase == "Running" and not pod.deleting and not has_ended(pod)
 
 
