@@ -16,8 +16,9 @@ from tests.unit.core.status.test_progress import running
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.pod_poller import MAX_IN_FLIGHT
 from tfgpujob.shell.progress_client import HttpProgressClient
-from tfgpujob.shell.progress_poller import MAX_IN_FLIGHT, ProgressPoller
+from tfgpujob.shell.progress_poller import ProgressPoller
 from tfgpujob.shell.store import Key, Store
 
 TOLD = b'{"phase": "training", "step": 3, "steps": 10}'

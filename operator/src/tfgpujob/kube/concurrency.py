@@ -31,8 +31,8 @@ async def gather_bounded(
 class ByNamespace:
     """A semaphore for each namespace in which something is under way."""
 
-    def __init__(self) -> None:
-        self._kept = WeakValueDictionary[str, asyncio.Semaphore]()
+    def __init__(self, most: int = MAX_OF_NAMESPACE) -> None:
+        self._most, self._kept = most, WeakValueDictionary[str, asyncio.Semaphore]()
 
     def __getitem__(self, namespace: str) -> asyncio.Semaphore:
-        return self._kept.setdefault(namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
+        return self._kept.setdefault(namespace, asyncio.Semaphore(self._most))

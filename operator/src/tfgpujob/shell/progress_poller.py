@@ -1,31 +1,22 @@
 """Polls GET /progress of the pods of running jobs.
 
 Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. Only the leader
-polls. The jobs are spread over the interval, so that it costs the same at every moment, and a namespace whose pods are
-slow to answer holds up nobody but itself.
+polls. The jobs are spread over the interval, so that it costs the same at every moment.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from typing import Final
-from weakref import WeakValueDictionary
+from functools import partial
 
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.progress import peer_progress_targets, progress_target
 from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.pod_poller import PodPoller
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.store import Key, Store
-
-logger = logging.getLogger(__name__)
-
-MAX_IN_FLIGHT: Final = 16
-"""Jobs that are polled at the same time."""
-MAX_OF_NAMESPACE: Final = 4
-"""How many of them may be of one namespace."""
 
 
 class ProgressPoller:
@@ -40,8 +31,7 @@ class ProgressPoller:
         self._changed = changed
         self._interval = interval
         self._metrics = metrics
-        self._free = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._of_namespace: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._poller = PodPoller(store, "GET /progress")
         self._under_way: set[Key] = set()
 
     async def run(self) -> None:
@@ -60,29 +50,18 @@ class ProgressPoller:
                 turn += 1
 
     async def _poll(self, key: Key, turn: int) -> None:
-        free_here = self._of_namespace.setdefault(key.namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
         try:
-            async with free_here, self._free:
+            async with self._poller.turn(key):
                 pod = self._target(key)
                 if pod is not None and await self._fetch_and_store(key, pod):
-                    snapshot = self._store.snapshot(key)
-                    for other in peer_progress_targets(snapshot, turn) if snapshot is not None else ():
+                    for other in self._poller.find(key, partial(peer_progress_targets, turn=turn)) or ():
                         await self._fetch_and_store(key, other)
                     self._changed(key)
-        except Exception:
-            # That the progress is unknown must never keep a job from running.
-            logger.exception("cannot ask", extra={"job": f"{key.namespace}/{key.name}"})
         finally:
             self._under_way.discard(key)
 
     def _target(self, key: Key) -> Pod | None:
-        try:
-            snapshot = self._store.snapshot(key)
-            return progress_target(snapshot) if snapshot is not None else None
-        except Exception:
-            # Whoever reconciles the job reports a status that can't be read; the other jobs are polled all the same.
-            logger.exception("cannot tell whom to ask", extra={"job": f"{key.namespace}/{key.name}"})
-            return None
+        return self._poller.find(key, progress_target)
 
     async def _fetch_and_store(self, key: Key, pod: Pod) -> bool:
         payload = await self._fetch(pod.ip, pod.progress_token)

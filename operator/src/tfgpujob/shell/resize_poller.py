@@ -2,28 +2,24 @@
 
 Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. A request says
 what the persisted intent says and is repeated, so it does not matter which one arrives. While something happens it is
-repeated every second; a job that waits for room is asked ever more seldom. Only the leader of the operators asks, and a
-namespace whose pods are slow to answer holds up nobody but itself.
+repeated every second; a job that waits for room is asked ever more seldom. Only the leader of the operators asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakValueDictionary
 
 from tfgpujob.core.observed.snapshot import LeaderAnswer
 from tfgpujob.core.observed.workers_answer import parse_answer
 from tfgpujob.core.status.leader import LeaderRequest, leader_request
 from tfgpujob.shell.metrics import Metrics
+from tfgpujob.shell.pod_poller import PodPoller
 from tfgpujob.shell.progress_client import PutWorkers
 from tfgpujob.shell.store import Key, Store
-
-logger = logging.getLogger(__name__)
 
 LEAST: Final = 1.0
 """Seconds between two requests to a leader."""
@@ -32,8 +28,6 @@ PART: Final = 0.1
 """The next request comes after this part of the time for which nothing has changed."""
 SILENT_AFTER: Final = 60.0
 """Seconds without an answer after which nobody waits for one any more. Between two rounds nobody listens for some."""
-MAX_IN_FLIGHT: Final = 16
-MAX_OF_NAMESPACE: Final = 4
 
 
 @dataclass(slots=True)
@@ -57,8 +51,7 @@ class ResizePoller:
         self._put = put
         self._changed = changed
         self._metrics = metrics
-        self._free = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._of_namespace: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._poller = PodPoller(store, "PUT /workers")
         self._asked: dict[Key, _Asked] = {}
         self._noticed = asyncio.Event()
 
@@ -90,14 +83,11 @@ class ResizePoller:
                 await self._noticed.wait()
 
     async def _ask(self, key: Key, asked: _Asked) -> None:
-        free_here = self._of_namespace.setdefault(key.namespace, asyncio.Semaphore(MAX_OF_NAMESPACE))
         try:
-            async with free_here, self._free:
+            async with self._poller.turn(key):
                 request = self._request(key)
                 if request is not None:
                     await self._ask_leader(key, asked, request)
-        except Exception:
-            logger.exception("cannot ask for a resize", extra={"job": f"{key.namespace}/{key.name}"})
         finally:
             asked.under_way = False
 
@@ -120,10 +110,4 @@ class ResizePoller:
         asked.due = now + min(MOST, max(LEAST, PART * (now - asked.changed)))
 
     def _request(self, key: Key) -> LeaderRequest | None:
-        try:
-            snapshot = self._store.snapshot(key)
-            return leader_request(snapshot) if snapshot is not None else None
-        except Exception:
-            # Whoever reconciles the job reports a status that can't be read; the others are asked all the same.
-            logger.exception("cannot tell whom to ask for a resize", extra={"job": f"{key.namespace}/{key.name}"})
-            return None
+        return self._poller.find(key, leader_request)

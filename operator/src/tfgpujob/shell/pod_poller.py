@@ -1,0 +1,56 @@
+"""What the pollers of pods have in common: whom to ask, and a limit on the requests that are under way.
+
+A namespace whose pods are slow to answer delays no other one, and a job of which the poller can make nothing keeps it
+from no other job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from tfgpujob.core.observed.snapshot import Snapshot
+from tfgpujob.kube.concurrency import ByNamespace
+from tfgpujob.shell.store import Key, Store
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+MAX_IN_FLIGHT: Final = 16
+"""Jobs whose pods are asked at the same time."""
+MAX_OF_NAMESPACE: Final = 4
+"""How many of them may be of one namespace."""
+
+
+class PodPoller:
+    """One kind of request to the pods of jobs."""
+
+    def __init__(self, store: Store, request: str) -> None:
+        """`request`: its method and path, for the log."""
+        self._store, self._request = store, request
+        self._free, self._turns = asyncio.Semaphore(MAX_IN_FLIGHT), ByNamespace(MAX_OF_NAMESPACE)
+
+    def find(self, key: Key, target: Callable[[Snapshot], T | None]) -> T | None:
+        """What `target` finds in the job's snapshot. None as well if the job is gone or its status can't be read, which
+        the reconciliation reports."""
+        try:
+            snapshot = self._store.snapshot(key)
+            return target(snapshot) if snapshot is not None else None
+        except Exception:
+            logger.exception("cannot tell whom to ask", extra=self._about(key))
+            return None
+
+    @asynccontextmanager
+    async def turn(self, key: Key) -> AsyncIterator[None]:
+        """Begins when it is the job's turn. An exception inside is logged: no job waits for an answer of its pods."""
+        try:
+            async with self._turns[key.namespace], self._free:
+                yield
+        except Exception:
+            logger.exception("cannot ask", extra=self._about(key))
+
+    def _about(self, key: Key) -> dict[str, Any]:
+        return {"job": f"{key.namespace}/{key.name}", "request": self._request}
