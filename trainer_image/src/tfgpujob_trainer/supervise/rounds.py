@@ -286,15 +286,15 @@ class Rounds:
         looped = self._stopping_since is None and self._looped
         # A cluster misses a member before its connection is missed, and a loss costs nothing.
         judged = not (stopped or self._lost or self._awaits_verdict(end))
-        reasons = {
-            f"{member} ended with code {end.code}": not (stopped or end.worth_a_retry),
-            f"{member} lost what is no part of the gang": self.outside and end.code == ExitCode.PEER_FAILURE,
-            f"{member} failed after {', '.join(sorted(done))} had finished": done,
-            f"{', '.join(sorted(missing))} had not come yet": missing,
-            self._spent: judged and self._is_spent,
-            _LOOP: judged and looped,
-        }
-        return next((reason for reason, holds in reasons.items() if holds), None)
+        reasons = (
+            (not (stopped or end.worth_a_retry), f"{member} ended with code {end.code}"),
+            (self.outside and end.code == ExitCode.PEER_FAILURE, f"{member} lost what is no part of the gang"),
+            (bool(done), f"{member} failed after {', '.join(sorted(done))} had finished"),
+            (bool(missing), f"{', '.join(sorted(missing))} had not come yet"),
+            (judged and self._is_spent, self._spent),
+            (judged and looped, _LOOP),
+        )
+        return next((reason for refused, reason in reasons if refused), None)
 
     def _awaits_verdict(self, end: End) -> bool:
         """Whether it is still to be seen whose failure this was: a member that is not heard of yet may be lost."""
