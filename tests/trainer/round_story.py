@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import transfer
-from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Leave, Naming, Send, Start, Stop, Told
+from tfgpujob_trainer.supervise.commands import (
+    Command,
+    Drain,
+    End,
+    GiveUp,
+    Leave,
+    MemberState,
+    Naming,
+    Send,
+    Start,
+    Stop,
+)
 from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
 
 NOTICES_SECONDS = 10.0
@@ -34,7 +45,7 @@ class Pod:
     """A member's, or one that is to become a member's."""
 
     name: str
-    told: Told
+    told: MemberState
     round: int
     """Of its processes, whether they run or have ended."""
     runs: bool
@@ -375,7 +386,7 @@ class Gang:
             if self.full and not self.calm:
                 break
             gone = next((told[0] for told in reversed(self.outbox) if told[0].name == name), None)
-            self.pods[name] = pod = Pod(name, Told(name, NAMING, joins=True), -1, runs=False)
+            self.pods[name] = pod = Pod(name, MemberState(name, NAMING, joins=True), -1, runs=False)
             # That the one before is gone may be heard later.
             late = [told for told in self.outbox if told[:2] == (gone, "left") and self.chance.randrange(2)]
             self.outbox = [told for told in self.outbox if told not in late] + [(pod, "joined", 0, None), *late]

@@ -15,7 +15,7 @@ from tests.trainer.round_story import NAMING, PEER, Gang, KilledError, Pod
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import rounds as rounds_module
 from tfgpujob_trainer.supervise import transfer
-from tfgpujob_trainer.supervise.commands import Command, Drain, End, Send, Start, Stop, Told
+from tfgpujob_trainer.supervise.commands import Command, Drain, End, MemberState, Send, Start, Stop
 from tfgpujob_trainer.supervise.rounds import Rounds
 
 STORIES = 400
@@ -33,7 +33,7 @@ def play(seed: int) -> Gang:
     rounds = Rounds(names, budget, NAMING, len(names) + spares, least, spares)
     if not resizable:
         rounds = Rounds(names, budget)
-    pods = {name: Pod(name, Told(name, NAMING if resizable else None), 0, runs=True) for name in names}
+    pods = {name: Pod(name, MemberState(name, NAMING if resizable else None), 0, runs=True) for name in names}
     story = Gang(rounds, chance, pods, last=Start(0, None, len(names) if resizable else None))
     story.trouble = chance.choice([0.0, 0.01, 0.03, 0.2])
     story.resized, story.drained = chance.choice([(0.2, 0.0), (0.2, 0.5), (0.02, 1.0)])
@@ -168,11 +168,11 @@ def _a_drain_may_last(self: Rounds, now: float, right: Any = Rounds.waited) -> A
     return right(self, now)
 
 
-def _the_start_is_forgotten(self: Told, _round: int) -> Any:
+def _the_start_is_forgotten(self: MemberState, _round: int) -> Any:
     return self.last
 
 
-def _nobody_leaves(self: Told, command: Command) -> None:
+def _nobody_leaves(self: MemberState, command: Command) -> None:
     self.last = command
     if isinstance(command, Start):
         self._start = command
@@ -263,8 +263,8 @@ def _no_loss_is_waited_for(self: Rounds, member: str) -> bool:
         (Rounds, "_refusal", _no_drain_ends_well, "a drain ends the gang"),
         (Rounds, "waited", _a_drain_may_last, "what was asked for never comes about"),
         (Rounds, "joined", _waits_for_ever, "what was asked for never comes about"),
-        (Told, "in_round", _the_start_is_forgotten, "what was asked for never comes about"),
-        (Told, "take", _nobody_leaves, "a worker too many"),
+        (MemberState, "in_round", _the_start_is_forgotten, "what was asked for never comes about"),
+        (MemberState, "take", _nobody_leaves, "a worker too many"),
         (Rounds, "_next", _without_the_lost, "a round of a worker that has not come|two rounds at once"),
         (Rounds, "_lose", _before_the_others_have_ended, "two rounds at once"),
         (Rounds, "_lose", _nobody_is_told, "what was asked for never comes about"),

@@ -7,7 +7,18 @@ from __future__ import annotations
 import pytest
 from tests.trainer.gangs import DONE, KILLED, PEER, RAISED, STOPPED, drained, ended, gang, resizable
 
-from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Leave, Naming, Send, Start, Stop, Told
+from tfgpujob_trainer.supervise.commands import (
+    Command,
+    Drain,
+    End,
+    GiveUp,
+    Leave,
+    MemberState,
+    Naming,
+    Send,
+    Start,
+    Stop,
+)
 from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, Rounds
 
 
@@ -243,7 +254,7 @@ def test_a_rigid_gang_stays_as_it_is():
 
 
 def test_what_a_member_does_with_what_it_is_told():
-    stays, leaves, joins = (Told(f"worker-{i}", Naming(), joins=i == 2) for i in range(3))
+    stays, leaves, joins = (MemberState(f"worker-{i}", Naming(), joins=i == 2) for i in range(3))
     for command in (Start(1, 5, 1, 1), Drain(1)):
         for told in (stays, leaves, joins):
             told.take(command)

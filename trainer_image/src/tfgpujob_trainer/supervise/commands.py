@@ -115,10 +115,10 @@ class Naming:
         return f"worker-{index * self.processes}"
 
 
-class Told:
-    """What one member was told: the last, and a start that it has still to obey, which the last may have followed.
+class MemberState:
+    """The last command to one member, and a start that it has yet to obey, which the last command may have followed.
 
-    Who `joins` takes part only from the first round on that has it among its members.
+    A member that `joins` takes part from the first round on that has it among its members.
     """
 
     def __init__(self, member: str, naming: Naming | None = None, *, joins: bool = False) -> None:

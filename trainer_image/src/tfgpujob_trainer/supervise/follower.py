@@ -17,7 +17,7 @@ from typing import IO
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
-from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, Naming, Send, Start, Told
+from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, MemberState, Naming, Send, Start
 
 _CONNECT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
@@ -64,7 +64,7 @@ class Follower:
         self._round = 0
         """That of its processes, or of those that it was told to start."""
         self._lock, self._speaking = threading.Lock(), threading.Lock()
-        self._told, self._ready = Told(member, naming, joins=joins), ready
+        self._told, self._ready = MemberState(member, naming, joins=joins), ready
         self._connection: socket.socket | None = None
         threading.Thread(target=self._listen, name="rounds", daemon=True).start()
 

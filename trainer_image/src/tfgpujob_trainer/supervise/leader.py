@@ -15,7 +15,7 @@ from typing import IO, Any
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.resize import MAX_WORKERS
 from tfgpujob_trainer.supervise import messages, transfer
-from tfgpujob_trainer.supervise.commands import Command, End, Naming, Send, Start, Told
+from tfgpujob_trainer.supervise.commands import Command, End, MemberState, Naming, Send, Start
 from tfgpujob_trainer.supervise.listener import Listener
 from tfgpujob_trainer.supervise.rounds import Rounds
 
@@ -49,7 +49,7 @@ class Leader(Listener):
         self._own = members[0]
         self._memory, self._naming = memory, naming
         self._lock = threading.Lock()
-        self._told = Told(self._own, naming)
+        self._told = MemberState(self._own, naming)
         self._connections: dict[str, socket.socket] = {}
         """To each other member, the newest."""
         self._take(self._rounds.joined(self._own, time.monotonic()))

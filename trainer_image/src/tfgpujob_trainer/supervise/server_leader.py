@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from tfgpujob_trainer.supervise import commands, messages
-from tfgpujob_trainer.supervise.commands import Command, End
+from tfgpujob_trainer.supervise import messages
+from tfgpujob_trainer.supervise.commands import Command, End, MemberState
 from tfgpujob_trainer.supervise.listener import Listener
-from tfgpujob_trainer.supervise.server_rounds import ServerRounds, Told
+from tfgpujob_trainer.supervise.server_rounds import Commands, ServerRounds
 
 
 class ServerLeader(Listener):
@@ -38,7 +38,7 @@ class ServerLeader(Listener):
         self._rounds = ServerRounds(chief, frozenset(servers), budget)
         self._own, self._others = chief, frozenset((*workers, *servers))
         self._lock = threading.Lock()
-        self._told = commands.Told(chief)
+        self._told = MemberState(chief)
         self._connections: dict[str, socket.socket] = {}
         """To each other pod, the newest."""
         self.listen(token, port=port, host=host, members=len(self._others))
@@ -87,7 +87,7 @@ class ServerLeader(Listener):
                     del self._connections[member]
                     self._tell(self._rounds.gone(member))
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: Commands) -> None:
         """Called under the lock."""
         for member, command in told.items():
             if member == self._own:

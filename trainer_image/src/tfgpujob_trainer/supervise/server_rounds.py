@@ -29,13 +29,13 @@ LOST_SECONDS = 10.0
 """How long a chief that has lost somebody waits until a server says that it was the one, and one that starts again for
 the workers that end with it: a pod that can't be reached does not hold it back."""
 
-Told = Mapping[str, Command]
-"""What is told to whom."""
+Commands = Mapping[str, Command]
+"""By the member that is to obey each."""
 
 
 @dataclass(slots=True)
 class ServerRounds:
-    """What the chief's supervisor knows. Each method takes an event and returns what to tell whom.
+    """What the chief's supervisor knows. Each method takes an event and returns the commands that follow.
 
     `budget` is how many restarts in place may be spent from here on; times are seconds of one monotonic clock.
     """
@@ -67,7 +67,7 @@ class ServerRounds:
     _begun_after_failure: set[str] = field(default_factory=set)
     """Whose process is not the pod's first."""
 
-    def joined(self, member: str, left: int | None = None, round_: int | None = None) -> Told:
+    def joined(self, member: str, left: int | None = None, round_: int | None = None) -> Commands:
         """A worker's or a server's pod has come, which was told that so many restarts were left when it was created,
         and whose process is that of this round; None: it does not say."""
         self._begun_after_failure.discard(member)
@@ -82,7 +82,7 @@ class ServerRounds:
             self.budget = min(self.budget, self.restarts + left)
         return self._start_if_alone()
 
-    def gone(self, member: str) -> Told:
+    def gone(self, member: str) -> Commands:
         """A worker's or a server's pod is gone, or can't be reached."""
         self._here.discard(member)
         self._lost.pop(member, None)
@@ -92,7 +92,7 @@ class ServerRounds:
             return self._give_up(f"{member} has left")
         return self._start_if_alone()
 
-    def ended(self, member: str, round_: int, end: End, now: float) -> Told:
+    def ended(self, member: str, round_: int, end: End, now: float) -> Commands:
         """The process of a pod has ended, by itself or because it was told to end it."""
         if self.over is not None and member not in self._told_to_end:
             return {member: self.over}
@@ -102,7 +102,7 @@ class ServerRounds:
             return {member: GiveUp(f"{member} ended with code {end.code}")}
         if member in self.servers:
             return self._server_ended(member, round_, now)
-        told: Told = {}
+        told: Commands = {}
         if member in self._told_to_end:
             self._told_to_end.remove(member)
             told = self._start_if_alone()
@@ -114,7 +114,7 @@ class ServerRounds:
             self._workers[member] = round_ + 1
         return {member: Start(round_ + 1), **told}
 
-    def waited(self, now: float) -> Told:
+    def waited(self, now: float) -> Commands:
         """Time has passed."""
         if self._ended is None or now - self._since <= LOST_SECONDS:
             return {}
@@ -122,7 +122,7 @@ class ServerRounds:
             return self._start()
         return self._give_up(f"{self.chief} lost somebody, and no parameter server has failed")
 
-    def _server_ended(self, member: str, round_: int, now: float) -> Told:
+    def _server_ended(self, member: str, round_: int, now: float) -> Commands:
         self._lost[member] = round_
         if self._decided:
             return self._end_workers()
@@ -133,7 +133,7 @@ class ServerRounds:
         self._stopping = True
         return {self.chief: Stop(self._round), **self._end_workers()}
 
-    def _chief_ended(self, end: End, now: float) -> Told:
+    def _chief_ended(self, end: End, now: float) -> Commands:
         if end.code == ExitCode.DONE:
             self.over = GiveUp(f"{self.chief} has finished")
             return dict.fromkeys(self._lost, self.over)
@@ -150,13 +150,13 @@ class ServerRounds:
         self._ended, self._since = end, now
         return {}
 
-    def _end_workers(self) -> Told:
+    def _end_workers(self) -> Commands:
         """Of those whose process has not been told so yet."""
         ending = {name: Stop(round_) for name, round_ in self._workers.items() if name not in self._told_to_end}
         self._told_to_end |= ending.keys()
         return ending
 
-    def _again(self, end: End, now: float, *, with_workers: bool = False) -> Told:
+    def _again(self, end: End, now: float, *, with_workers: bool = False) -> Commands:
         """The chief's process has ended and starts again as soon as those that end with it have.
 
         If it gives up, it is the operator who starts the workers again.
@@ -167,11 +167,11 @@ class ServerRounds:
         self._ended, self._since, self._decided = end, now, True
         return {**(self._end_workers() if with_workers else {}), **self._start_if_alone()}
 
-    def _start_if_alone(self) -> Told:
+    def _start_if_alone(self) -> Commands:
         """Unless the process of a worker that ends has not yet."""
         return self._start() if self._decided and not self._told_to_end else {}
 
-    def _start(self) -> Told:
+    def _start(self) -> Commands:
         """The chief's process, and with it those of the servers that it was ended for, if any."""
         assert self._ended is not None
         self._round += 1
@@ -193,7 +193,7 @@ class ServerRounds:
         self.restarts += 1
         self._begun_after_failure.add(member)
 
-    def _give_up(self, reason: str) -> Told:
+    def _give_up(self, reason: str) -> Commands:
         """The chief's pod ends, and those of the servers that wait for it."""
         self.over = GiveUp(reason)
         self._decided = False
