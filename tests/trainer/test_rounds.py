@@ -75,13 +75,22 @@ def test_success_of_all_is_the_end():
     assert (ended(rounds, "worker-0", DONE), ended(rounds, "worker-1", DONE)) == (None, None)
 
 
-def test_who_does_not_come_or_leaves_or_hangs_ends_it():
+def test_a_failure_before_all_have_come_ends_the_gang():
     late = Rounds(("worker-0", "worker-1"), 6)
     late.joined("worker-0", 0.0)
     assert ended(late, "worker-0", KILLED) == GiveUp("worker-1 had not come yet")
     assert late.joined("worker-1", 0.0) == late.given_up
+
+
+def test_a_member_that_leaves_ends_the_gang():
     assert gang().left("worker-1", 0.0) == GiveUp("worker-1 has left")
+
+
+def test_a_member_that_comes_twice_ends_the_gang():
     assert gang().joined("worker-1", 0.0) == GiveUp("worker-1 has come a second time")
+
+
+def test_a_member_that_does_not_end_when_others_have_ends_the_gang():
     hung = gang()
     ended(hung, "worker-0", KILLED, now=100.0)
     assert hung.waited(100.0 + PATIENCE_SECONDS) is None
