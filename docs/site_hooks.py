@@ -7,21 +7,12 @@ from pathlib import Path
 from typing import Any
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((\.\./[^)#\s]+)[^)]*\)")
-_DECISIONS = "adr/README.md"
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Called by mkdocs for each page."""
     docs = Path(config["docs_dir"]).resolve()
-    if page.file.src_uri == _DECISIONS:
-        return f"{markdown}\n{_list_of_decisions(docs / 'adr')}"
     return _without_outside_links(markdown, Path(page.file.abs_src_path).resolve().parent, docs)
-
-
-def _list_of_decisions(folder: Path) -> str:
-    """In the repository the folder itself is the list."""
-    records = sorted(folder.glob("[0-9]*.md"))
-    return "\n".join(f"- [{r.read_text().partition(chr(10))[0].lstrip('# ')}]({r.name})" for r in records)
 
 
 def _without_outside_links(markdown: str, folder: Path, docs: Path) -> str:

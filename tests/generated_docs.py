@@ -1,6 +1,7 @@
 """Tables of the documentation that are made from the code: `python -m tests.generated_docs --write`.
 
 docs/architecture.md        the chain of policies, from `core/attempt.py`
+docs/adr/README.md          the list of decision records, from their titles
 docs/reference/conditions.md   which function sets which condition with which reason, read from the core's source
 """
 
@@ -20,6 +21,7 @@ from tfgpujob.names import Condition, Reason
 ROOT = Path(__file__).resolve().parents[1]
 CORE = Path(tfgpujob.core.__path__[0])
 ARCHITECTURE, CONDITIONS = "docs/architecture.md", "docs/reference/conditions.md"
+DECISIONS = "docs/adr/README.md"
 BEGIN, END = "<!-- the chain of policies, from `make crds` -->\n", "<!-- end -->\n"
 
 HEAD = """# Conditions and reasons
@@ -34,11 +36,28 @@ Two things are not repeated: the reason of a start that was refused or took too 
 """
 
 
+ABOUT_DECISIONS = """# Decisions
+
+Why things are as they are, one page each, in the order in which they were decided. Each says what else was considered.
+
+"""
+
+
 def files() -> dict[str, str]:
     """What is generated, by path below the repository's root."""
     before, _, rest = (ROOT / ARCHITECTURE).read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    return {ARCHITECTURE: f"{before}{BEGIN}{chain()}{END}{after}", CONDITIONS: f"{HEAD}{conditions()}"}
+    return {
+        ARCHITECTURE: f"{before}{BEGIN}{chain()}{END}{after}",
+        CONDITIONS: f"{HEAD}{conditions()}",
+        DECISIONS: f"{ABOUT_DECISIONS}{decisions()}",
+    }
+
+
+def decisions() -> str:
+    """A line for each decision record, in the order of their numbers."""
+    records = sorted((ROOT / DECISIONS).parent.glob("[0-9]*.md"))
+    return "".join(f"- [{r.read_text().partition(chr(10))[0].lstrip('# ')}]({r.name})\n" for r in records)
 
 
 def chain() -> str:
