@@ -124,7 +124,7 @@ def losses_of(
     strategy: tf.distribute.Strategy,
     rates: Sequence[float],
 ) -> Iterator[float]:
-    """See `measure`."""
+    """The loss of each step's batch before the step, of one model that takes one step with each of `rates`."""
     settings, heartbeat = replace(settings, epochs=None, steps=len(rates)), Heartbeat(None)
     with strategy.scope():
         trainer = SynchronousTrainer(settings, env, strategy, heartbeat)

@@ -83,7 +83,8 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
 
 
 def _has_succeeded(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec) -> bool:
-    """Whether it had before it was suspended. Whoever is told to stop may exit with 0 for that."""
+    """True if the job had already succeeded when it was suspended. A pod that suspend stops may exit with 0, and has
+    not succeeded."""
     plan = builder.fields.get("plan")
     if not plan or builder.is_true(Condition.SUSPENDED) or is_dispatched(snapshot.job):
         return False
@@ -100,7 +101,8 @@ def _with_accounts(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: dat
 
 
 def _accounted(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec: JobSpec, now: datetime) -> Object:
-    """The status that is about to be written, with its accounts of time. Of what runs elsewhere they are kept there."""
+    """The status that is about to be written, with its accounts of time. For a job that MultiKueue runs in another
+    cluster, that cluster's operator keeps them."""
     if is_dispatched(snapshot.job):
         return status
     status = gpu_time.updated(status, snapshot, deletes, spec, now)

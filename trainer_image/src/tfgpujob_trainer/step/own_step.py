@@ -101,7 +101,7 @@ class OwnSteps:
         return self._evaluate(batches, edges)
 
     def waits_for_peers(self) -> bool:
-        """See `SynchronousSteps`."""
+        """Whether this worker has done its part of a step, and lacks the others'. Any thread may ask."""
         return self._all_reduce.waits_for_peers()
 
     def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:  # noqa: ARG002 (its numbers have them)

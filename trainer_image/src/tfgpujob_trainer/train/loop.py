@@ -107,7 +107,7 @@ class SynchronousTrainer:
         )
 
     def train(self, run: Run[SynchronizedSteps]) -> tuple[Position, dict[str, Any]]:
-        """See `train`."""
+        """Train to the last step. The trainer of parameter servers adds to the summary; this one adds nothing."""
         return train(run), {}
 
 

@@ -61,7 +61,8 @@ def _resize(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> None:
-    """Another pod of the same name is told from the one that leaves as after a restart. It costs none."""
+    """The pod that replaces one that leaves has a higher replica-restart label, as after a restart. It does not count
+    against backoffLimit."""
     records = restart_records.read(ctx.builder.fields)
     for index in indexes:
         known = records.get((Role.WORKER, index), RestartRecord())

@@ -154,7 +154,7 @@ def has_node(ctx: ReconcileContext, replica: ReplicaId) -> bool:
 
 
 def unconfirmed_pods(ctx: ReconcileContext, replicas: Sequence[ReplicaId]) -> tuple[str, ...]:
-    """Pods of which only the cache says that they have no node: nobody is left behind because a watch event was."""
+    """Pods without a node of which only the cache says so: they are looked up first, in case it is stale."""
     there = (ctx.observed.pods[replica].name for replica in replicas if replica in ctx.observed.pods)
     return tuple(name for name in there if name not in ctx.snapshot.looked_up)
 

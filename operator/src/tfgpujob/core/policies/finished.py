@@ -120,8 +120,8 @@ def clean_up(snapshot: Snapshot, builder: StatusBuilder, run_policy: RunPolicy) 
 
 
 def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> tuple[Pod, ...]:
-    """Workers of a resize that was under way have nothing to train, nor have spares, and what is left of a gang waits
-    for the pod in the place of a lost one, which does not come any more. Nobody ends them."""
+    """Pods that would run on after the job's end: workers that a resize was to add, spares, and the rest of a gang that
+    waits for the replacement of a lost member, which is not created any more."""
     if not builder.fields.get("plan"):
         return ()
     observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
