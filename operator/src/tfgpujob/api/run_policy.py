@@ -188,3 +188,8 @@ class RunPolicy(Model):
     without it too: see startDeadlineSeconds."""
     failure_log_lines: Annotated[int, Field(ge=0, le=100)] = 20
     """Last log lines of a failed replica that status.lastFailure keeps, up to 4,096 bytes. 0: none."""
+
+    @property
+    def schedule_timeout_seconds(self) -> int | None:
+        """Of schedulingPolicy; None: no limit but startDeadlineSeconds."""
+        return self.scheduling_policy.schedule_timeout_seconds if self.scheduling_policy is not None else None

@@ -20,7 +20,6 @@ from tfgpujob.api import (
 from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.pods import in_place
-from tfgpujob.core.policies.deadlines import schedule_timeout
 from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
 from tfgpujob.names import SUPERVISE, Role, Strategy
@@ -70,7 +69,7 @@ def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
     pods = "The pod is" if required == 1 else f"All {required} required pods are"
     late = "the job fails" if policy.start_policy is StartPolicy.FAIL else "all is released and tried again later"
-    limit, timeout = duration(policy.start_deadline_seconds), schedule_timeout(policy)
+    limit, timeout = duration(policy.start_deadline_seconds), policy.schedule_timeout_seconds
     on_nodes = f"on nodes within {duration(timeout)} (scheduleTimeoutSeconds) and " if timeout is not None else ""
     yield "start", f"{pods} created at once; when not {on_nodes}ready within {limit} (startDeadlineSeconds), {late}."
     if policy.scheduling_policy is not None and policy.scheduling_policy.topology_key is not None:

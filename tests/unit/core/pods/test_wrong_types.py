@@ -13,13 +13,13 @@ import yaml
 from tests.unit.core.make import CONFIG, TRAINER
 
 from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.core.advice import advice
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.pods.expansion import expanded
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_create import PodCreate
 from tfgpujob.core.pods.restricted import restrict
-from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.names import Role
 
 TEMPLATE = yaml.safe_load("""

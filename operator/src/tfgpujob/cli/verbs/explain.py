@@ -14,10 +14,10 @@ from tfgpujob.cli.behaviour import sentences
 from tfgpujob.cli.on_gpus import on_gpus
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
 from tfgpujob.cli.verbs import Heading
+from tfgpujob.core.advice import advice
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.service import build_service
-from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, read_jobs
 from tfgpujob.local.preflight import unknown_entrypoint

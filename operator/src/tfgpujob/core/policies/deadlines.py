@@ -99,14 +99,9 @@ def starts_late(builder: StatusBuilder, policy: RunPolicy) -> bool:
     return deadline is not None and not deadline - allowed <= builder.now <= deadline - allowed * 0.9
 
 
-def schedule_timeout(policy: RunPolicy) -> int | None:
-    """scheduleTimeoutSeconds; None: no limit but startDeadlineSeconds."""
-    return policy.scheduling_policy.schedule_timeout_seconds if policy.scheduling_policy is not None else None
-
-
 def schedule_deadline(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> datetime | None:
     """When the first of the unscheduled pods must have a node; None if none is unscheduled, or without a timeout."""
-    seconds = schedule_timeout(policy)
+    seconds = policy.schedule_timeout_seconds
     if seconds is None or builder.is_true(Condition.RUNNING):
         return None
     return _after_waiting(seconds, builder, [pod for _, pod in waiting_for_a_node(observed)])

@@ -9,7 +9,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import ensure_pods, finished, start
 from tfgpujob.core.policies.context import ReconcileContext
-from tfgpujob.core.policies.deadlines import schedule_deadline, schedule_timeout, start_deadline, waiting_for_a_node
+from tfgpujob.core.policies.deadlines import schedule_deadline, start_deadline, waiting_for_a_node
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.policies.start import blocking_reason, why_not_ready
 from tfgpujob.core.status.builder import StatusBuilder
@@ -51,7 +51,7 @@ def _not_scheduled_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem
     unscheduled = "; ".join(_unscheduled(observed))
     message = (
         "Not all pods were scheduled within spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds "
-        f"({schedule_timeout(policy)} s), so all were released: {unscheduled}. "
+        f"({policy.schedule_timeout_seconds} s), so all were released: {unscheduled}. "
         f"{unschedulable(unscheduled)}"
     )
     return Problem(Condition.CREATED, Reason.SCHEDULE_TIMEOUT_EXCEEDED, message, "", 300)
