@@ -19,6 +19,7 @@ from tfgpujob.cli import main as cli
 from tfgpujob.cli import revisions
 from tfgpujob.client.job import Job
 from tfgpujob.exits import Exit
+from tfgpujob.kube.errors import ApiError
 
 Output = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[3]
@@ -154,6 +155,50 @@ def test_suspend_resume_restart(live: LiveCluster, tmp_path: Path, capsys: Outpu
     assert cli.main(["restart", "paused", "--timeout", str(PATIENCE)]) == Exit.OK
     live.until_running("paused")
     assert live.job("paused")["status"]["attempt"] == 3
+
+
+def test_a_job_is_replaced_with_the_code_that_was_changed(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "own.py").write_text(first := "model.fit(x)")
+    again = ["submit", str(tmp_path / "own.py"), "--replace"]
+    assert cli.main(again) == Exit.OK, "there is none yet"
+    uid, old = live.job("own")["metadata"]["uid"], live.job("own")["spec"]["trainer"]["code"]["configMap"]["name"]
+    assert cli.main(["restart", "own", "--timeout", str(PATIENCE)]) == Exit.OK
+    assert "with the code that it was submitted with; tfgpu submit FILE --replace sends" in capsys.readouterr().out
+    live.until_running("own")
+    live.finish("own-worker-0", 1)
+    assert cli.main(["wait", "own", "--timeout", str(PATIENCE)]) == Exit.JOB_FAILED
+    assert cli.main(["describe", "own"]) == Exit.OK
+    assert "tfgpu submit FILE --replace" in capsys.readouterr().out
+    assert cli.main(again[:2]) == Exit.USAGE
+    assert "replace it with submit --replace, or choose another name" in capsys.readouterr().err
+    assert cli.main(again) == Exit.OK, "the code may be the same"
+    live.until_running("own")
+    held = live.do(lambda: live.server.get("ConfigMap", "default", old))
+    new = live.job("own")["metadata"]["uid"]
+    assert ([owner["uid"] for owner in held["metadata"]["ownerReferences"]], held["data"]) == ([new], {"own.py": first})
+    assert new != uid
+    (tmp_path / "own.py").write_text("model.fit(y)")
+    assert cli.main(again) == Exit.OK, "it runs, and is replaced all the same"
+    live.until_running("own")
+    assert live.job("own")["spec"]["trainer"]["code"]["configMap"]["name"] != old
+    live.until(lambda: ("ConfigMap", "default", old) not in live.server.objects, "the old code goes with the old job")
+
+
+def test_a_job_stays_when_the_one_in_its_place_would_be_refused(
+    live: LiveCluster, tmp_path: Path, capsys: Output
+) -> None:
+    (tmp_path / "kept.py").write_text("model.fit(x)")
+    again = ["submit", str(tmp_path / "kept.py"), "--replace"]
+    assert cli.main(again) == Exit.OK
+    uid = live.job("kept")["metadata"]["uid"]
+    (tmp_path / "kept.py").write_text("model.fit(y)")
+    live.front.refuse = lambda method, path: (
+        ApiError(403, "Forbidden", "a policy says no") if method == "POST" and path.endswith("tfgpujobs") else None
+    )
+    assert cli.main(again) == Exit.CLUSTER
+    live.front.refuse = lambda _method, _path: None
+    assert "a policy says no" in capsys.readouterr().err
+    assert live.job("kept")["metadata"]["uid"] == uid
 
 
 def test_scale(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:

@@ -82,7 +82,8 @@ def _explained(error: ApiError) -> CliError:
         return CliError(f"the cluster does not serve this: {message}", fix, Exit.CLUSTER)
     if error.code == 409:
         taken = error.reason == "AlreadyExists"
-        fix = "delete it first, or choose another name" if taken else "somebody else was faster: look at it first"
+        way = "replace it with submit --replace" if names.PLURAL in message else "delete it first"
+        fix = f"{way}, or choose another name" if taken else "somebody else was faster: look at it first"
         return CliError(message, fix, Exit.USAGE)
     if error.code in {400, 422}:
         return CliError(_UNCHECKED.sub("", message), "correct it", Exit.USAGE)

@@ -49,8 +49,11 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self._connection.__aexit__()
 
-    async def submit(self, job: Mapping[str, Any], others: Sequence[Object] = ()) -> Job:
+    async def submit(self, job: Mapping[str, Any], others: Sequence[Object] = (), *, replace: bool = False) -> Job:
         """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
+
+        `replace` deletes a job of that name first, with its pods, whatever its state. If the new job would be refused,
+        ApiError is raised before that.
 
         `others` are objects that it needs, made before it. A ConfigMap belongs to the job from then on and goes with
         it; one that is there already is refused, unless it is immutable and holds the same. What else is there already
@@ -67,7 +70,8 @@ class AsyncClient:
                 maps.append((path, {**obj, "metadata": metadata}))
             else:
                 await self._server.create_unless_there(path, obj)
-        return await submit_with(self._server, paths.jobs(namespace), body, maps)
+        old = await self._found(job["metadata"]["name"], namespace) if replace else None
+        return await submit_with(self._server, paths.jobs(namespace), body, maps, old=old)
 
     async def ask(self, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None) -> Object:
         """What the server answers to a GET of any path, or to a POST if there is a body."""
@@ -284,6 +288,14 @@ class AsyncClient:
         async with contextlib.aclosing(run_gpu_pod(self._server, pod, timeout_seconds)) as states:
             async for seen in states:
                 yield seen
+
+    async def _found(self, name: str, namespace: str) -> Job | None:
+        try:
+            return await self.get(name, namespace)
+        except ApiError as error:
+            if error.code != MISSING:
+                raise
+            return None
 
     async def _set_suspend(self, name: str, namespace: str | None, *, on: bool) -> Job:
         return Job(await self._server.patch(self._job(name, namespace), {"spec": {"runPolicy": {"suspend": on}}}))

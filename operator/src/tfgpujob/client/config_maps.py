@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tfgpujob.client.job import Job
 from tfgpujob.client.server import Server
+from tfgpujob.client.successor import replace
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import CONFLICT, ApiError, is_transient
 
@@ -23,8 +24,11 @@ class _Held(NamedTuple):
     is_new: bool
 
 
-async def submit_with(server: Server, jobs_path: str, body: Object, maps: Sequence[tuple[str, Object]]) -> Job:
-    """Create the ConfigMaps, each with the path of its collection, then the job, and give them to it.
+async def submit_with(
+    server: Server, jobs_path: str, body: Object, maps: Sequence[tuple[str, Object]], *, old: Job | None = None
+) -> Job:
+    """Create the ConfigMaps, each with the path of its collection, then the job, and give them to it. The `old` job,
+    which has the name, is deleted before.
 
     Raises ApiError. Whatever was refused, there is no job then, and none of them that was not there before.
     """
@@ -33,9 +37,12 @@ async def submit_with(server: Server, jobs_path: str, body: Object, maps: Sequen
     try:
         for path, obj in maps:
             held.append(await _created(server, path, obj))
+        if old is not None:
+            await replace(server, old, body, [config_map.obj for config_map in held])
         made = Job(await server.send("POST", jobs_path, body=body))
         for config_map in held:
-            owners = config_map.obj["metadata"].get("ownerReferences") or []
+            found = config_map.obj["metadata"].get("ownerReferences") or []
+            owners = [owner for owner in found if old is None or owner["uid"] != old.uid]
             await server.patch(config_map.path, {"metadata": {"ownerReferences": [*owners, made.owner_reference]}})
     except BaseException as error:
         # Also when it is interrupted: a job whose ConfigMaps are not its own would leave them behind.

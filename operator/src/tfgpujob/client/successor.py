@@ -71,15 +71,33 @@ class Successor:
         return found
 
 
+async def replace(server: Server, old: Job, body: Object, config_maps: Sequence[Object]) -> None:
+    """Delete the old job, so that `body` can be created under its name. `config_maps` stay, though they be the old
+    job's. Before anything is deleted it raises ApiError, if the new job would be refused.
+    """
+    await _try(server, body)
+    for config_map in config_maps:
+        if (owners := _owners(config_map, without=old)) != _owners(config_map):
+            await _set_owners(server, config_map, owners)
+    await server.delete(paths.job(old.namespace, old.name), uid=old.uid)
+    await _until_gone(server, old)
+
+
 async def _body(server: Server, old: Job) -> Object:
     """The same job to create once more, which the API server would take."""
     kept = {key: old.raw["metadata"][key] for key in _KEPT if key in old.raw["metadata"]}
     body = {**old.raw, "metadata": {"name": old.name, "namespace": old.namespace, **kept}}
     body.pop("status", None)
     check(body)
-    trial = {**body, "metadata": {"generateName": "restart-", "namespace": old.namespace, **kept}}
-    await server.send("POST", paths.jobs(old.namespace), query={"dryRun": "All"}, body=trial)
+    await _try(server, body)
     return body
+
+
+async def _try(server: Server, body: Object) -> None:
+    """Raises ApiError if the API server would refuse the job. Under another name, for its own is taken."""
+    metadata = {key: value for key, value in body["metadata"].items() if key != "name"}
+    trial = {**body, "metadata": {"generateName": "restart-", **metadata}}
+    await server.send("POST", paths.jobs(metadata["namespace"]), query={"dryRun": "All"}, body=trial)
 
 
 async def _release_config_maps(server: Server, old: Job) -> Sequence[Object]:

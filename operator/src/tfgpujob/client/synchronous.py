@@ -24,14 +24,17 @@ from tfgpujob.names import Condition
 class Client(BlockingClient):
     """`AsyncClient` without the `await`. A context manager; works in notebooks too."""
 
-    def submit(self, job: Mapping[str, Any], others: Sequence[Object] = ()) -> Job:
+    def submit(self, job: Mapping[str, Any], others: Sequence[Object] = (), *, replace: bool = False) -> Job:
         """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
+
+        `replace` deletes a job of that name first, with its pods, whatever its state. If the new job would be refused,
+        ApiError is raised before that.
 
         `others` are objects that it needs, made before it. A ConfigMap belongs to the job from then on and goes with
         it; one that is there already is refused, unless it is immutable and holds the same. What else is there already
         stays as it is. If one of them can't be made, there is no job.
         """
-        return self._run(self._client.submit(job, others))
+        return self._run(self._client.submit(job, others, replace=replace))
 
     def ask(self, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None) -> Object:
         """What the server answers to a GET of any path, or to a POST if there is a body."""

@@ -144,6 +144,10 @@ def _ended(facts: Facts) -> Verdict | None:
     why, steps = _failure(facts)
     message = facts.condition(Condition.FAILED)["message"]
     again = f"When it is corrected: tfgpu restart {facts.name}"
+    if "configMap" in ((facts.spec.get("trainer") or {}).get("code") or {}):
+        again = (
+            f"When the code is corrected: tfgpu submit FILE --replace; tfgpu restart {facts.name} runs the same code"
+        )
     return Verdict("Failed", why or message, (*(steps or logs), again))
 
 

@@ -9,6 +9,7 @@ import click
 from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
+from tfgpujob.core.observed.snapshot import Object
 
 PLACE: Final = Heading.IN_A_CLUSTER, 110
 
@@ -18,9 +19,19 @@ PLACE: Final = Heading.IN_A_CLUSTER, 110
 @timeout
 @cluster_verb
 def command(client: Client, name: str, timeout_seconds: float | None) -> None:
-    """Stop all pods and start them again, from the last checkpoint.
+    """Stop all pods and start them again, from the last checkpoint, with the code that the job was submitted with.
 
-    A job that has finished is deleted and created anew: its pods and their logs go.
+    A job that has finished is deleted and created again: its pods and their logs go.
     """
-    client.restart(name, timeout_seconds=timeout_seconds)
-    click.echo(f"{name} starts again")
+    job = client.restart(name, timeout_seconds=timeout_seconds)
+    click.echo(f"{name} starts again{_code(job.raw)}")
+
+
+def _code(job: Object) -> str:
+    """Which code it runs, where that is fixed by the job: a file that was changed meanwhile is not sent."""
+    code = (job["spec"].get("trainer") or {}).get("code") or {}
+    if "configMap" in code:
+        return ", with the code that it was submitted with; tfgpu submit FILE --replace sends a changed file"
+    if "git" in code:
+        return f", with the commit {code['git'].get('revision')} of {code['git'].get('url')}"
+    return ""

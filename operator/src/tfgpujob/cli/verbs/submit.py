@@ -28,7 +28,7 @@ from tfgpujob.names import Strategy
 
 PLACE: Final = Heading.IN_A_CLUSTER, 10
 
-_FOR_BOTH = {"file", "args", "dry_run", "context", "namespace"}
+_FOR_BOTH = {"file", "args", "replace", "dry_run", "context", "namespace"}
 
 
 @click.command()
@@ -52,9 +52,12 @@ _FOR_BOTH = {"file", "args", "dry_run", "context", "namespace"}
     help="Another file or folder of the code, or a wheel.",
 )
 @options.requirements
+@click.option("--replace", is_flag=True, help="Delete the job of that name first, with its pods, if there is one.")
 @click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
 @cluster_options
-def command(file: str, *, dry_run: bool, context: str | None, namespace: str | None, **flags: Any) -> None:
+def command(
+    file: str, *, replace: bool, dry_run: bool, context: str | None, namespace: str | None, **flags: Any
+) -> None:
     """Create the jobs of a YAML file, or one of a Python file: with model() and data(split), or a script with fit().
 
     The Python file goes into a ConfigMap that belongs to the job. So does what --with names: a folder comes with all
@@ -70,7 +73,7 @@ def command(file: str, *, dry_run: bool, context: str | None, namespace: str | N
             _print(jobs, others)
             return
         for number, job in enumerate(jobs):
-            created = client.submit(job, () if number else others)
+            created = client.submit(job, () if number else others, replace=replace)
             elsewhere = is_dispatched(created.raw)
             follow = f"tfgpu describe {created.name}" if elsewhere else f"tfgpu logs {created.name} -f"
             click.echo(f"{created.namespace}/{created.name} is created; follow it: {follow}")
