@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import ssl
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -185,6 +187,23 @@ def certificates(folder: Path, name: str) -> ssl.SSLContext:
     return context
 
 
+async def test_no_key_of_a_kubeconfig_stays_in_a_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client removed them when Python ended by itself, and a signal left them behind."""
+    (scratch := tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    async with serving(server := Server(), certificates(tmp_path, "me")) as port:
+        held = {name: base64.b64encode((tmp_path / f"me.{name}").read_bytes()).decode() for name in ("crt", "key")}
+        user = {"token": "first", "client-certificate-data": held["crt"], "client-key-data": held["key"]}
+        kubeconfig(file, f"https://127.0.0.1:{port}", user, **{"certificate-authority-data": held["crt"]})
+        for _ in range(2):
+            async with await KubeCluster.connect() as cluster:
+                server.refuses = 1  # so that the login is made again
+                await cluster.list(Kind.JOB, None)
+                assert [*scratch.rglob("*")] == []
+
+
 async def test_an_authority_that_is_replaced_is_read_again(file: Path, tmp_path: Path) -> None:
     async with serving(server := Server(), certificates(tmp_path, "old")) as port:
         user = {"token": "first"}
@@ -235,7 +254,8 @@ async def test_a_good_login_that_is_refused_for_a_while_does_not_end_the_operato
         server.refuses = 4
 
         async def credentials() -> Credentials:
-            return Credentials(server=f"http://127.0.0.1:{port}", scheme="Bearer", token="first")
+            tls = ssl.create_default_context()
+            return Credentials(server=f"http://127.0.0.1:{port}", tls=tls, scheme="Bearer", token="first")
 
         watch = Watch(lambda *_: None, credentials, no_list, namespaces=())
         tasks = {asyncio.create_task(watch.run(lambda: None)), asyncio.create_task(server.told.wait())}

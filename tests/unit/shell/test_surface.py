@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import ssl
 
 import aiohttp
 
@@ -106,7 +107,7 @@ def test_kopf_is_asked_for_nothing_that_writes() -> None:
     assert [next(delays) for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
 
     async def nobody() -> Credentials:
-        return Credentials(server="https://example")
+        return Credentials(server="https://example", tls=ssl.create_default_context())
 
     registry = Watch(lambda *_: None, nobody, _no_list, namespaces=())._registry()
     assert len(registry._watching.get_all_handlers()) == 1

@@ -6,6 +6,7 @@ Every call is one request. Nothing is retried here: the workqueue retries whole 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -43,10 +44,7 @@ class Credentials:
     """How to reach the API server and log in, for a second client of the same process."""
 
     server: str
-    ca_path: str | None = None
-    insecure: bool = False
-    certificate_path: str | None = None
-    private_key_path: str | None = None
+    tls: ssl.SSLContext
     scheme: str | None = None
     token: str | None = None
 

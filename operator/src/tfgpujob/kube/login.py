@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import ssl
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import kube_config as kube_config_module
 
 from tfgpujob.kube.errors import NoClusterError
 from tfgpujob.kube.interface import Credentials
@@ -28,19 +30,19 @@ RENEW_SECONDS: Final = 10.0
 """A login that is refused is not made anew more often: a plugin may ask a person, or a server far away."""
 _HOW: Final = "set KUBECONFIG to the file that leads to your cluster, or run in a pod with a token"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_Load = Callable[[], Awaitable[tuple[Configuration, str]]]
+_Load = Callable[[], Awaitable[tuple[Configuration, ssl.SSLContext, str]]]
 
 
 class Login:
     """Where the API server is, and what is shown to it."""
 
-    def __init__(self, configuration: Configuration, namespace: str, load: _Load) -> None:
+    def __init__(self, configuration: Configuration, tls: ssl.SSLContext, namespace: str, load: _Load) -> None:
         """`load` makes the configuration anew. Inside a running event loop."""
         self.namespace = namespace
         """The namespace that the kubeconfig's context names, or that this pod is in."""
         self.server = str(configuration.host).rstrip("/")
         self._load = load
-        self._use(configuration)
+        self._use(configuration, tls)
         self._clock = asyncio.get_running_loop().time
         self._renewed_at = self._clock()
         self._turn = asyncio.Lock()
@@ -81,8 +83,8 @@ class Login:
             await asyncio.sleep(too_early)
             self._renewed_at = self._clock()
             try:
-                configuration, _ = await self._load()
-                self._use(configuration)
+                configuration, tls, _ = await self._load()
+                self._use(configuration, tls)
             except (kube_config.ConfigException, OSError, yaml.YAMLError, TypeError, NoClusterError):
                 # A file that is just being written, or a plugin that can't log in now: the refusal says what matters.
                 return False
@@ -94,19 +96,10 @@ class Login:
         await self.renew(self.number)
         header = await self.authorization()
         scheme, _, token = (header or "").partition(" ")
-        found = self._configuration
-        return Credentials(
-            server=self.server,
-            ca_path=found.ssl_ca_cert,
-            insecure=not found.verify_ssl,
-            certificate_path=found.cert_file,
-            private_key_path=found.key_file,
-            scheme=scheme.capitalize() or None,
-            token=token or None,
-        )
+        return Credentials(server=self.server, tls=self.tls, scheme=scheme.capitalize() or None, token=token or None)
 
-    def _use(self, configuration: Configuration) -> None:
-        self.tls: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+    def _use(self, configuration: Configuration, tls: ssl.SSLContext) -> None:
+        self.tls = tls
         self.tls_server_name: str | None = configuration.tls_server_name
         self.proxy: str | None = configuration.proxy
         self.proxy_headers: Any = configuration.proxy_headers
@@ -117,18 +110,23 @@ def _is_in_cluster() -> bool:
     return not os.environ.get("KUBECONFIG") and (_SERVICE_ACCOUNT / "token").exists()
 
 
-async def _in_cluster() -> tuple[Configuration, str]:
+async def _in_cluster() -> tuple[Configuration, ssl.SSLContext, str]:
     configuration = Configuration()
     kube_config.load_incluster_config(client_configuration=configuration)
-    return configuration, (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+    return configuration, _tls(configuration), (_SERVICE_ACCOUNT / "namespace").read_text().strip()
 
 
-async def _of_kubeconfig(file: str | None, context: str | None) -> tuple[Configuration, str]:
+async def _of_kubeconfig(file: str | None, context: str | None) -> tuple[Configuration, ssl.SSLContext, str]:
     configuration = Configuration()
-    with _errors_of_login() as errors:
+    with _errors_of_login() as errors, _no_file_left() as folder:
         login = await kube_config.load_kube_config(
-            config_file=file, context=context, client_configuration=configuration, persist_config=False
+            config_file=file,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+            temp_file_path=folder,
         )
+        tls = _tls(configuration)
     contexts, current = kube_config.list_kube_config_contexts(config_file=file)
     if errors and not configuration.api_key and not configuration.cert_file:
         raise NoClusterError(f"no login to the cluster: {'; '.join(errors)}")
@@ -136,7 +134,28 @@ async def _of_kubeconfig(file: str | None, context: str | None) -> tuple[Configu
     if configuration.proxy is None:
         configuration.proxy = proxy_of(str(configuration.host), os.environ)
     used = next((c for c in contexts if c["name"] == context), current)
-    return configuration, used["context"].get("namespace") or "default"
+    return configuration, tls, used["context"].get("namespace") or "default"
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    made: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+    return made
+
+
+@contextmanager
+def _no_file_left() -> Iterator[str]:
+    """A folder for the keys and certificates that a kubeconfig holds itself, which TLS reads from files alone.
+
+    The client would keep these files until Python ends by itself, and for ever after a signal. It finds a key that it
+    wrote before by its content, so it has to forget what is gone.
+    """
+    written = kube_config_module._temp_files  # noqa: SLF001 (there is no other way)
+    with tempfile.TemporaryDirectory(prefix="tfgpu-login-") as folder:
+        try:
+            yield folder
+        finally:
+            for content in [content for content, path in written.items() if Path(path).parent == Path(folder)]:
+                del written[content]
 
 
 @contextmanager
@@ -161,8 +180,9 @@ def _keep_fresh(configuration: Configuration, login: Any) -> None:
 
     async def renew(configuration: Configuration) -> None:
         async with turn:
-            # Runs the plugin only if the token has nearly expired.
-            await login.load_from_exec_plugin()
+            # Runs the plugin only if the token has nearly expired. It may bring a key too.
+            with _no_file_left() as login._temp_file_path:  # noqa: SLF001 (it has no other way)
+                await login.load_from_exec_plugin()
         configuration.api_key["BearerToken"] = login.token
 
     configuration.refresh_api_key_hook = renew

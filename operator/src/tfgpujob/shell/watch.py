@@ -125,24 +125,15 @@ class Watch:
         """Called at the start, when a login was refused, and when one has expired.
 
         kopf never takes a login again that was refused once, and gives up when it gets no other. But an API server that
-        restarts refuses good ones for a while. The time makes each another one, and lets kopf read the files of the
-        certificates again.
+        restarts refuses good ones for a while. The time makes each another one.
         """
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(self._logged_in_at + LOGIN_SECONDS - clock())
         self._logged_in_at = clock()
         found = await self._credentials()
-        login = kopf.ConnectionInfo(
-            server=found.server,
-            ca_path=found.ca_path,
-            insecure=found.insecure,
-            certificate_path=found.certificate_path,
-            private_key_path=found.private_key_path,
-            scheme=found.scheme,
-            token=found.token,
-        )
+        login = kopf.ConnectionInfo(server=found.server, scheme=found.scheme, token=found.token)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=login.as_ssl_context()),
+            connector=aiohttp.TCPConnector(limit=0, ssl=found.tls),
             headers=login.as_http_headers(),
             response_class=self._answer,
         )
