@@ -81,7 +81,7 @@ def faulty() -> dict[str, dict[str, Any]]:
         "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": [
             lease(node, now + timedelta(seconds=ahead)) for node, ahead in {"a": 0, "b": 0, "c": 600}.items()
         ],
-        "/api/v1/namespaces/kube-system/pods": [],
+        "/api/v1/namespaces/kube-system/pods": [{"status": {"conditions": [{"type": "Ready", "status": "False"}]}}],
         "/api/v1/nodes": [{"status": {"allocatable": {"cpu": "8"}}}],
     }
     return {

@@ -27,9 +27,10 @@ def deployment(version: str = "1.0.0", namespace: str = "ops", replicas: int = 1
     return {"metadata": metadata, "spec": {"replicas": replicas}}
 
 
-def pod(reason: str = "", image: str = "operator:1") -> dict[str, Any]:
+def pod(reason: str = "", image: str = "operator:1", restarts: int = 0, ended: str = "Error") -> dict[str, Any]:
     state = {"waiting": {"reason": reason}} if reason else {"running": {}}
-    status = {"containerStatuses": [{"image": image, "state": state}]}
+    last = {"terminated": {"reason": ended, "exitCode": 137}} if restarts else {}
+    status = {"containerStatuses": [{"image": image, "state": state, "restartCount": restarts, "lastState": last}]}
     return {"metadata": {"name": "tfgpu-1", "namespace": "ops"}, "status": status}
 
 
@@ -96,6 +97,13 @@ FAULTS: dict[str, tuple[Callable[[], Installation], str, str, bool]] = {
     "no copies": (lambda: replace(HEALTHY, deployments=[deployment(replicas=0)]), "0 copies", "--replicas=1", True),
     "image": (lambda: replace(HEALTHY, pods=[pod("ImagePullBackOff")]), "operator:1 can't be", "imagePullSecr", True),
     "crash": (lambda: replace(HEALTHY, pods=[pod("CrashLoopBackOff")]), "again and again", "--previous", True),
+    "out of memory": (
+        lambda: replace(HEALTHY, pods=[pod(restarts=5, ended="OOMKilled")]),
+        "tfgpu-1 was restarted 5 times, the last time because its memory was full", "limits.memory", False,
+    ),
+    "restarts": (
+        lambda: replace(HEALTHY, pods=[pod(restarts=3)]), "3 times, the last time after exit code 137", "--prev", False,
+    ),
     "nobody leads": (lambda: replace(HEALTHY, lease=lease(ago=300)), "has led for 300 s", "logs", True),
     "nobody has ever led": (lambda: replace(HEALTHY, lease={}), "no copy of the operator leads", "logs", True),
     "clock of the operator": (lambda: replace(HEALTHY, lease=lease(ago=-90)), "90 s ahead of this", "NTP", False),
@@ -127,6 +135,13 @@ FAULTS: dict[str, tuple[Callable[[], Installation], str, str, bool]] = {
 
 def test_a_healthy_installation_has_nothing() -> None:
     assert examine(HEALTHY) == ()
+
+
+@pytest.mark.parametrize(
+    "fine", [replace(HEALTHY, dns_pods=[]), replace(HEALTHY, pods=[pod(restarts=2)])], ids=["DNS elsewhere", "restarts"]
+)
+def test_what_is_no_fault_is_not_named(fine: Installation) -> None:
+    assert examine(fine) == ()
 
 
 def test_who_may_read_nothing_is_told_nothing() -> None:

@@ -17,6 +17,7 @@ GPU: Final = "nvidia.com/gpu"
 _CLOCKS_APART_SECONDS: Final = 60
 _STALE_LEASES: Final = 4
 """So many lease durations without a renewal, and nobody leads."""
+_MANY_RESTARTS: Final = 3
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _NEVER_STARTS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CrashLoopBackOff"}
@@ -134,6 +135,18 @@ def _pods(found: Installation) -> Iterator[Finding]:
             elif reason in _NEVER_STARTS:
                 fix = "correct image.repository and image.tag, or name a pull secret in imagePullSecrets"
                 yield Finding(f"the image {container.get('image')} can't be pulled: {reason}", fix)
+            elif (restarts := int(container.get("restartCount") or 0)) >= _MANY_RESTARTS:
+                yield _restarted(pod, restarts, (container.get("lastState") or {}).get("terminated") or {})
+
+
+def _restarted(pod: Object, restarts: int, last: Object) -> Finding:
+    what = f"the operator's pod {pod['metadata']['name']} was restarted {restarts} times"
+    if last.get("reason") == "OOMKilled":
+        return Finding(
+            f"{what}, the last time because its memory was full", "raise resources.limits.memory", stops=False
+        )
+    ended = f", the last time after exit code {last['exitCode']}" if "exitCode" in last else ""
+    return Finding(f"{what}{ended}", f"kubectl logs {_named(pod)} --previous", stops=False)
 
 
 def _leader(found: Installation) -> Iterator[Finding]:
@@ -182,8 +195,8 @@ def _gpus(found: Installation) -> Iterator[Finding]:
 
 
 def _dns(found: Installation) -> Iterator[Finding]:
-    if found.dns_pods is None:
-        return
+    if not found.dns_pods:
+        return  # it may be a program outside of the cluster, or have other labels
     ready = [
         pod
         for pod in found.dns_pods
