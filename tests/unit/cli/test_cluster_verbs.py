@@ -231,6 +231,17 @@ def test_a_failed_job_is_an_exit_code(live: LiveCluster, tmp_path: Path) -> None
     assert cli.main(["wait", "fails", "--timeout", str(PATIENCE)]) == Exit.JOB_FAILED
 
 
+def test_several_jobs_are_deleted_at_once(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    for name in ("one", "two"):
+        submit(tmp_path, name, worker=1)
+    capsys.readouterr()
+    assert cli.main(["delete", "one", "absent", "two"]) == Exit.NOT_FOUND
+    printed = capsys.readouterr()
+    assert printed.out == "one is deleted\ntwo is deleted\n"
+    assert '"absent" not found' in printed.err
+    assert cli.main(["delete", "two"]) == Exit.NOT_FOUND
+
+
 def test_what_takes_too_long_is_an_exit_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "lasting", worker=1)
     assert cli.main(["wait", "lasting", "--timeout", "0.1"]) == Exit.TIMEOUT

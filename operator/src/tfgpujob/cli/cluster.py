@@ -116,12 +116,21 @@ def _checked(value: str | None, problem: str, fix: str) -> str | None:
         raise CliError(problem, fix) from error
 
 
+def _checked_names(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str | None, ...]:
+    return tuple(_checked_name(context, parameter, value) for value in values)
+
+
 def job_argument(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The name of a job in the cluster."""
     return click.argument("name", required=required, callback=_checked_name, shell_complete=_complete_name)
 
 
 job_name = job_argument(required=True)
+job_names = click.argument(
+    "names", metavar="NAME...", nargs=-1, required=True, callback=_checked_names, shell_complete=_complete_name
+)
 
 timeout = click.option(
     "--timeout", "timeout_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long."
