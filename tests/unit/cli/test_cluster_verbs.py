@@ -102,7 +102,7 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
     usage.append({"name": "sidecar", "usage": {"cpu": "250000000n", "memory": "1048576Ki"}})
     told = {"phase": "training", "step": 60, "steps": 240, "stepSeconds": 0.0251, "inputWait": 0.02}
     told |= {
-        "workerSeconds": {"worker-0": 0.01, "worker-1": 0.02},
+        "workerSeconds": {"worker-0": 0.01, "worker-1": 19.06},
         "gpuMemoryMiB": [2048, 512],
         "gpuUsePercent": [93, 0],
     }
@@ -124,7 +124,7 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
         "MEMORY": "1.5 GiB",
         "STEP": "60/240",
         "STEP TIME": "25.1 ms",
-        "OWN": "20 ms",
+        "OWN": "19.1 s",
         "INPUT WAIT": "2%",
         "GPU MEMORY": "2 GiB, 512 MiB",
         "GPU USE": "93%, 0%",

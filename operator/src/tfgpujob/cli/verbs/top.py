@@ -20,6 +20,8 @@ from tfgpujob.kube.errors import is_transient
 
 PLACE: Final = Heading.IN_A_CLUSTER, 60
 
+_A_SECOND: Final = 0.9995
+"""What three digits of milliseconds don't hold."""
 _REPLICA = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY")
 _HEADERS = (*_REPLICA, "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY", "GPU USE")
 
@@ -86,13 +88,15 @@ def _row(replica: ReplicaUsage) -> list[str]:
         "-" if replica.cpus is None else f"{replica.cpus:.2f}",
         "-" if replica.memory_bytes is None else size(replica.memory_bytes),
         f"{step}/{told.steps}" if told.steps else step,
-        _milliseconds(told.step_seconds),
-        _milliseconds((told.worker_seconds or {}).get(who)),
+        _seconds(told.step_seconds),
+        _seconds((told.worker_seconds or {}).get(who)),
         "-" if told.input_wait is None else f"{told.input_wait:.0%}",
         ", ".join(size(mib << 20) for mib in told.gpu_memory_mib or ()) or "-",
         ", ".join(f"{percent}%" for percent in told.gpu_use_percent or ()) or "-",
     ]
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1000 * seconds:.3g} ms"
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{1000 * seconds:.3g} ms" if seconds < _A_SECOND else f"{seconds:.1f} s"
