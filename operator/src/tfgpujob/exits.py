@@ -15,7 +15,7 @@ class Exit(IntEnum):
     USAGE = 2, "a wrong flag, a job that would be refused, or something to install first; nothing was started"
     NOT_FOUND = 3, "no such job or file"
     CLUSTER = 4, "the cluster can't be reached, or does not allow it"
-    TIMEOUT = 5, "not finished within --timeout; the job goes on"
+    TIMEOUT = 5, "not finished within --timeout; the job stays as it is"
     NO_SPACE = 6, "what is asked for can't be written: the disk is full"
     INTERRUPTED = 130, "stopped by ^C"
     TERMINATED = 143, "stopped by SIGTERM"

@@ -244,8 +244,24 @@ def test_several_jobs_are_deleted_at_once(live: LiveCluster, tmp_path: Path, cap
 
 def test_what_takes_too_long_is_an_exit_code(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "lasting", worker=1)
+    live.until_running("lasting")
+    capsys.readouterr()
     assert cli.main(["wait", "lasting", "--timeout", "0.1"]) == Exit.TIMEOUT
-    assert "the job goes on" in capsys.readouterr().err
+    ongoing = "lasting is Running after 0.1 s, and not Finished; it is not ended: look with tfgpu describe lasting"
+    assert capsys.readouterr().err == f"tfgpu: {ongoing}\n"
+
+
+def test_waiting_for_a_suspended_job_says_what_it_waits_for(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    submit(tmp_path, "asleep", worker=1)
+    live.until_running("asleep")
+    assert cli.main(["suspend", "asleep"]) == Exit.OK
+    assert cli.main(["wait", "asleep", "--for", "Suspended", "--timeout", str(PATIENCE)]) == Exit.OK
+    capsys.readouterr()
+    assert cli.main(["wait", "asleep", "--timeout", "0.1"]) == Exit.TIMEOUT
+    assert capsys.readouterr().err.splitlines() == [
+        "asleep is suspended, and waits for: tfgpu resume asleep",
+        "tfgpu: asleep is Suspended after 0.1 s, and not Finished; tfgpu resume asleep",
+    ]
 
 
 def test_what_a_job_says_does_nothing_to_the_terminal(

@@ -55,10 +55,6 @@ def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
         raise CliError(str(error), code=Exit.CLUSTER) from error
     except (InvalidJobError, InvalidNameError, PodError) as error:
         raise CliError(str(error)) from error
-    except TimeoutError as error:
-        raise CliError(
-            "it took longer than --timeout", "the job goes on: look with tfgpu list", Exit.TIMEOUT
-        ) from error
     except ApiError as error:
         raise _explained(error) from error
 

@@ -10,6 +10,7 @@ from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
 from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.exits import CliError, Exit
 
 PLACE: Final = Heading.IN_A_CLUSTER, 110
 
@@ -23,7 +24,11 @@ def command(client: Client, name: str, timeout_seconds: float | None) -> None:
 
     A job that has finished is deleted and created again: its pods and their logs go.
     """
-    job = client.restart(name, timeout_seconds=timeout_seconds)
+    try:
+        job = client.restart(name, timeout_seconds=timeout_seconds)
+    except TimeoutError as error:
+        problem = f"the pods of {name} are not gone after {timeout_seconds:g} s, and it stays suspended"
+        raise CliError(problem, f"when they are: tfgpu resume {name}", Exit.TIMEOUT) from error
     click.echo(f"{name} starts again{_code(job.raw)}")
 
 

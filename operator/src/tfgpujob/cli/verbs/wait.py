@@ -8,8 +8,8 @@ import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.client import Client
-from tfgpujob.exits import Exit
+from tfgpujob.client import Client, Job
+from tfgpujob.exits import CliError, Exit
 from tfgpujob.names import Condition
 
 PLACE: Final = Heading.IN_A_CLUSTER, 80
@@ -29,6 +29,19 @@ PLACE: Final = Heading.IN_A_CLUSTER, 80
 @cluster_verb
 def command(client: Client, name: str, condition: str, timeout_seconds: float | None) -> int:
     """Wait for a condition, or for the end of the job. Exit code 1: the job failed."""
-    job = client.wait(name, condition=condition, timeout_seconds=timeout_seconds)
+    if condition != Condition.SUSPENDED and _is_suspended(client.get(name)):
+        click.echo(f"{name} is suspended, and waits for: tfgpu resume {name}", err=True)
+    try:
+        job = client.wait(name, condition=condition, timeout_seconds=timeout_seconds)
+    except TimeoutError as error:
+        job = client.get(name)
+        fix = f"tfgpu resume {name}" if _is_suspended(job) else f"it is not ended: look with tfgpu describe {name}"
+        problem = f"{name} is {job.status.phase or 'not seen'} after {timeout_seconds:g} s, and not {condition}"
+        raise CliError(problem, fix, Exit.TIMEOUT) from error
     click.echo(f"{name} is {job.status.phase}")
     return int(Exit.JOB_FAILED if job.failed else Exit.OK)
+
+
+def _is_suspended(job: Job) -> bool:
+    """By a person, and not by a queue, which lets it go on by itself."""
+    return bool((job.raw["spec"].get("runPolicy") or {}).get("suspend"))
