@@ -366,6 +366,17 @@ def test_a_job_without_a_claim_is_submitted_with_a_warning(live: LiveCluster, ca
     )
 
 
+def test_what_explain_warns_of_is_said_when_a_job_is_submitted(
+    live: LiveCluster, tmp_path: Path, capsys: Output
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job("rash", worker=1, spec={"runPolicy": {"stallSeconds": 60}})))
+    assert cli.main(["explain", str(file)]) == Exit.OK
+    [warned] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning ")]
+    assert cli.main(["submit", str(file)]) == Exit.OK
+    assert capsys.readouterr().err.removeprefix("warning: ").strip() == warned.removeprefix("warning").strip()
+
+
 def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:
     assert cli.main(["submit", SCRIPT, "--workers", "2", "--dry-run"]) == Exit.OK
     code, made = yaml.safe_load_all(capsys.readouterr().out)

@@ -12,6 +12,10 @@ from tfgpujob.core.observed.gang import without_effect
 from tfgpujob.core.pods.in_place import supervises
 from tfgpujob.names import Role
 
+NO_CLAIM: Final = (
+    "spec.trainer.output.claim is not set: checkpoints and the model go with their pods, and a restart begins from the "
+    "start."
+)
 _MIG: Final = "/mig-"
 _OTHER_MAKERS: Final = ("amd.com/", "gpu.intel.com/")
 
@@ -24,10 +28,7 @@ def advice(spec: JobSpec, gang: str = "", *, queued: bool = False) -> Iterator[s
     if spec.traits.adds_chief and not spec.replica_specs.count(Role.CHIEF):
         yield f"A {spec.strategy} job needs a chief: one was added."
     if spec.trainer is not None and spec.trainer.output.claim is None:
-        yield (
-            "spec.trainer.output.claim is not set: checkpoints and the model go with their pods, and a restart begins "
-            "from the start."
-        )
+        yield NO_CLAIM
     if spec.run_policy.restart_scope is RestartScope.REPLICA and not spec.restarts_alone:
         yield f"spec.runPolicy.restartScope: Replica has no effect: {spec.strategy} needs all its replicas anew."
     if spec.trainer is None:

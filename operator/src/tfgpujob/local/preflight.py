@@ -14,6 +14,7 @@ from tfgpujob import names
 from tfgpujob.api import JobSpec
 from tfgpujob.api.translate import closest
 from tfgpujob.convert.code import files_of
+from tfgpujob.core.advice import advice
 from tfgpujob.core.observed.ownership import other_manager
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
@@ -79,6 +80,14 @@ def hidden_modules(code: Path) -> list[str]:
 def _is_importable(module: str, code: Path) -> bool:
     there = (code / module).is_dir() or (code / f"{module}.py").is_file()
     return there or module in _builtin() or find_spec(module) is not None
+
+
+def warnings(spec: JobSpec) -> Iterator[str]:
+    """The operator's own, and what it could not know: which modules the trainer's image has."""
+    yield from advice(spec)
+    unknown = unknown_entrypoint(spec)
+    if unknown is not None:
+        yield unknown
 
 
 def unknown_entrypoint(spec: JobSpec) -> str | None:

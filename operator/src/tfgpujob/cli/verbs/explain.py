@@ -14,13 +14,12 @@ from tfgpujob.cli.behaviour import sentences
 from tfgpujob.cli.on_gpus import on_gpus
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.core.advice import advice
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.service import build_service
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, read_jobs
-from tfgpujob.local.preflight import unknown_entrypoint
+from tfgpujob.local.preflight import warnings
 
 PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
@@ -55,7 +54,7 @@ def _for_programs(file: JobFile, free: tuple[int, ...]) -> dict[str, Any]:
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": offline.UNKNOWN_UID}}
     return {
         "job": file.job["metadata"]["name"],
-        "warnings": list(_warnings(file)),
+        "warnings": list(warnings(file.spec)),
         "behaviour": [{"topic": topic, "text": text} for topic, text in _expected(file, plan, free)],
         "objects": [build_service(job), *offline.claims(file, plan), *offline.pods(file, plan)],
     }
@@ -94,14 +93,6 @@ def _tf_config(pods: tuple[Object, ...], *, every: bool) -> str:
     return "\n".join(["TF_CONFIG", *(f"  {line}" for line in shown.values())])
 
 
-def _warnings(file: JobFile) -> Iterator[str]:
-    """The operator's own, and what it could not know: which modules the trainer's image has."""
-    yield from advice(file.spec)
-    unknown = unknown_entrypoint(file.spec)
-    if unknown is not None:
-        yield unknown
-
-
 def _expected(file: JobFile, plan: Plan, free: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     yield from sentences(file.spec, plan)
     for count in free:
@@ -109,6 +100,6 @@ def _expected(file: JobFile, plan: Plan, free: tuple[int, ...]) -> Iterator[tupl
 
 
 def _words(file: JobFile, plan: Plan, free: tuple[int, ...]) -> str:
-    warnings = [(coloured("warning", "yellow"), text) for text in _warnings(file)]
+    warned = [(coloured("warning", "yellow"), text) for text in warnings(file.spec)]
     expected = [(coloured(topic, "green"), text) for topic, text in _expected(file, plan, free)]
-    return sentences_table(["ABOUT", "WHAT TO EXPECT"], [*warnings, *expected])
+    return sentences_table(["ABOUT", "WHAT TO EXPECT"], [*warned, *expected])

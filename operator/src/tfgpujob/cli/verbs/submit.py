@@ -20,10 +20,12 @@ from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.convert.code import job_name, wheel_lines
 from tfgpujob.convert.python_file import imported_beside, is_script
+from tfgpujob.core.advice import NO_CLAIM
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_jobs
+from tfgpujob.local.preflight import warnings
 from tfgpujob.names import Strategy
 
 PLACE: Final = Heading.IN_A_CLUSTER, 10
@@ -77,6 +79,7 @@ def command(
             elsewhere = is_dispatched(created.raw)
             follow = f"tfgpu describe {created.name}" if elsewhere else f"tfgpu logs {created.name} -f"
             click.echo(f"{created.namespace}/{created.name} is created; follow it: {follow}")
+            _warn(created.spec)
             if created.output_goes_with_pods:
                 option = "--claim NAME" if made else "spec.trainer.output.claim"
                 what = f"warning: checkpoints, the model and all other files of {created.name} go with its pods"
@@ -86,6 +89,13 @@ def command(
             for claim in client.absent_claims(created):
                 what = f"warning: there is no PersistentVolumeClaim {claim}, and {created.name} waits for it"
                 click.echo(f"{what}; see kubectl get pvc -n {created.namespace}", err=True)
+
+
+def _warn(spec: JobSpec) -> None:
+    """What `tfgpu explain` warns of, but for the missing claim, of which the option that sets it is named."""
+    for text in warnings(spec):
+        if text != NO_CLAIM:
+            click.echo(f"warning: {text}", err=True)
 
 
 def _print(jobs: Sequence[Object], others: Sequence[Object]) -> None:
