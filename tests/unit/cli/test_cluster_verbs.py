@@ -58,6 +58,11 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     live.say("typed-worker-1", "loss: 0.5")
     assert cli.main(["logs", "typed"]) == Exit.OK
     assert capsys.readouterr().out == "worker-1 | loss: 0.5\n"
+    live.say("typed-worker-1", record := '{"tfgpu": "progress", "step": 8, "steps": 16, "loss": 0.5}')
+    assert cli.main(["logs", "typed", "--no-prefix"]) == Exit.OK
+    assert capsys.readouterr().out == "loss: 0.5\nstep 8/16, loss 0.5000\n"
+    assert cli.main(["logs", "typed", "--no-prefix", "--json", "--tail", "1"]) == Exit.OK
+    assert capsys.readouterr().out == f"{record}\n"
     assert cli.main(["describe", "typed"]) == Exit.OK
     assert capsys.readouterr().out.startswith("default/typed: Running, 2/2 ready\n")
     for i in range(2):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tfgpujob.cli.screen import Screen, progress_line
+from tfgpujob.cli.screen import Screen, progress_line, progress_of
 
 RECORD = {
     "tfgpu": "progress", "step": 60, "steps": 240, "epoch": 5, "epochs": 20, "loss": 0.41234,
@@ -42,6 +42,12 @@ def test_verbose_shows_everybodys_lines(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_progress_line() -> None:
     shown = progress_line(RECORD)
     assert shown == "[#####...............] step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 1m30s to go"
+
+
+def test_a_program_of_ones_own_may_report_less() -> None:
+    assert progress_of('{"tfgpu": "progress", "step": 7, "loss": null, "epoch": 2}') == "step 7, epoch 2"
+    for other in ('{"tfgpu": "progress"', '{"tfgpu": "progress", "step": {}}', '{"step": 7}', "step 7"):
+        assert progress_of(other) is None
 
 
 def test_what_is_waited_for_is_shown_until_a_replica_speaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,9 @@ def _read(path: Path) -> str:
         log = path.read_text(errors="replace")
         found = training_network(log, 1)
     except (OSError, ValueError, KeyError) as error:  # a line may be cut
-        raise ConfigError(f"--log cannot be read: {error}", "save the log of a worker there") from error
+        raise ConfigError(
+            f"--log cannot be read: {error}", "save a worker's: tfgpu logs JOB --index 1 --no-prefix --json"
+        ) from error
     if found is None:
         raise ConfigError(f"{path} tells of no all-reduce", "take the log of a run of this job with several workers")
     return log

@@ -9,6 +9,7 @@ import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name, refuse_elsewhere
 from tfgpujob.cli.output import coloured, log_line
+from tfgpujob.cli.screen import progress_of
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client, LogLine
 from tfgpujob.names import Role
@@ -25,6 +26,7 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright
 @click.option("--role", type=click.Choice([str(role) for role in Role]), help="Only of this role.")
 @click.option("--index", type=click.IntRange(min=0), help="Only the replica of this index.")
 @click.option("--no-prefix", is_flag=True, help="Leave out which replica says it.")
+@click.option("--json", "as_json", is_flag=True, help="Leave the trainer's progress as the JSON that it prints.")
 @cluster_verb
 def command(
     client: Client,
@@ -35,10 +37,11 @@ def command(
     role: str | None,
     index: int | None,
     no_prefix: bool,
+    as_json: bool,
 ) -> None:
     """Print the logs of all replicas, each in its colour."""
     refuse_elsewhere(client, name)
-    printed, text = False, _Text(prefix=not no_prefix)
+    printed, text = False, _Text(prefix=not no_prefix, as_json=as_json)
     for lines in client.log_batches(name, follow=follow, tail=tail, role=role, index=index):
         printed = printed or bool(lines)
         click.echo("".join(map(text.of, lines)), nl=False)
@@ -49,8 +52,8 @@ def command(
 class _Text:
     """Lines as they are shown. One that is too long to be held comes in pieces."""
 
-    def __init__(self, *, prefix: bool) -> None:
-        self._prefix = prefix
+    def __init__(self, *, prefix: bool, as_json: bool) -> None:
+        self._prefix, self._as_json = prefix, as_json
         self._terminal = sys.stdout.isatty()
         self._unfinished = ""
         """The pod whose line has not come to its end."""
@@ -59,7 +62,8 @@ class _Text:
         goes_on = self._unfinished == line.pod
         between = "\n" if self._unfinished and not goes_on else ""
         self._unfinished = "" if line.ends else line.pod
-        text = log_line(line.text) if self._terminal else line.text
+        said = line.text if self._as_json else progress_of(line.text) or line.text
+        text = log_line(said) if self._terminal else said
         end = "\n" if line.ends else ""
         start = f"{_who(line)} | " if self._prefix and not goes_on else ""
         return f"{between}{start}{text}{end}"
