@@ -71,7 +71,9 @@ def folder_with_job(folder: Path, **trainer: object) -> Path:
 
 
 def weights(tool: Tool) -> str:
-    (found,) = re.findall(r"weights sha256 (\w+)", tool.printed)
+    (log,) = tool.path.parent.glob("runs/*/logs/*-0.log")
+    assert "weights sha256" not in tool.printed, "it is for those who look for it"
+    found = re.findall(r"weights sha256 (\w+)", log.read_text())[-1]
     return str(found)
 
 

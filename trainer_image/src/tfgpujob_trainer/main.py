@@ -75,6 +75,7 @@ def train(arguments: Sequence[str]) -> int:
             if not env.joins:
                 wait_for_workers(env, say)
             ledger.spent(WAITING, time.monotonic_ns())
+            say("importing TensorFlow …")
             outcome, last_lines = _run(settings, arguments, environments, ledger)
         except (OSError, RuntimeError) as error:
             # This process may be refused a thread or a process, too.

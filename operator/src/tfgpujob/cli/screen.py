@@ -14,6 +14,8 @@ from tfgpujob.units import duration
 
 _COLOURS: Final = ("cyan", "magenta", "green", "blue", "yellow")
 _TRAINER: Final = "tfgpu-train: "
+_FOR_LOGS: Final = (f"{_TRAINER}goodput ", f"{_TRAINER}weights sha256 ")
+"""Figures for those who look for them."""
 _PROGRESS: Final = '{"tfgpu": "progress"'
 _BAR: Final = 20
 
@@ -31,8 +33,6 @@ class Screen:
         self._colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(replicas)}
         self._progress = StatusLine()
         self._line = ""
-        self._waits = False
-        """The line says what is waited for."""
 
     def said(self, replica: str, line: str) -> None:
         """A line of a replica's output. What is not shown is in its log."""
@@ -41,17 +41,12 @@ class Screen:
                 self._show_progress(line)
         elif self._everything:
             self._print(replica, line)
-        elif replica == self._lead and (self._script or line.startswith(_TRAINER)):
+        elif replica == self._lead and (self._script or line.startswith(_TRAINER)) and not line.startswith(_FOR_LOGS):
             self._print(replica, line.removeprefix(_TRAINER))
 
     def say(self, text: str, colour: str | None = None) -> None:
         """A line of our own."""
         self._write(coloured(text, colour) if colour else text)
-
-    def wait(self, for_what: str) -> None:
-        """A line of progress until a replica says something."""
-        self._waits, self._line = True, f"{for_what} …"
-        self._progress.show(self._line)
 
     def close(self) -> None:
         """No more progress."""
@@ -59,8 +54,6 @@ class Screen:
         self._progress.clear()
 
     def _print(self, replica: str, line: str) -> None:
-        if self._waits:
-            self._waits, self._line = False, ""
         self._write(f"{coloured(f'{replica:<{self._width}} |', self._colours[replica])} {line}")
 
     def _write(self, line: str) -> None:
@@ -77,7 +70,6 @@ class Screen:
             self._line = progress_line(json.loads(line))
         except (ValueError, KeyError, TypeError):
             return
-        self._waits = False
         self._progress.show(self._line)
 
 

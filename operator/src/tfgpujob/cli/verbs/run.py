@@ -158,7 +158,6 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: I
     if file.spec.trainer is not None:
         for module in preflight.hidden_modules(here.code):
             screen.say(f"  {module}.py hides another module {module}: rename it if an import fails", "yellow")
-        screen.wait("importing TensorFlow")
 
 
 def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
