@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import keras
 import pytest
 from tests.trainer.cases import CE, labels, rows
@@ -18,6 +20,8 @@ from tfgpujob_trainer.train.run import Position
 
 DATA, VALIDATION = (rows(6), labels()), (rows(6, seed=8), labels()[::-1])
 """Labels that nothing follows from: the more is learnt, the worse is the validation."""
+EPOCH = 7
+"""Steps."""
 
 
 def make_model():
@@ -34,8 +38,12 @@ def trained(output=None, **more):
 
 
 def evaluations(printed):
-    found = [line.partition("validation after step ")[2] for line in printed.splitlines()]
-    return {int(line.partition(":")[0]): float(line.partition("loss ")[2].partition(",")[0]) for line in found if line}
+    """The loss of each, by the step: in a line of its own, or in that of the epoch that ends there."""
+    own = {
+        int(step): float(loss) for step, loss in re.findall(r"validation after step (\d+):.*? loss ([\d.]+)", printed)
+    }
+    ends = re.findall(r"epoch (\d+)/\d+: .*?val_loss ([\d.]+)", printed)
+    return dict(sorted({**own, **{int(epoch) * EPOCH: float(loss) for epoch, loss in ends}}.items()))
 
 
 @pytest.mark.parametrize(

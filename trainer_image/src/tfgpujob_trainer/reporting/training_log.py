@@ -86,10 +86,10 @@ class TrainingLog:
         self._interval = Window()
         self._printed = time.monotonic()
 
-    def epoch_line(self, *, epoch: int, values: Mapping[str, Any]) -> None:
-        """Print the epoch for people, and start the next."""
+    def epoch_line(self, *, epoch: int, values: Mapping[str, Any], comment: str = "") -> None:
+        """Print the epoch for people, with a comment on its values, and start the next."""
         say(
-            f"epoch {epoch}/{self.epochs}: {describe(values)}, {self._epoch.rate:.0f} examples/s, "
+            f"epoch {epoch}/{self.epochs}: {describe(values)}{comment}, {self._epoch.rate:.0f} examples/s, "
             f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}"
         )
         if not self._advised and (advice := self.advice(self._epoch)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
@@ -94,7 +94,7 @@ def begin_training(run: Run[Steps], position: Position) -> None:
     run.callbacks("on_train_begin")
     run.saved_at = time.monotonic()
     if run.evaluation_pending:
-        found = {} if run.built.validation is None else _evaluate(run, position)
+        found = {} if run.built.validation is None else _evaluate(run, position)[0]
         if position.index == 0:
             _epoch_end(run, position.epoch - 1, found)
     if position.index == 0 and not run.done(position):
@@ -129,9 +129,10 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
         report(run, batch, position)
     if copy and due and not stop:
         save_in_memory(run, position, evaluation_pending=True)
-    found = _evaluate(run, position) if due and not stop else {}
+    in_epoch_line = epoch_ended and due and not stop
+    found, comment = _evaluate(run, position, says=not in_epoch_line) if due and not stop else ({}, "")
     if epoch_ended:
-        run.log.epoch_line(epoch=position.epoch, values=run.last_epoch)
+        run.log.epoch_line(epoch=position.epoch, values={**run.last_epoch, **_of_validation(found)}, comment=comment)
         if found or not due:
             _epoch_end(run, batch.epoch, found)
     planned = _save_planned(run, position, epoch_ended=epoch_ended)
@@ -148,8 +149,11 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
 
 
 def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, Any]) -> None:
-    validation = {f"val_{name}": value for name, value in found.items()}
-    run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **validation})
+    run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **_of_validation(found)})
+
+
+def _of_validation(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"val_{name}": value for name, value in found.items()}
 
 
 def evaluation_due(run: Run[Steps], position: Position) -> bool:
@@ -159,16 +163,20 @@ def evaluation_due(run: Run[Steps], position: Position) -> bool:
     return due and run.built.validation is not None
 
 
-def _evaluate(run: Run[Steps], position: Position) -> dict[str, Any]:
-    """Evaluate the `validation` split, and compare it with the best."""
+def _evaluate(run: Run[Steps], position: Position, *, says: bool = True) -> tuple[dict[str, Any], str]:
+    """Evaluate the `validation` split, and compare it with the best; what was found, and a few words about that.
+
+    `says`: in a line of its own.
+    """
     assert run.built.validation is not None
     run.callbacks("on_test_begin")
     found = run.evaluate(run.built.validation, run.callbacks)
     run.log.evaluated(position.step, found)
     comment = run.best.update(found, position.step, _state(run, position))
-    say(f"validation after step {position.step}: {describe(found)}{comment}")
+    if says:
+        say(f"validation after step {position.step}: {describe(found)}{comment}")
     run.callbacks("on_test_end", found)
-    return found
+    return found, comment
 
 
 def values_so_far(run: Run[Steps], position: Position) -> dict[str, Any]:
