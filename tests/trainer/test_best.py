@@ -196,6 +196,19 @@ def test_a_csv_log_works(tmp_path):
     assert len(lines) == 3
 
 
+@pytest.mark.parametrize("append", [False, True])
+def test_a_csv_log_keeps_its_rows_over_a_resume(tmp_path, append):
+    log = tmp_path / "log.csv"
+    for epochs in (2, 3):
+        trained(tmp_path / "run", epochs=epochs, callbacks=lambda: [keras.callbacks.CSVLogger(log, append=append)])
+        if epochs == 2:
+            log.write_text(log.read_text() + "2,0,0,0,0\n")  # of an epoch after the checkpoint
+    header, *rows = log.read_text().splitlines()
+    assert header.startswith("epoch,accuracy,loss")
+    assert [row.partition(",")[0] for row in rows] == ["0", "1", "2"]
+    assert rows[2] != "2,0,0,0,0"
+
+
 class Stops(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self.model.stop_training = True

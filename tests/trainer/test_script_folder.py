@@ -216,7 +216,7 @@ model = keras.Sequential([keras.layers.Dense(units.UNITS)])
 model.compile("sgd", "mse")
 os.makedirs("out", exist_ok=True)
 callbacks = [
-    keras.callbacks.CSVLogger("log.csv", append=True),
+    keras.callbacks.CSVLogger("log.csv"),
     keras.callbacks.ModelCheckpoint("best.keras"),
     keras.callbacks.TensorBoard("logs"),
     Happens(),

@@ -21,6 +21,7 @@ from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.train import csv_logs
 
 _LEFT_OUT = {
     "BackupAndRestore": "the trainer saves and resumes by itself",
@@ -172,7 +173,9 @@ class ScriptCallbacks(CallCallbacks):
             self._logs = arguments[1]
         if hook == "on_train_end":
             arguments = (None if self._logs is None else self.logs(self._logs),)
-        super().__call__(hook, *arguments)
+        kept = self._resumed.get("csv", {}) if hook == "on_train_begin" else {}
+        with csv_logs.continued(self._list.callbacks, kept):
+            super().__call__(hook, *arguments)
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
             self._apply()
@@ -199,7 +202,8 @@ class ScriptCallbacks(CallCallbacks):
             attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
             changed.append({"class": _class(callback), "attributes": attributes})
         logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
-        return {"stops": self.stops, "logs": logs, "callbacks": changed}
+        csv = csv_logs.sizes(self._list.callbacks)
+        return {"stops": self.stops, "logs": logs, "callbacks": changed, "csv": csv}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import keras
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.train import csv_logs
 
 HOOKS = (
     "on_train_begin",
@@ -109,6 +110,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, params: Mapping[str, Any]):
         self._callbacks, self._model = callbacks, model
+        self._resumed: Mapping[str, Any] = {}
         for callback in callbacks:
             callback.set_params(dict(params))
             callback.set_model(model)
@@ -118,11 +120,13 @@ class Callbacks:
 
         Their exceptions pass through. Raises ConfigError if one of them wants to stop the training.
         """
-        for callback in self._callbacks:
-            getattr(callback, hook)(*arguments)
-            if self._model.stop_training:
-                fix = "set trainer.best with a patience"
-                raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)
+        kept = self._resumed.get("csv", {}) if hook == "on_train_begin" else {}
+        with csv_logs.continued(self._callbacks, kept):
+            for callback in self._callbacks:
+                getattr(callback, hook)(*arguments)
+                if self._model.stop_training:
+                    fix = "set trainer.best with a patience"
+                    raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)
 
     def batch_begin(self, index: int) -> None:
         """Nothing: they hear of a batch at each progress line."""
@@ -137,8 +141,9 @@ class Callbacks:
         """Nothing."""
 
     def state(self) -> dict[str, Any]:
-        """Nothing: they only observe."""
-        return {}
+        """Which rows CSVLogger has written. Nothing else: they only observe."""
+        return {"csv": csv_logs.sizes(self._callbacks)}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Go on from a checkpoint's state, as soon as training begins."""
+        self._resumed = state
