@@ -42,6 +42,8 @@ class Reporter:
         self._logged = now
         self._run_status.update(**self._state)
         numbers = {name: float(value) for name, value in metrics.items()}
+        shown = {name: self._state.get(name) for name in ("loss", "stepSeconds", "examplesPerSecond")}
+        self._run_status.add_point("train", step, {**shown, **numbers})
         print(json.dumps({"tfgpu": "progress", "phase": TRAINING, **self._state, "metrics": numbers}), flush=True)
 
     def _speed(self, now: float, step: int, examples: int | None) -> None:

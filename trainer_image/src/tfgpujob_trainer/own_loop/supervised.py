@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +31,10 @@ class SupervisedStatus(RunStatus):
         super().update(**known)
         phase, _ = self.silence()
         self._tell({"status": known, "phase": phase, "step": known.get("step") or 0})
+
+    def add_point(self, split: str, step: int, values: Mapping[str, Any]) -> None:
+        """Tell it: the supervisor keeps the curves, over all rounds."""
+        self._tell({"point": [split, step, values]})
 
     def stoppable(self) -> None:
         """SIGTERM is heard from now on."""

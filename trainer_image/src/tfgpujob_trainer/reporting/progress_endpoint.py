@@ -1,5 +1,7 @@
 """The HTTP endpoint GET /progress: the status of the run as JSON, to whoever shows the pod's token.
 
+GET /progress?series=STEP answers with its curves from that step on in place of it (reporting/series.py).
+
 Of the leader of a gang that may have another number of workers, PUT /workers asks for one.
 
 One thread with an event loop answers all connections, so that nobody can make the training process start threads and a
@@ -13,6 +15,7 @@ import asyncio
 import hmac
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -36,6 +39,7 @@ _MAX_BODY: Final = 1024
 _DECISION_SECONDS: Final = 0.7
 """How long the supervisor has to decide, which takes it a tenth of a second: less than _TIMEOUT_SECONDS."""
 _LOOK_SECONDS: Final = 0.02
+_SERIES: Final = re.compile(r"GET /progress\?series=([0-9]{1,15}) ")
 _RIGID: Final = "this pod does not lead a gang that can be resized in place"
 
 
@@ -78,7 +82,8 @@ class _Endpoint:
 
     async def _answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes:
         request, *lines = head.decode("latin-1").split("\r\n")
-        gets, puts = (request.startswith(known) for known in ("GET /progress ", "PUT /workers "))
+        series = _SERIES.match(request)
+        gets, puts = series is not None or request.startswith("GET /progress "), request.startswith("PUT /workers ")
         if not gets and not puts:
             return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are only GET /progress and PUT /workers\n")
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -88,6 +93,8 @@ class _Endpoint:
         if not may:
             text = b"show the pod's TFGPU_PROGRESS_TOKEN in the header X-Tfgpu-Token\n"
             return _response(HTTPStatus.FORBIDDEN, "text/plain", text)
+        if series is not None:
+            return _response(HTTPStatus.OK, "application/json", self._run_status.series(int(series[1])))
         self._hear()
         if puts:
             return await self._resize(await _body(fields.get("content-length", ""), reader))

@@ -6,8 +6,11 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+from tfgpujob_trainer.reporting.series import Series
 
 MAX_BYTES = 16 << 10
 
@@ -18,6 +21,7 @@ class RunStatus:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._beaten = time.monotonic()
+        self._series = Series()
         self.waits_for_peers: Callable[[], bool] = lambda: False
         self.ledger: Callable[[], dict[str, Any] | None] = lambda: None
         self._state: dict[str, Any] = {
@@ -49,6 +53,26 @@ class RunStatus:
         """Set what is known now; the names are those of the JSON object."""
         with self._lock:
             self._state.update(known)
+
+    def add_point(self, split: str, step: int, values: Mapping[str, Any]) -> None:
+        """Add to the curves of `train` or `validation`."""
+        with self._lock:
+            self._series.add(split, step, values)
+
+    def resume_series(self, step: int, file: Path | None = None) -> None:
+        """Have the curves go on after `step`: those in `file`, if there are any."""
+        with self._lock:
+            self._series.resume(step, file)
+
+    def write_series(self, file: Path) -> None:
+        """Keep the curves in a file."""
+        with self._lock:
+            self._series.write(file)
+
+    def series(self, first: int) -> bytes:
+        """The curves from step `first` on as JSON: see reporting/series.py."""
+        with self._lock:
+            return self._series.to_json(first)
 
     def silence(self) -> tuple[str, float]:
         """The phase, and the seconds since the last sign of life."""

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.reporting.gpu_memory import gpu_memory, gpus
@@ -17,6 +18,8 @@ from tfgpujob_trainer.reporting.tensorboard_scalars import Scalars
 from tfgpujob_trainer.reporting.timing import StepTime, Window, WorkerTimes
 
 SHARES = ("inputWait", "allReduce", "compute")
+WRITE_SECONDS = 10.0
+"""Between two writes of the curves: a volume may be slow, and an epoch take less than a second."""
 
 
 @dataclass(kw_only=True)
@@ -24,7 +27,7 @@ class TrainingLog:
     """Prints the progress of a run, and measures where the time of its steps goes.
 
     `input_fix` is what to do when training waits for data, `workers` how fast each worker is; with `one_machine` they
-    share its cores, so that none is to be looked at, nor a network.
+    share its cores, so that none is to be looked at, nor a network. The curves are kept in `series_file`, if any.
     """
 
     steps: int
@@ -35,10 +38,12 @@ class TrainingLog:
     workers: WorkerTimes
     one_machine: bool = False
     scalars: Scalars | None = None
+    series_file: Path | None = None
     total: Window = field(default_factory=Window)
     _epoch: Window = field(default_factory=Window)
     _interval: Window = field(default_factory=Window)
     _printed: float = field(default_factory=time.monotonic)
+    _written: float = float("-inf")
     _advised: bool = False
     _steps_here: int = 0
 
@@ -80,9 +85,13 @@ class TrainingLog:
         self.run_status.update(**state)
         metrics = {name: _number(value) for name, value in values.items() if name != "loss"}
         print(json.dumps({"tfgpu": "progress", **state, "metrics": metrics}), flush=True)
+        speed = {name: state[name] for name in ("stepSeconds", "examplesPerSecond")}
+        self.run_status.add_point("train", step, {"loss": state["loss"], **speed, **metrics})
+        if time.monotonic() - self._written >= WRITE_SECONDS:
+            self._write_series()
         if self.scalars is not None:
-            speed = {name: state[name] for name in ("examplesPerSecond", "stepSeconds", *SHARES)}
-            self.scalars.write("train", step, {**values, **speed, "epoch": epoch})
+            shares = {name: state[name] for name in SHARES}
+            self.scalars.write("train", step, {**values, **speed, **shares, "epoch": epoch})
         self._interval = Window()
         self._printed = time.monotonic()
 
@@ -99,13 +108,24 @@ class TrainingLog:
 
     def evaluated(self, step: int, values: Mapping[str, Any]) -> None:
         """Keep what an evaluation of the validation split found."""
+        self.run_status.add_point("validation", step, {name: _number(value) for name, value in values.items()})
         if self.scalars is not None:
             self.scalars.write("validation", step, values)
 
     def close(self) -> None:
-        """Close the event files, once nothing more is added."""
+        """Close the files, once nothing more is added."""
+        self._write_series()
         if self.scalars is not None:
             self.scalars.close()
+
+    def resumed(self, step: int) -> None:
+        """The run goes on after `step`, and with it its curves."""
+        self.run_status.resume_series(step, self.series_file)
+
+    def _write_series(self) -> None:
+        if self.series_file is not None:
+            self.run_status.write_series(self.series_file)
+            self._written = time.monotonic()
 
     def advice(self, window: Window) -> str:
         """What follows from how the time of the steps was spent; empty if nothing does."""

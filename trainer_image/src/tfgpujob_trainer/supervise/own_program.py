@@ -111,6 +111,8 @@ class OwnProgram(Supervisor):
         if "status" in record:
             self._status.beat()
             self._status.update(**record["status"])
+        if "point" in record:
+            self._status.add_point(*record["point"])
 
     def _unexplained(self, returncode: int) -> Outcome:
         if returncode == ExitCode.DONE:

@@ -27,6 +27,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.splits import agree_on_data
+from tfgpujob_trainer.reporting import series
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.profiler import Profiler
@@ -101,6 +102,7 @@ def assemble(
         workers=WorkerTimes(env.worker_names),
         one_machine=env.on_one_machine,
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
+        series_file=output / series.FILE if peers.is_chief else None,
     )
     if settings.best.monitor is not None and built.validation is None:
         fix = "let data('validation') return rows, or remove trainer.best"

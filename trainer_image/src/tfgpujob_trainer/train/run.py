@@ -197,6 +197,7 @@ def restore(run: Run[Steps]) -> Position:
     restored = run.checkpoints.restore(run.peers)
     run.heartbeat.spent(ledger.RESTORING, mark=ledger.RESTORED)
     if restored is None:
+        run.log.resumed(run.first.step)
         return run.first
     state, metric_states = restored
     run.last_epoch = state["lastEpoch"]
@@ -208,6 +209,7 @@ def restore(run: Run[Steps]) -> Position:
     position = Position(**{**state["position"], "loss": loss})
     say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
     position = _among_these_replicas(run, position)
+    run.log.resumed(position.step)
     run.best.resumed(state, position.step)
     run.callbacks.resumed(state["callbacks"])
     run.evaluation_pending = state["owesEvaluation"]
