@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgpujob.core.status import goodput_account, recovery
@@ -40,17 +41,33 @@ _MOMENTS: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a job's time."""
+
+    name: str
+    seconds: int
+    share: float
+    """Of the whole."""
+    meaning: str
+
+
+def parts(account: Mapping[str, Any]) -> Sequence[Part]:
+    """The parts of status.goodput, in the order in which a job meets them; empty where nothing is known."""
+    known = {name: int(account[name]) for name in goodput_account.PARTS if account.get(name)}
+    whole = sum(known.values())
+    return [Part(name, seconds, seconds / whole, _MEANING[name]) for name, seconds in known.items()]
+
+
 def goodput_table(account: Mapping[str, Any]) -> str:
     """The parts of the time, with their shares; empty where nothing is known."""
-    parts = {part: int(account[part]) for part in goodput_account.PARTS if account.get(part)}
-    whole = sum(parts.values())
-    if not whole:
+    found = parts(account)
+    if not found:
         return ""
     share = goodput_account.share(account)
     good = f", goodput {share:.1%}" if share is not None else ""
-    lines = [f"Time        {duration(whole)} until {account['time']}{good}"]
-    for part, seconds in parts.items():
-        lines.append(f"  {part:<12}{duration(seconds):>9}{seconds / whole:>8.1%}  {_MEANING[part]}")
+    lines = [f"Time        {duration(sum(part.seconds for part in found))} until {account['time']}{good}"]
+    lines += [f"  {part.name:<12}{duration(part.seconds):>9}{part.share:>8.1%}  {part.meaning}" for part in found]
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ def describe(
     facts = gather(job, pods, events, nodes, now)
     sections = (
         "\n".join(_verdict(facts)),
-        "\n".join(_summary(facts)),
+        "\n".join(line for label, texts in summary(facts) for line in _labelled(label, texts)),
         _pods(facts),
         _conditions(facts),
         goodput_table(facts.status.get("goodput") or {}),
@@ -49,32 +49,33 @@ def _verdict(facts: Facts) -> Iterator[str]:
     yield from _labelled("Next", [piece for step in verdict.steps for piece in _wrapped(step)])
 
 
-def _summary(facts: Facts) -> Iterator[str]:
+def summary(facts: Facts) -> Iterator[tuple[str, Sequence[str]]]:
+    """What a person wants to know of every job, by its label; a text that is empty is not known."""
     status, spec = facts.status, facts.spec
     plan = status.get("plan") or {}
     replicas = [f"{role} × {count}" for role, count in (plan.get("counts") or {}).items()]
     replicas += [f"spare × {plan['spares']}"] if plan.get("spares") else []
     parts = (str(spec.get("strategy", "")), ", ".join(replicas))
-    yield from _labelled("Strategy", [": ".join(part for part in parts if part)])
+    yield "Strategy", [": ".join(part for part in parts if part)]
     spent = [f"attempt {status.get('attempt', 0)}"]
     limit = (spec.get("runPolicy") or {}).get("backoffLimit", 6)
     in_place = f" ({status['inPlaceRestarts']} in place)" if status.get("inPlaceRestarts") else ""
     spent.append(f"{status.get('restarts', 0)} of {limit} restarts spent{in_place}")
     if status.get("disruptions"):
         spent.append(f"{counted(status['disruptions'], 'disruption')}, at no cost")
-    yield from _labelled("Attempts", [", ".join(spent)])
+    yield "Attempts", [", ".join(spent)]
     if "gpuTime" in status:
-        yield from _labelled("GPU-hours", [f"{hours(gpu_time.seconds(status, facts.now))}, all attempts together"])
-    yield from _labelled("Progress", [progress_line(status.get("progress") or {})])
+        yield "GPU-hours", [f"{hours(gpu_time.seconds(status, facts.now))}, all attempts together"]
+    yield "Progress", [progress_line(status.get("progress") or {})]
     images = (_digests(part, found) for part, found in (status.get("digests") or {}).items())
-    yield from _labelled("Images", [piece for line in images for piece in _wrapped(line)])
+    yield "Images", [piece for line in images for piece in _wrapped(line)]
     checkpoint = status.get("lastCheckpoint") or {}
     if checkpoint:
         took = f", saved in {checkpoint['seconds']} s" if "seconds" in checkpoint else ""
         text = f"step {checkpoint.get('step', '?')} in {checkpoint.get('directory', '?')}{took}"
-        yield from _labelled("Checkpoint", [text])
+        yield "Checkpoint", [text]
     retry = (status.get("retry") or {}).get("notBefore")
-    yield from _labelled("Next try", [f"not before {retry}" if retry else ""])
+    yield "Next try", [f"not before {retry}" if retry else ""]
 
 
 def _digests(part: str, found: Sequence[str]) -> str:
@@ -107,11 +108,12 @@ def _of(progress: Any, done: str, total: str) -> str:
 def _pods(facts: Facts) -> str:
     if not facts.pods:
         return "Pods        none"
-    rows = [(pod.name, _state(pod, facts), pod.node or "no node", f"attempt {pod.attempt}") for pod in facts.pods]
+    rows = [(pod.name, state_of(pod, facts), pod.node or "no node", f"attempt {pod.attempt}") for pod in facts.pods]
     return "\n".join(["Pods", *_columns(rows)])
 
 
-def _state(pod: Pod, facts: Facts) -> str:
+def state_of(pod: Pod, facts: Facts) -> str:
+    """What a pod does, or how it ended."""
     if pod.termination is not None:
         return f"ended with {pod.termination.exit_code} {pod.termination.reason}".rstrip()
     if pod.deleting:
