@@ -10,6 +10,7 @@ from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, r
 from tests.unit.core.observed.test_progress_report import TOLD
 
 from tfgpujob import names
+from tfgpujob.core.observed import progress_series
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.progress_report import Report, parse, parse_ledger, parse_summary
 from tfgpujob.core.observed.trim import trim_pod
@@ -42,6 +43,15 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
         "waitsForPeers": True,
         "ledger": said["ledger"],
     }
+
+
+def test_the_tool_understands_the_curves_that_the_trainer_tells() -> None:
+    curves = progress_series.parse(trainer("run_status", KNOWN)["series"].encode())
+    assert curves is not None
+    assert curves.keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert curves["loss"][-1] == curves["val_loss"][-1] == (3990, 0.000250627)
+    assert curves["accuracy"][0] == (0, 0.5)
+    assert curves["loss"][0][0] > 0, "its loss at step 0 was no number"
 
 
 def test_the_operator_takes_a_report_of_each_phase() -> None:

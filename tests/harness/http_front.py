@@ -28,7 +28,7 @@ class Front:
         self.listening: dict[int, int] = {}
         """What listens in every pod: its port there, and where on this machine it really is."""
         self.behind: dict[str, Object] = {}
-        """What other servers answer, by the path on which the API server passes requests on to them."""
+        """What other servers answer, by the path, or path and query, that the API server passes on to them."""
         self.raw: dict[str, str] = {}
         """JSON that Python can't write, by the text that stands for it in the objects: deep, or no UTF-8."""
         self.outage = 0
@@ -80,8 +80,8 @@ class Front:
             del self._open[id(request)]
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
-        if request.path in self.behind:
-            return web.json_response(self.behind[request.path])
+        if behind := self.behind.get(request.path_qs) or self.behind.get(request.path):
+            return web.json_response(behind)
         if request.path in _DISCOVERY:
             return web.json_response(_DISCOVERY[request.path])
         parts = request.path.strip("/").split("/")

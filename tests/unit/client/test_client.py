@@ -48,6 +48,23 @@ def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
         assert "whole" not in [found.name for found in client.list(all_namespaces=True)]
 
 
+def test_curves_of_a_trainer_that_runs_and_of_one_that_has_ended(live: LiveCluster) -> None:
+    trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
+    with Client() as client:
+        client.submit(job("drawn", worker=2, spec={"trainer": trainer}))
+        client.wait("drawn", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+        assert client.series("drawn") == {}, "no trainer answers yet, or an older one does not know the question"
+        told = {"names": ["loss"], "points": [[10, 2.5], [20, 1.5]]}
+        where = "/api/v1/namespaces/default/pods/drawn-worker-0:8080/proxy/progress?series=0"
+        live.front.behind[where] = {"train": told, "validation": {"names": ["loss"], "points": [[20, 1.75]]}}
+        assert client.series("drawn") == {"loss": [(10, 2.5), (20, 1.5)], "val_loss": [(20, 1.75)]}
+        live.say("drawn-worker-0", "hello", '{"tfgpu": "progress", "phase": "training", "step": 30, "loss": 1.25}')
+        for i in range(2):
+            live.finish(f"drawn-worker-{i}", 0)
+        client.wait("drawn", timeout_seconds=PATIENCE)
+        assert client.series("drawn") == {"loss": [(30, 1.25)]}
+
+
 def test_a_job_that_would_be_refused_is_not_sent(live: LiveCluster) -> None:
     with Client() as client, pytest.raises(InvalidJobError, match="is not one of OneDevice") as refused:
         client.submit({**job("bad", worker=1), "spec": {"strategy": "Mirored", "replicaSpecs": {"worker": {}}}})

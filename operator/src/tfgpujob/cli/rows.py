@@ -10,8 +10,6 @@ import click
 
 from tfgpujob.cli.output import Format, coloured, data, table
 from tfgpujob.client import Job
-from tfgpujob.core.observed.plan import replica_specs
-from tfgpujob.core.status import gpu_time
 from tfgpujob.names import Phase
 from tfgpujob.units import duration, hours
 
@@ -54,7 +52,7 @@ def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
         status.ready or "-",
         done,
         eta,
-        _gpus(job),
+        _or_dash(job.gpus),
         _age(job),
     ]
     if wide:
@@ -84,15 +82,6 @@ def _or_dash(value: Any) -> str:
 
 def _epochs(progress: Any) -> str:
     return "-" if progress.epoch is None else f"epoch {progress.epoch}"
-
-
-def _gpus(job: Job) -> str:
-    """GPUs of all pods together; `-` for a spec that the operator has refused."""
-    try:
-        specs = replica_specs(job.spec)
-    except ValueError:
-        return "-"
-    return str(sum(gpu_time.gpus_held(job.spec, role, replica) * replica.replicas for role, replica in specs.items()))
 
 
 def _age(job: Job) -> str:

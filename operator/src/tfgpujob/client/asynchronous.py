@@ -12,13 +12,16 @@ from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.config_maps import submit_with
 from tfgpujob.client.gpu_check import GpuCheck, gpu_pod, run_gpu_pod
 from tfgpujob.client.job import Job, check
-from tfgpujob.client.logs import Follower, LogLine, View, read_logs, replicas_of
+from tfgpujob.client.logs import Follower, LogLine, View, leader_of, progress_lines, read_logs, replicas_of
 from tfgpujob.client.server import Server, missing
 from tfgpujob.client.successor import Successor
 from tfgpujob.client.tensorboard import TensorBoard, run_viewer
-from tfgpujob.client.usage import Usage, usage
+from tfgpujob.client.usage import Usage, get_series, usage
 from tfgpujob.client.viewer import PORT, files_pod, viewer_pod
+from tfgpujob.core.observed.observed_pods import has_ended
+from tfgpujob.core.observed.progress_series import Series, from_log
 from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube import paths
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import FORBIDDEN, MISSING, ApiError
@@ -244,6 +247,21 @@ class AsyncClient:
         """What each replica uses, and how fast it is."""
         job = await self.get(name, namespace)
         return await usage(self._connection, job, await self.pods(name, namespace))
+
+    async def series(self, name: str, namespace: str | None = None) -> Series:
+        """The curves of the training: loss, metrics, seconds of a step, by name; empty where nobody knows them.
+
+        A trainer that runs tells them; of one that has ended they are read from its log, as far as its pod is kept.
+        """
+        job = await self.get(name, namespace)
+        pods = replicas_of(job.uid, await self.pods(name, namespace), None, None)
+        leading = leader_of(pods)
+        if leading is None or job.raw["spec"].get("trainer") is None:
+            return {}
+        pod = trim_pod(leading)
+        if has_ended(pod):
+            return from_log(await progress_lines(self._connection, leading))[0]
+        return await get_series(self._connection, job.namespace, pod)
 
     async def tensorboard(
         self,

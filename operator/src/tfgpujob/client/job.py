@@ -12,6 +12,7 @@ from tfgpujob.api.status import JobCondition
 from tfgpujob.api.trainer import Output
 from tfgpujob.client.errors import InvalidJobError
 from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.status import gpu_time
 from tfgpujob.names import Condition
@@ -103,6 +104,18 @@ class Job:
     def owner_reference(self) -> Object:
         """For objects that go with the job."""
         return {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": self.name, "uid": self.uid}
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of all pods together; None for a spec that the operator has refused."""
+        try:
+            spec = self.spec
+            return sum(
+                gpu_time.gpus_held(spec, role, replica) * replica.replicas
+                for role, replica in replica_specs(spec).items()
+            )
+        except ValueError:
+            return None
 
     def gpu_seconds(self, now: datetime) -> int:
         """GPUs × seconds that the pods of all attempts have held them, until `now`."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from tfgpujob import names
 from tfgpujob.client.position import Position
+from tfgpujob.core.observed.progress_series import LINE as PROGRESS_LINE
 from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.connection import Connection
@@ -25,6 +27,10 @@ STREAM_BYTES = 1 << 16
 """How much of one pod's log is read before it is asked for."""
 LONGEST_LINE = 1 << 20
 """Bytes. A longer line comes in pieces: progress bars may write for hours without a newline."""
+
+PROGRESS_TAIL = 20_000
+PROGRESS_BYTES = 32 << 20
+"""How many of the last lines of an ended pod, and how much, is looked through for its curves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,29 @@ def replicas_of(job_uid: str, pods: Sequence[Object], role: str | None, index: i
     return [pod for pod, record in own if role in {None, record.role} and index in {None, record.index}]
 
 
+def leader_of(pods: Sequence[Object]) -> Object | None:
+    """The chief's pod, or else the first worker's: that of the newest attempt."""
+    roles = [str(role) for role in names.Role]
+
+    def place(pod: Object) -> tuple[int, int, int]:
+        record = trim_pod(pod)
+        return roles.index(record.role), record.index, -record.attempt
+
+    return min(pods, key=place, default=None)
+
+
+async def progress_lines(connection: Connection, pod: Object) -> Sequence[str]:
+    """What a pod's log says for programs, as far as its last lines reach. Raises ApiError."""
+    found, size = [], 0
+    async with aclosing(read_logs(connection, [pod], PROGRESS_TAIL)) as batches:
+        async for lines in batches:
+            found += [line.text for line in lines if PROGRESS_LINE in line.text]
+            size += sum(len(line.text) for line in lines)
+            if size > PROGRESS_BYTES:
+                break
+    return found
+
+
 @dataclass(slots=True)
 class _Stream:
     """One pod that is, or was, being read."""
@@ -75,7 +104,7 @@ class _Stream:
     """Why it is not read to its end."""
 
 
-async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncIterator[Lines]:
+async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | None) -> AsyncGenerator[Lines, None]:
     """What these pods have said so far, one after the other, as many lines at a time as there are. `tail`: only the
     last lines of each.
 

@@ -17,6 +17,7 @@ from tfgpujob.client.logs import LogLine
 from tfgpujob.client.tensorboard import TensorBoard
 from tfgpujob.client.usage import Usage
 from tfgpujob.client.viewer import PORT
+from tfgpujob.core.observed.progress_series import Series
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.names import Condition
 
@@ -151,6 +152,13 @@ class Client(BlockingClient):
     def usage(self, name: str, namespace: str | None = None) -> Usage:
         """What each replica uses, and how fast it is."""
         return self._run(self._client.usage(name, namespace))
+
+    def series(self, name: str, namespace: str | None = None) -> Series:
+        """The curves of the training: loss, metrics, seconds of a step, by name; empty where nobody knows them.
+
+        A trainer that runs tells them; of one that has ended they are read from its log, as far as its pod is kept.
+        """
+        return self._run(self._client.series(name, namespace))
 
     def tensorboard(
         self,

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.client.job import Job
-from tfgpujob.core.observed import progress_report
+from tfgpujob.core.observed import progress_report, progress_series
 from tfgpujob.core.observed.observed_pods import has_ended
 from tfgpujob.core.observed.progress_report import Report
+from tfgpujob.core.observed.progress_series import Series
 from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.concurrency import gather_bounded
@@ -107,17 +108,33 @@ async def _reports(connection: Connection, job: Job, pods: Sequence[Pod]) -> tup
 
 
 async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
-    """Its report, or the HTTP status of a refusal; through the API server, as nobody reaches pods from outside."""
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
-    # Not in `Authorization`, which the API server takes for itself.
-    token = {names.PROGRESS_TOKEN_HEADER: pod.progress_token} if pod.progress_token else None
+    """Its report, or the HTTP status of a refusal."""
     try:
-        answer = await connection.send(
-            "GET", path, headers=token, seconds=_TIMEOUT_SECONDS, most_bytes=progress_report.MAX_BYTES
-        )
+        answer = await _ask(connection, namespace, pod, progress_report.MAX_BYTES)
     except ApiError as error:
         return error.code
     return progress_report.parse(json.dumps(answer).encode())
+
+
+async def get_series(connection: Connection, namespace: str, pod: Pod) -> Series:
+    """The curves that its trainer keeps; none where it does not answer, as an older one."""
+    try:
+        answer = await _ask(connection, namespace, pod, progress_series.MAX_BYTES, {"series": "0"})
+    except ApiError:
+        return {}
+    return progress_series.parse(json.dumps(answer).encode()) or {}
+
+
+async def _ask(
+    connection: Connection, namespace: str, pod: Pod, most_bytes: int, query: Mapping[str, str] | None = None
+) -> Object:
+    """GET /progress through the API server, as nobody reaches pods from outside. Raises ApiError."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
+    # Not in `Authorization`, which the API server takes for itself.
+    token = {names.PROGRESS_TOKEN_HEADER: pod.progress_token} if pod.progress_token else None
+    return await connection.send(
+        "GET", path, query=query, headers=token, seconds=_TIMEOUT_SECONDS, most_bytes=most_bytes
+    )
 
 
 def quantity(text: str) -> float:

@@ -25,13 +25,13 @@ _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Task = Annotated[str, Field(pattern=r"^(chief|worker)-[0-9]{1,4}$")]
 
 
-class _Schema(BaseModel):
-    """Unknown keys are ignored: they come from a newer trainer."""
+class Schema(BaseModel):
+    """Of what a trainer tells. Unknown keys are ignored: they come from a newer one."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", alias_generator=to_camel)
 
 
-class Checkpoint(_Schema):
+class Checkpoint(Schema):
     """The newest complete checkpoint."""
 
     step: NotNegative64
@@ -49,7 +49,7 @@ class Checkpoint(_Schema):
         return text
 
 
-class TrainerLedger(_Schema):
+class TrainerLedger(Schema):
     """What the time of a trainer's pod went into, since it began. Milliseconds; moments since 1970."""
 
     until: Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]
@@ -66,7 +66,7 @@ class TrainerLedger(_Schema):
     """Of its last restart in place, or else of its start."""
 
 
-class Report(_Schema):
+class Report(Schema):
     """How far one task is. None: not known yet."""
 
     phase: Annotated[str, Field(max_length=32, pattern=r"^[a-z]+( [a-z]+)*$")]
@@ -107,7 +107,7 @@ def parse(payload: bytes) -> Report | None:
         return None
 
 
-class Summary(_Schema):
+class Summary(Schema):
     """What a trainer that has succeeded leaves in its pod's termination message."""
 
     steps: NotNegative64 | None = None
@@ -115,11 +115,11 @@ class Summary(_Schema):
     examples_per_second: _Positive | None = None
 
 
-class _LastWords(_Schema):
+class _LastWords(Schema):
     summary: Summary
 
 
-class _LastLedger(_Schema):
+class _LastLedger(Schema):
     ledger: TrainerLedger
 
 
