@@ -156,6 +156,7 @@ CASES = {
     "global_clipnorm": (lambda: dense(adamw(global_clipnorm=0.1)), lambda: (rows(6), labels())),
     "clipnorm": (lambda: dense(adamw(clipnorm=0.05)), lambda: (rows(6), labels())),
     "clipvalue": (lambda: dense(adamw(clipvalue=0.01)), lambda: (rows(6), labels())),
+    "steps_per_execution": (lambda: dense(adamw(), steps_per_execution=4), lambda: (rows(6), labels())),
     "learning-rate schedule": (
         lambda: dense(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 20))),
         lambda: (rows(6), labels()),

@@ -65,6 +65,7 @@ def test_an_evaluator_is_no_member_of_the_cluster():
             "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
             "keep one of them",
         ),
+        ({"KERAS_BACKEND": "jax"}, "KERAS_BACKEND is jax", "remove it"),
         ({"TFGPU_GPUS": "two"}, "TFGPU_GPUS is 'two'", "it must be a whole number of at least 0"),
     ],
 )

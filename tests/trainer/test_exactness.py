@@ -384,7 +384,6 @@ def without_a_loss():
         (lambda: 3, "model() returned a int", "return a compiled keras.Model"),
         (lambda: keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]), "is not compiled", "call model.compile"),
         (lambda: dense(adamw(), run_eagerly=True), "run_eagerly", "remove it from compile()"),
-        (lambda: dense(adamw(), steps_per_execution=4), "steps_per_execution", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
         (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
         (without_a_loss, "compiled no loss", "give model.compile() a loss, or a layer"),

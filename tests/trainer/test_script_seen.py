@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,6 +31,31 @@ class Seen(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self.weights.append(self.model.get_weights()[0])
+
+
+def test_a_fit_without_epochs_gives_an_empty_history(tmp_path):
+    """A script that is resumed after its last epoch asks for none."""
+    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    takeover = Takeover(
+        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
+    )
+
+    def seen(fit, **given):
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        began: list[Any] = []
+        hook = keras.callbacks.LambdaCallback(on_train_begin=began.append, on_train_end=began.append)
+        history = fit(model, x=np.ones((8, 2)), y=np.ones(8), callbacks=[hook], **given)
+        return history.history, history.epoch, history.params, history.model is model, began
+
+    for given in ({"epochs": 0}, {"epochs": 3, "initial_epoch": 3}):
+        ours = seen(lambda model, **call: takeover.fit(model, FitCall(**call)), **given)
+        keras_own = seen(lambda model, **call: model.fit(**call, verbose=0), **given)
+        assert (*ours[:2], *ours[3:]) == (*keras_own[:2], *keras_own[3:])
+        assert ours[2]["epochs"] == keras_own[2]["epochs"]
+    assert takeover.fits == 0
 
 
 def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):

@@ -194,11 +194,6 @@ finally:
             "ValueError: Input 0 with name",
             "the model was built for rows of float32[3], float32[], as fit() was given them",
         ),
-        (
-            "np.ones((8, 2)), np.ones(8), epochs=2, initial_epoch=2",
-            "initial_epoch is 2 of 2 epochs, at a.py:7",
-            "raise epochs",
-        ),
     ],
 )
 def test_what_is_not_taken_over_is_refused_with_the_line(call, message, fix, launch):

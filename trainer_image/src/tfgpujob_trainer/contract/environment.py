@@ -17,6 +17,7 @@ from tfgpujob_trainer.contract.text import did_you_mean
 
 CODE_DIRECTORY = Path("/code")
 """Where a pod has its code; a local run names another folder."""
+_BACKEND = "tensorflow"
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 ROUND = "TFGPU_ROUND"
 IN_PLACE_RESTARTS = "TFGPU_IN_PLACE_RESTARTS"
@@ -156,6 +157,8 @@ class Environment:
 
 def read(env: Mapping[str, str]) -> Environment:
     """Read the environment; raises ConfigError naming the variable."""
+    if (backend := env.get("KERAS_BACKEND") or _BACKEND) != _BACKEND:
+        raise ConfigError(f"KERAS_BACKEND is {backend}", f"remove it: the trainer computes with {_BACKEND}")
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
     role = env.get("TFGPU_REPLICA_TYPE") or role
     strategy = env.get("TFGPU_STRATEGY") or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)

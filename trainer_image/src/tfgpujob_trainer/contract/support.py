@@ -71,6 +71,7 @@ SUPPORT: dict[str, dict[str, Support]] = {
     "global_clipnorm": _everywhere(EXACT, ASYNCHRONOUS),
     "clipnorm": _everywhere(EXACT, ASYNCHRONOUS),
     "clipvalue": _everywhere(EXACT, ASYNCHRONOUS),
+    "steps_per_execution": _everywhere(EXACT, ASYNCHRONOUS),
     "learning-rate schedule": _everywhere(EXACT, ASYNCHRONOUS),
     "learning-rate warm-up": _everywhere(EXACT, ASYNCHRONOUS),
     "weight decay with exclusion": _everywhere(EXACT, ASYNCHRONOUS),
@@ -148,7 +149,6 @@ SUPPORT: dict[str, dict[str, Support]] = {
         ),
     ),
     "run_eagerly": _refused("is compiled with run_eagerly=True", "remove it from compile()"),
-    "steps_per_execution": _refused("is compiled with steps_per_execution", "remove it from compile()"),
     "a stateful RNN": _alone_and_together(EXACT, _STATEFUL, _STATEFUL),
     "an unreduced loss": _refused("has reduction='none'", "use reduction='sum_over_batch_size' or 'sum'"),
     "a metric of one number for a batch": _alone_and_together(

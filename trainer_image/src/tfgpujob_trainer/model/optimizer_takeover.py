@@ -193,7 +193,5 @@ def _refuse(model: Any, strategy: str) -> None:
     for loss in keras.tree.flatten(model.loss):
         if isinstance(loss, keras.losses.Loss) and loss.reduction in (None, "none"):
             require("an unreduced loss", strategy, f"loss {loss.name!r}")
-    if model.steps_per_execution > 1:
-        require("steps_per_execution", strategy, name)
     if model.run_eagerly:
         require("run_eagerly", strategy, name)

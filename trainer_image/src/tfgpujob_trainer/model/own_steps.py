@@ -37,8 +37,6 @@ def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) 
         )
     if model.run_eagerly:
         require("run_eagerly", strategy, who)
-    if model.steps_per_execution > 1:
-        require("steps_per_execution", strategy, who)
     optimizers = optimizers_of(model)
     for optimizer in optimizers.values():
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):

@@ -117,9 +117,9 @@ class Takeover:
 
     def _fit(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
         self.calls += 1
-        self.fits += 1
         if call.initial_epoch >= call.epochs:
-            raise ConfigError(f"initial_epoch is {call.initial_epoch} of {call.epochs} epochs", "raise epochs")
+            return _without_epochs(model, call, is_chief=self._env.is_chief)
+        self.fits += 1
         data = fit_data(call, alike=self._env.is_asynchronous)
         _refuse_steps_of_several_batches(model, data.batch_size)
         settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
@@ -348,6 +348,16 @@ def _compiled_metrics(model: keras.Model) -> Any:
     """What each compile() makes anew; the model itself if it is compiled without any."""
     compiled = model._compile_metrics  # noqa: SLF001
     return model if compiled is None else compiled
+
+
+def _without_epochs(model: keras.Model, call: FitCall, *, is_chief: bool) -> keras.callbacks.History:
+    """The history of a fit() whose epochs are all over before it begins, as Keras' own: empty."""
+    history = keras.callbacks.History()
+    callbacks = [*chosen(call.callbacks, is_chief=is_chief), history]
+    hooks = CallCallbacks(callbacks, model, call.verbose, epochs=call.epochs)
+    hooks("on_train_begin")
+    hooks("on_train_end")
+    return history
 
 
 def _refuse_steps_of_several_batches(model: keras.Model, rows: int) -> None:

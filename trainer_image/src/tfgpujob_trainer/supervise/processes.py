@@ -86,8 +86,8 @@ def training_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     Hashes of text are the same in all of them: a set() of words has one order on all workers and after a restart.
     """
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **KEEP_MEMORY}
-    return {**quiet, **environment, "KERAS_BACKEND": "tensorflow", "PYTHONUNBUFFERED": "1"}
+    defaults = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", "KERAS_BACKEND": "tensorflow", **KEEP_MEMORY}
+    return {**defaults, **environment, "PYTHONUNBUFFERED": "1"}
 
 
 def is_noise(line: str) -> bool:

@@ -64,6 +64,7 @@ def build_model(
         f"shard policy {policy}",
         *data.notes,
         *takeover.notes,
+        *_executions(model),
         *arranged,
         *steps.notes,
         *schedule.notes,
@@ -84,6 +85,11 @@ def build_model(
         else None,
         test=other_split(settings, module, "test", data, heartbeat),
     )
+
+
+def _executions(model: keras.Model) -> list[str]:
+    several = model.steps_per_execution
+    return [f"steps_per_execution={several}: each step is one of its own, as are its callbacks"] if several > 1 else []
 
 
 def memory_warnings(
