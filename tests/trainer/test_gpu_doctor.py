@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tests.trainer.driver import Driver
 from tests.trainer.inprocess import strategy_over
-from tests.trainer.test_gpus import Driver
 
 from tfgpujob_trainer import gpu_doctor
 from tfgpujob_trainer.cluster import gpus

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
+from tests.trainer.driver import Driver
 
 from tfgpujob_trainer.cluster import gpus
 from tfgpujob_trainer.cluster.devices import prepare_devices
@@ -75,26 +76,6 @@ def test_what_cannot_be_is_refused_with_the_fix(visible, env, hidden_by, problem
 )
 def test_what_is_computed_on_is_said(used, env, line):
     assert gpus.describe(used, env, visible=2, cores=4, count=env.gpus or 1) == line
-
-
-class Driver:
-    """libcuda, with GPUs of these sizes."""
-
-    def __init__(self, *sizes):
-        self._sizes = sizes
-
-    def cuInit(self, _):
-        return 0
-
-    def cuDeviceGetCount(self, count):
-        count._obj.value = len(self._sizes)
-        return 0
-
-    def cuDeviceGet(self, device, ordinal):
-        device._obj.value = 100 + ordinal
-
-    def cuDeviceTotalMem_v2(self, size, device):
-        size._obj.value = self._sizes[device.value - 100]
 
 
 @pytest.fixture

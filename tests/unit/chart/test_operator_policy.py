@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.api.test_admission_policy import Policy
+from tests.unit.api.policy_evaluator import Policy
 from tests.unit.chart.rendered import Object, kinds, of, render
 from tests.unit.core import make
 from tests.unit.core.simulator import World

@@ -13,7 +13,7 @@ import yaml
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
-from tests.unit.cli.test_cluster_verbs import Output, submit
+from tests.unit.cli.typed import Output, submit
 
 from tfgpujob.cli import main as cli
 from tfgpujob.exits import Exit

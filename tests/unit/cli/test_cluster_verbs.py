@@ -14,6 +14,7 @@ import yaml
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
+from tests.unit.cli.typed import Output, submit
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli import revisions
@@ -21,15 +22,8 @@ from tfgpujob.client.job import Job
 from tfgpujob.exits import Exit
 from tfgpujob.kube.errors import ApiError
 
-Output = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples/digits-multiworker.yaml"
-
-
-def submit(tmp_path: Path, name: str, *, worker: int) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(job(name, worker=worker)))
-    assert cli.main(["submit", str(file)]) == Exit.OK
 
 
 def header_and_row(job: str, capsys: Output) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.harness.live import LiveCluster
-from tests.unit.cli.test_cluster_verbs import Output
+from tests.unit.cli.typed import Output
 
 from tfgpujob.cli import main as cli
 from tfgpujob.client.gpu_check import gpu_pod

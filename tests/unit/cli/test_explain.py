@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.unit.cli.parsed import TRAINER, parsed_job
 
-from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.behaviour import batch, sentences, strategy_advice
 from tfgpujob.core.observed.plan import resolve
@@ -21,7 +21,6 @@ from tfgpujob.local import offline
 from tfgpujob.names import Condition
 
 ROOT = Path(__file__).resolve().parents[3]
-TRAINER = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 2}
 STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 CACHE = [{"name": "tensorflow", "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}]
 CLAIMS = {
@@ -37,13 +36,6 @@ NEVER_BUT_THE_CHIEF = {"worker": {"restartPolicy": "Never"}, "chief": {}}
 def said(spec: dict[str, Any]) -> str:
     parsed = parsed_job(spec)
     return "\n".join(text for _, text in sentences(parsed, resolve(parsed, offline.CONFIG)))
-
-
-def parsed_job(spec: dict[str, Any]) -> JobSpec:
-    whole = {"strategy": "MultiWorkerMirrored", "replicaSpecs": {"worker": {"replicas": 2}}, "trainer": TRAINER, **spec}
-    parsed = parse_job({"metadata": {"name": "a"}, "spec": {k: v for k, v in whole.items() if v is not None}})
-    assert isinstance(parsed, JobSpec), parsed
-    return parsed
 
 
 @pytest.mark.parametrize(

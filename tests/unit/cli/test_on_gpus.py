@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.cli.test_explain import parsed_job
+from tests.unit.cli.parsed import parsed_job
 
 from tfgpujob.cli.on_gpus import on_gpus
 from tfgpujob.core.observed.plan import resolve

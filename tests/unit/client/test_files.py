@@ -15,7 +15,7 @@ from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
 from tests.trainer.harness import free_ports, until
-from tests.unit.client.test_viewer import TRAINER, started
+from tests.unit.client.started import TRAINER, started
 
 from tfgpujob.cli import main as cli
 from tfgpujob.client import Client, TensorBoardError, tensorboard

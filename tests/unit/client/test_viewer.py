@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.harness.scenario import job
+from tests.unit.client.started import TRAINER, started
 
-from tfgpujob.api import parse_job
 from tfgpujob.client import Job, TensorBoardError
 from tfgpujob.client.viewer import viewer_pod
-from tfgpujob.core.observed.plan import resolve
-from tfgpujob.core.observed.snapshot import Config, Object
-
-TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1, "output": {"claim": "out"}}
-
+from tfgpujob.core.observed.snapshot import Object
 
 MOUNT = {"name": "root", "mountPath": "/output"}
 HOST = {
@@ -25,18 +20,6 @@ HOST = {
         "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
     }
 }
-
-
-def started(name: str = "curves", *, trainer: Mapping[str, Any] | None = TRAINER, **spec: Any) -> Job:
-    """A job whose first attempt has begun."""
-    made = job(name, "OneDevice", worker=1, spec={**({"trainer": trainer} if trainer else {}), **spec})
-    made["metadata"] |= {"namespace": "team", "uid": "u-1"}
-    parsed = parse_job(made, allow_host=True)
-    assert not isinstance(parsed, tuple), parsed
-    plan = resolve(parsed, Config(operator_image="o:1", trainer_image="t:1", operator_version="1"))
-    made["metadata"]["generation"] = 1
-    accepted = {"type": "Accepted", "status": "True", "observedGeneration": 1}
-    return Job({**made, "status": {"plan": plan.to_status(), "attempt": 1, "conditions": [accepted]}})
 
 
 def test_the_pod_reads_the_claim_and_passes_pod_security_restricted() -> None:

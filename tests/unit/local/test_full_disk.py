@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.machine import PATIENCE
 from tests.small_disk import fill, small_disk
-from tests.unit.local.test_run import until, write_job
+from tests.unit.local.job import until, write_job
 
 from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.exits import Exit

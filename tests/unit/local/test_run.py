@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.machine import PATIENCE, Deadline
+from tests.machine import PATIENCE
+from tests.unit.local.job import until, write_job
 
 from tfgpujob.exits import Exit
 from tfgpujob.local.session import failure_of, of_weights, what_was_said
@@ -23,16 +22,6 @@ from tfgpujob.local.session import failure_of, of_weights, what_was_said
 pytestmark = pytest.mark.slow
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-
-
-def write_job(folder: Path, strategy: str = "Custom", *, workers: int = 2, **spec: Any) -> None:
-    job = {
-        "apiVersion": "tfgpu.dev/v1alpha1",
-        "kind": "TFGPUJob",
-        "metadata": {"name": "try"},
-        "spec": {"strategy": strategy, "image": "x", "replicaSpecs": {"worker": {"replicas": workers}}, **spec},
-    }
-    (folder / "job.yaml").write_text(yaml.safe_dump(job))
 
 
 class Tool:
@@ -75,13 +64,6 @@ def tool(tmp_path: Path) -> Iterator[Tool]:
     for process in made.started:
         process.kill()
         process.communicate()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = Deadline(30)
-    while not condition():
-        assert not deadline.passed, "condition not met in time"
-        time.sleep(0.02)
 
 
 def test_two_workers_find_each_other_at_ports_of_this_machine(tool: Tool) -> None:

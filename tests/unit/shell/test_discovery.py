@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.harness.live import live_cluster
 from tests.harness.vtime import run
-from tests.unit.shell.test_poison import make_good, operating, runs, until
+from tests.unit.shell.operating import make_good, operating, runs, until
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube.errors import ApiError

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.live import LiveCluster, live_cluster
 from tests.harness.poison import spec
 from tests.harness.resources import with_meta
-from tests.unit.shell.test_poison import job, operating, until
+from tests.unit.shell.operating import job, operating, until
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.namespaces import Namespaces

@@ -5,46 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from tests.harness import vtime
 from tests.harness.known import snapshot_of
 from tests.machine import PATIENCE
-from tests.unit.core.status.test_progress import running
+from tests.unit.core.gangs import running
+from tests.unit.shell.answering_pod import http, pod
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.pod_poller import MAX_IN_FLIGHT
-from tfgpujob.shell.progress_client import HttpProgressClient
 from tfgpujob.shell.progress_poller import ProgressPoller
 from tfgpujob.shell.store import Key, Store
 
 TOLD = b'{"phase": "training", "step": 3, "steps": 10}'
-
-
-@asynccontextmanager
-async def pod(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[HttpProgressClient, list[bytes]]]:
-    """Something that answers every request so, byte for byte, and what it was asked."""
-    asked: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(answer)
-            await writer.drain()
-            if hang:
-                await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, HttpProgressClient(server.sockets[0].getsockname()[1]) as ask:
-        yield ask, asked
-
-
-def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
-    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def test_one_plain_request() -> None:

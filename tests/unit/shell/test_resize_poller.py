@@ -10,9 +10,8 @@ from itertools import pairwise
 import pytest
 from tests.harness import vtime
 from tests.harness.known import snapshot_of
-from tests.unit.core.policies.test_resize import scale
-from tests.unit.core.policies.test_resize_in_place import training
-from tests.unit.shell.test_progress_poller import http, pod
+from tests.unit.core.gangs import resizable_gang, scale
+from tests.unit.shell.answering_pod import http, pod
 
 from tfgpujob.core.observed.snapshot import Kind, LeaderAnswer, ResizeTo
 from tfgpujob.core.observed.workers_answer import parse_answer
@@ -43,7 +42,7 @@ class Gangs:
         self.most_slow = 0
         self.hook: Callable[[float], None] = lambda _: None
         self._answer = answer
-        self.world = training()
+        self.world = resizable_gang()
         scale(self.world, wanted)
         for number in range(count):
             self.put(f"ns-{number}", "10.0.0.1")

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from copy import deepcopy
 from types import ModuleType
 from typing import Any
 
 import pytest
 from tests.unit.core import make
+from tests.unit.core.pods.built import built, main
 
 from tfgpujob import names
 from tfgpujob.api.rules.template import OWN_ENV
 from tfgpujob.core.pods import in_place
 from tfgpujob.core.pods import pod as pod_module
-from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.names import Role
-
-
-def built(job: dict[str, Any], role: Role = Role.WORKER, index: int = 0, attempt: int = 1) -> dict[str, Any]:
-    before = deepcopy(job)
-    pod: Any = build_pod(job, make.parsed(job), make.plan(job), Replica(role, index, attempt))
-    assert job == before, "the template belongs to the job"
-    return dict(pod)
-
-
-def main(pod: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER)
-    return found
 
 
 def env(pod: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.pods.test_pod import built, main
+from tests.unit.core.pods.built import built, main
 from tests.unit.core.simulator import World
 
 from tfgpujob import names

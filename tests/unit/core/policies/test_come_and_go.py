@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.policies.test_elastic_policy import Room, events
-from tests.unit.core.policies.test_resize import scale
-from tests.unit.core.policies.test_resize_in_place import NO_ROOM, environment, uids, workers
+from tests.unit.core.gangs import NO_ROOM, Room, environment, events, scale, uids, workers
 from tests.unit.core.simulator import World
 
 from tfgpujob import names

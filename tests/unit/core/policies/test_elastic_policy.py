@@ -2,75 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.policies.test_resize import cluster_sizes, scale
-from tests.unit.core.policies.test_resize_in_place import NO_ROOM, environment, uids, workers
-from tests.unit.core.simulator import World
+from tests.unit.core.gangs import (
+    NO_ROOM,
+    POLICY,
+    Room,
+    cluster_sizes,
+    environment,
+    events,
+    limited,
+    scale,
+    started,
+    uids,
+    workers,
+)
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status.leader import leader_request
-
-POLICY = {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}
-
-
-class Room(World):
-    """A cluster with so many free nodes, each for one pod."""
-
-    def __init__(self, job: dict[str, Any], nodes: int) -> None:
-        super().__init__(job)
-        self.nodes = nodes
-        self.settle()
-        self.schedule()
-
-    def schedule(self) -> None:
-        """The scheduler looks: the pods that were created first go first."""
-        for _ in range(10):
-            held = [name for name in self.pods if self.pod(name)["spec"].get("nodeName")]
-            new = [name for name in self.pods if name not in held and not self.pod(name).get("status")]
-            waiting = [name for name in self.pods if name not in held]
-            placed = waiting[: max(0, self.nodes - len(held))]
-            for name in placed:
-                self.pod(name)["spec"]["nodeName"] = "node-1"
-            for name in set(new) - set(placed):
-                self.waits(name, "Unschedulable", NO_ROOM)
-            if not (placed or new):
-                return
-            self.ready(*placed)
-
-    def passes(self, **time: float) -> None:
-        """Time passes, and the scheduler looks every second."""
-        for _ in range(int(timedelta(**time).total_seconds())):
-            self.advance(seconds=1)
-            self.schedule()
-
-    def joined(self, workers: int) -> None:
-        """The leader agrees, and a round of so many begins."""
-        self.leader_says(self.status["plan"]["counts"]["worker"], workers)
-        self.schedule()
-        self.leader_says(workers, workers)
-        self.schedule()
-
-
-def limited(nodes: int = 3, asked: int = 8, least: int = 2, **run: Any) -> Room:
-    given = {"recovery": "InPlace", "elasticPolicy": POLICY, **run}
-    policy = {key: value for key, value in given.items() if value is not None}
-    return Room(make.job(worker={"replicas": asked, "minReplicas": least, "maxReplicas": 8}, run=policy), nodes)
-
-
-def started(nodes: int = 3, **parts: Any) -> Room:
-    world = limited(nodes, **parts)
-    world.passes(seconds=40)
-    assert (world.phase, world.pods) == ("Running", workers(*range(nodes)))
-    return world
-
-
-def events(world: World, reason: str) -> list[str]:
-    return [event.message for event in world.events if event.reason == reason]
 
 
 def test_a_job_starts_with_the_workers_that_there_is_room_for() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.harness import kueue
 from tests.unit.core import make
+from tests.unit.core.policies.queued import WORKLOAD, relabel, workload
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.names import LABEL_QUEUE, LABEL_QUEUE_PRIORITY
 
-WORKLOAD = Kind.WORKLOAD_V1BETA1
 CONFIG = replace(make.CONFIG, kueue_enabled=True, kueue=WORKLOAD)
 FLAVOR = {"spec": {"nodeLabels": {"gpu": "a100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
 ELASTIC = {"replicas": 4, "minReplicas": 2, "maxReplicas": 8}
@@ -38,10 +38,6 @@ def running(strategy: str = "MultiWorkerMirrored", **parts: Any) -> World:
     return world
 
 
-def workload(world: World) -> dict[str, Any]:
-    return world.objects[WORKLOAD, "train"]
-
-
 def admit(world: World, **how: Any) -> None:
     world.set_status(WORKLOAD, "train", kueue.admitted(workload(world), world.now, **how))
     world.settle()
@@ -49,12 +45,6 @@ def admit(world: World, **how: Any) -> None:
 
 def evict(world: World, reason: str = "Preempted") -> None:
     world.set_status(WORKLOAD, "train", kueue.evicted(workload(world), world.now, reason))
-    world.settle()
-
-
-def relabel(world: World, **labels: str) -> None:
-    assert world.job is not None
-    world.job["metadata"]["labels"] = labels
     world.settle()
 
 

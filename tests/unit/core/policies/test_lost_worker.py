@@ -9,36 +9,29 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.policies.test_elastic_policy import POLICY, Room, events, started
-from tests.unit.core.policies.test_resize import cluster_sizes, scale
-from tests.unit.core.policies.test_resize_in_place import environment, uids, workers
+from tests.unit.core.gangs import (
+    POLICY,
+    Room,
+    cluster_sizes,
+    deleted,
+    elastic_gang,
+    environment,
+    events,
+    scale,
+    started,
+    uids,
+    workers,
+)
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind, Snapshot
 
 
-def training(count: int = 3, least: int = 2, **parts: Any) -> World:
-    given = {"recovery": "InPlace", "backoffLimit": 0, "elasticPolicy": POLICY, **parts.pop("run", {})}
-    run = {key: value for key, value in given.items() if value is not None}
-    worker = {"replicas": count, "minReplicas": least, "maxReplicas": 8}
-    world = World(make.job(worker=worker, run=run, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
-
-
-def deleted(world: World, *pods: str) -> None:
-    for pod in pods:
-        world.remove(Kind.POD, pod)
-
-
 @pytest.mark.parametrize("how", ["deleted", "evicted", "deleting", "preempted"])
 @pytest.mark.parametrize("index", [1, 2])
 def test_only_the_pod_that_is_lost_is_created_anew(how: str, index: int) -> None:
-    world = training()
+    world = elastic_gang()
     before, lost = uids(world), f"train-worker-{index}"
     if how == "deleted":
         deleted(world, lost)
@@ -66,7 +59,7 @@ def test_only_the_pod_that_is_lost_is_created_anew(how: str, index: int) -> None
 
 
 def test_it_knows_all_the_others_and_waits_for_their_addresses() -> None:
-    world = training(chief=1)
+    world = elastic_gang(chief=1)
     deleted(world, "train-worker-0")
     env = environment(world, "train-worker-0")
     assert (env["TFGPU_REPLICA_RESTART"], env["TFGPU_ATTEMPT"]) == ("1", "1")
@@ -75,7 +68,7 @@ def test_it_knows_all_the_others_and_waits_for_their_addresses() -> None:
 
 
 def test_several_that_are_lost_together_are_counted_once_and_one_lost_meanwhile_again() -> None:
-    world = training(4, least=1)
+    world = elastic_gang(4, least=1)
     before = uids(world)
     world.evict("train-worker-1")
     world.evict("train-worker-3")
@@ -163,7 +156,7 @@ def test_a_pod_that_looks_for_room_does_not_take_the_place_of_the_lost_one() -> 
     ids=["leader", "chief", "too many", "no policy", "no recovery in place", "scope Gang"],
 )
 def test_what_restarts_the_gang_all_the_same(lost: list[str], parts: dict[str, Any]) -> None:
-    world = training(**parts)
+    world = elastic_gang(**parts)
     for pod in lost:
         world.objects.pop((Kind.POD, pod))
     world.settle()
@@ -173,7 +166,7 @@ def test_what_restarts_the_gang_all_the_same(lost: list[str], parts: dict[str, A
 
 @pytest.mark.parametrize("code", [137, 160])
 def test_one_that_fails_by_itself_restarts_the_gang_as_ever(code: int) -> None:
-    world = training(run={"backoffLimit": 3})
+    world = elastic_gang(run={"backoffLimit": 3})
     world.exits("train-worker-1", code)
     world.advance(minutes=1)
     assert (world.attempts(), world.status["restarts"], world.status.get("disruptions", 0)) == ({"2"}, 1, 0)
@@ -182,7 +175,7 @@ def test_one_that_fails_by_itself_restarts_the_gang_as_ever(code: int) -> None:
 @pytest.mark.parametrize("code", [143, 160, 134, 1])
 def test_a_gang_that_gives_up_meanwhile_starts_again_and_spends_nothing(code: int) -> None:
     """As one does whose trainer is of an earlier release."""
-    world = training()
+    world = elastic_gang()
     deleted(world, "train-worker-1")
     world.exits("train-worker-0", code)
     world.advance(seconds=15)
@@ -195,7 +188,7 @@ def test_a_gang_that_gives_up_meanwhile_starts_again_and_spends_nothing(code: in
 
 
 def test_one_that_is_told_to_join_and_raises_fails_the_job() -> None:
-    world = training()
+    world = elastic_gang()
     deleted(world, "train-worker-1")
     world.exits("train-worker-1", 1)
     world.advance(minutes=1)
@@ -203,7 +196,7 @@ def test_one_that_is_told_to_join_and_raises_fails_the_job() -> None:
 
 
 def test_one_that_is_told_to_join_and_fails_restarts_the_gang() -> None:
-    world = training(run={"backoffLimit": 3})
+    world = elastic_gang(run={"backoffLimit": 3})
     deleted(world, "train-worker-1")
     world.exits("train-worker-1", 137)
     world.advance(minutes=1)
@@ -211,11 +204,11 @@ def test_one_that_is_told_to_join_and_fails_restarts_the_gang() -> None:
 
 
 def test_in_a_resize_it_restarts_the_gang_and_an_edit_meanwhile_begins_anew() -> None:
-    world = training()
+    world = elastic_gang()
     scale(world, 4)
     deleted(world, "train-worker-1")
     assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
-    world = training()
+    world = elastic_gang()
     deleted(world, "train-worker-1")
     scale(world, 4)
     assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
@@ -231,14 +224,14 @@ def test_before_the_gang_has_run_it_starts_again() -> None:
 
 
 def test_once_one_has_finished_nobody_is_replaced() -> None:
-    world = training()
+    world = elastic_gang()
     world.exits("train-worker-2", 0)
     deleted(world, "train-worker-1")
     assert world.attempts() == {"2"}
 
 
 def test_another_process_of_the_operator_goes_on_with_it() -> None:
-    world = training()
+    world = elastic_gang()
     world.stop()
     deleted(world, "train-worker-1")
     world.start()
@@ -247,7 +240,7 @@ def test_another_process_of_the_operator_goes_on_with_it() -> None:
 
 
 def test_when_the_job_fails_nobody_waits_in_a_pod_that_is_kept() -> None:
-    world = training(run={"cleanPodPolicy": "None"})
+    world = elastic_gang(run={"cleanPodPolicy": "None"})
     deleted(world, "train-worker-1")
     world.exits("train-worker-1", 1)
     world.advance(minutes=1)
@@ -255,6 +248,6 @@ def test_when_the_job_fails_nobody_waits_in_a_pod_that_is_kept() -> None:
 
 
 def test_whom_nobody_has_left_may_go_on_in_a_pod_that_is_kept() -> None:
-    world = training(run={"cleanPodPolicy": "None", "activeDeadlineSeconds": 600})
+    world = elastic_gang(run={"cleanPodPolicy": "None", "activeDeadlineSeconds": 600})
     world.advance(minutes=11)
     assert (world.phase, world.pods) == ("Failed", workers(0, 1, 2))

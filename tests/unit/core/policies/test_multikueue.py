@@ -11,7 +11,7 @@ import pytest
 from tests.harness import kueue, multikueue
 from tests.harness.multikueue import Object
 from tests.unit.core import make
-from tests.unit.core.policies.test_kueue import relabel, workload
+from tests.unit.core.policies.queued import relabel, workload
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Kind

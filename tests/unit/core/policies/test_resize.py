@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.unit.core import make
+from tests.unit.core.gangs import cluster_sizes, scale
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.observed.snapshot import Kind
@@ -19,20 +19,6 @@ def elastic(workers: int = 2, **parts: Any) -> World:
     world.ready()
     world.advance(minutes=1)
     return world
-
-
-def scale(world: World, workers: int) -> None:
-    world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=workers))
-
-
-def cluster_sizes(world: World) -> set[int]:
-    """How many workers each pod's TF_CONFIG knows."""
-    found = set()
-    for name in world.pods:
-        (container,) = world.pod(name)["spec"]["containers"]
-        config = next(v["value"] for v in container["env"] if v["name"] == "TF_CONFIG")
-        found.add(len(json.loads(config)["cluster"]["worker"]))
-    return found
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])

@@ -8,41 +8,16 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.policies.test_resize import scale
+from tests.unit.core.gangs import NO_ROOM, environment, resizable_gang, scale, uids, workers
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind, ResizeTo
 from tfgpujob.core.status.leader import leader_request
 
-NO_ROOM = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
-
-
-def training(workers: int = 2, **parts: Any) -> World:
-    run = {"recovery": "InPlace", "backoffLimit": 0, **parts.pop("run", {})}
-    world = World(make.job(worker={"replicas": workers, "minReplicas": 1, "maxReplicas": 8}, run=run, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
-
-
-def environment(world: World, pod: str) -> dict[str, str]:
-    (container,) = world.pod(pod)["spec"]["containers"]
-    return {entry["name"]: entry["value"] for entry in container["env"]}
-
-
-def uids(world: World) -> dict[str, str]:
-    return {name: world.pod(name)["metadata"]["uid"] for name in world.pods}
-
-
-def workers(*indexes: int) -> list[str]:
-    return [f"train-worker-{index}" for index in indexes]
-
 
 def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
-    world = training()
+    world = resizable_gang()
     before = uids(world)
     scale(world, 4)
     assert world.pods == workers(0, 1), "nobody joins before the leader has agreed"
@@ -67,7 +42,7 @@ def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
 
 
 def test_who_joins_is_told_so_and_knows_all_others() -> None:
-    world = training(chief=1)
+    world = resizable_gang(chief=1)
     scale(world, 4)
     world.leader_says(2, 4)
     old, new = (environment(world, name) for name in ("train-worker-1", "train-worker-3"))
@@ -82,7 +57,7 @@ def test_who_joins_is_told_so_and_knows_all_others() -> None:
 
 
 def test_a_gang_shrinks_and_pods_go_once_they_train_no_more() -> None:
-    world = training(4)
+    world = resizable_gang(4)
     before = uids(world)
     scale(world, 2)
     world.leader_says(4, 4)
@@ -103,7 +78,7 @@ def test_a_gang_shrinks_and_pods_go_once_they_train_no_more() -> None:
 
 @pytest.mark.parametrize("how", [{"refused": "it has given up"}, {"silent": True}])
 def test_a_leader_that_can_not_leaves_it_to_a_checkpoint(how: dict[str, Any]) -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 3)
     world.leader_says(**how)
     assert (world.condition("Restarting"), world.attempts()) == ("True/Resized", {"2"})
@@ -121,7 +96,7 @@ def test_a_leader_that_can_not_leaves_it_to_a_checkpoint(how: dict[str, Any]) ->
     ],
 )
 def test_without_recovery_in_place_it_is_a_checkpoint_at_once(parts: dict[str, Any]) -> None:
-    world = training(**parts)
+    world = resizable_gang(**parts)
     scale(world, 3)
     assert world.attempts() == {"2"}
     assert names.RECOVERY_RESIZE not in environment(world, "train-worker-0")
@@ -136,7 +111,7 @@ def test_a_gang_that_does_not_train_yet_begins_anew() -> None:
 
 
 def test_one_without_room_is_told_of_and_delays_nobody() -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 4)
     world.leader_says(2, 4)
     world.ready("train-worker-2")
@@ -147,7 +122,7 @@ def test_one_without_room_is_told_of_and_delays_nobody() -> None:
 
 
 def test_pods_that_are_refused_are_tried_again_while_the_others_train() -> None:
-    world = training()
+    world = resizable_gang()
     world.refuse = lambda create: (403, "exceeded quota: q") if create.kind is Kind.POD else None
     scale(world, 3)
     world.leader_says(2, 3)
@@ -159,7 +134,7 @@ def test_pods_that_are_refused_are_tried_again_while_the_others_train() -> None:
 
 @pytest.mark.parametrize("code", [1, 137])
 def test_one_that_fails_before_it_trains_is_replaced(code: int) -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 3)
     world.leader_says(2, 3)
     first = uids(world)["train-worker-2"]
@@ -174,7 +149,7 @@ def test_one_that_fails_before_it_trains_is_replaced(code: int) -> None:
 
 
 def test_one_whose_wait_for_peers_is_over_is_replaced_too() -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 3)
     world.leader_says(2, 3)
     world.gives_up_at_gate("train-worker-2")
@@ -183,7 +158,7 @@ def test_one_whose_wait_for_peers_is_over_is_replaced_too() -> None:
 
 
 def test_a_member_that_is_lost_ends_the_attempt_and_the_next_has_the_new_number() -> None:
-    world = training(run={"backoffLimit": 3})
+    world = resizable_gang(run={"backoffLimit": 3})
     scale(world, 4)
     world.leader_says(2, 4)
     world.exits("train-worker-1", 137)
@@ -194,7 +169,7 @@ def test_a_member_that_is_lost_ends_the_attempt_and_the_next_has_the_new_number(
 
 
 def test_the_last_of_several_edits_counts() -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 4)
     world.leader_says(2, 4)
     world.ready()
@@ -210,7 +185,7 @@ def test_the_last_of_several_edits_counts() -> None:
 
 
 def test_one_that_has_not_joined_is_deleted_once_nobody_waits_for_it() -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 4)
     world.leader_says(2, 4)
     world.ready("train-worker-3")
@@ -220,7 +195,7 @@ def test_one_that_has_not_joined_is_deleted_once_nobody_waits_for_it() -> None:
 
 
 def test_a_resize_that_is_taken_back_leaves_everything_as_it_was() -> None:
-    world = training()
+    world = resizable_gang()
     before = uids(world)
     scale(world, 4)
     world.leader_says(2, 4)
@@ -232,7 +207,7 @@ def test_a_resize_that_is_taken_back_leaves_everything_as_it_was() -> None:
 
 
 def test_who_left_does_not_come_back() -> None:
-    world = training(4)
+    world = resizable_gang(4)
     before = uids(world)
     scale(world, 2)
     scale(world, 4)
@@ -248,7 +223,7 @@ def test_who_left_does_not_come_back() -> None:
 
 
 def test_with_a_pod_group_it_is_a_checkpoint() -> None:
-    world = training()
+    world = resizable_gang()
     assert world.job is not None
     world.job["status"]["plan"]["gang"] = "Volcano"
     scale(world, 3)
@@ -256,7 +231,7 @@ def test_with_a_pod_group_it_is_a_checkpoint() -> None:
 
 
 def test_another_process_of_the_operator_goes_on_with_it() -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 3)
     world.leader_says(2, 3)
     world.stop()
@@ -271,7 +246,7 @@ def test_another_process_of_the_operator_goes_on_with_it() -> None:
 
 @pytest.mark.parametrize("other", [{"pod_uid": "of-another"}, {"question": ResizeTo(1)}])
 def test_an_answer_of_another_pod_or_to_another_request_says_nothing(other: dict[str, Any]) -> None:
-    world = training(4)
+    world = resizable_gang(4)
     scale(world, 3)
     world.leader_says(4, 3)
     answer = world.leader_answer
@@ -286,7 +261,7 @@ def test_an_answer_of_another_pod_or_to_another_request_says_nothing(other: dict
 
 @pytest.mark.parametrize("policy", ["Auto", "None"])
 def test_whoever_was_to_join_a_job_that_succeeds_is_deleted(policy: str) -> None:
-    world = training(run={"cleanPodPolicy": policy})
+    world = resizable_gang(run={"cleanPodPolicy": policy})
     scale(world, 3)
     world.leader_says(2, 3)
     world.ready()
@@ -297,7 +272,7 @@ def test_whoever_was_to_join_a_job_that_succeeds_is_deleted(policy: str) -> None
 
 
 def test_suspended_in_the_middle_it_resumes_with_the_new_number() -> None:
-    world = training()
+    world = resizable_gang()
     scale(world, 3)
     world.leader_says(2, 3)
     world.suspend()
@@ -307,7 +282,7 @@ def test_suspended_in_the_middle_it_resumes_with_the_new_number() -> None:
 
 
 def test_an_evaluator_is_no_part_of_it() -> None:
-    world = training(evaluator=1)
+    world = resizable_gang(evaluator=1)
     scale(world, 3)
     world.leader_says(2, 3)
     assert names.RECOVERY_RESIZE not in environment(world, "train-evaluator-0")

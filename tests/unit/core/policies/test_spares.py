@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.policies.test_elastic_policy import events
-from tests.unit.core.policies.test_lost_worker import deleted
-from tests.unit.core.policies.test_resize_in_place import environment, uids, workers
+from tests.unit.core.gangs import deleted, environment, events, uids, workers
 from tests.unit.core.simulator import World
 
 from tfgpujob import names

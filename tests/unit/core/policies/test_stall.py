@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
+from tests.unit.core.gangs import running
 from tests.unit.core.simulator import World
-from tests.unit.core.status.test_progress import running
 
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.policies.stall import limit

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.policies.test_elastic_policy import POLICY, Room, events
-from tests.unit.core.policies.test_lost_worker import deleted, training
-from tests.unit.core.policies.test_resize import scale
-from tests.unit.core.policies.test_resize_in_place import environment, uids, workers
+from tests.unit.core.gangs import POLICY, Room, deleted, elastic_gang, environment, events, scale, uids, workers
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
@@ -25,7 +22,7 @@ def says(world: World, *absent: int) -> None:
 
 def without(*lost: int, count: int = 4, **parts: Any) -> World:
     """A gang that trains without these workers, for which there is no node."""
-    world = training(count, least=1, **parts)
+    world = elastic_gang(count, least=1, **parts)
     deleted(world, *workers(*lost))
     says(world, *lost)
     for pod in workers(*lost):
@@ -63,7 +60,7 @@ def test_once_it_trains_again_it_is_required_again() -> None:
 
 
 def test_while_a_worker_is_lost_its_leader_is_asked_who_trains() -> None:
-    world = training()
+    world = elastic_gang()
     assert leader_request(world.snapshot()) is None
     deleted(world, "train-worker-1")
     asked = leader_request(world.snapshot())
@@ -74,7 +71,7 @@ def test_while_a_worker_is_lost_its_leader_is_asked_who_trains() -> None:
     world.ready("train-worker-1")
     says(world)
     assert leader_request(world.snapshot()) is None
-    gang = training(run={"elasticPolicy": None})
+    gang = elastic_gang(run={"elasticPolicy": None})
     deleted(gang, "train-worker-1")
     assert leader_request(gang.snapshot()) is None
 
@@ -102,7 +99,7 @@ def test_one_that_is_lost_silently_as_soon_as_it_has_joined_is_waited_for() -> N
 
 
 def test_of_a_pod_that_is_ready_what_was_said_before_does_not_count() -> None:
-    world = training(4)
+    world = elastic_gang(4)
     deleted(world, "train-worker-1")
     deleted(world, "train-worker-2")
     world.ready("train-worker-1")
@@ -217,14 +214,14 @@ def test_with_fewer_than_it_asked_for_it_looks_for_no_more_room_meanwhile() -> N
 
 
 def test_what_says_how_few_train_on() -> None:
-    world = training(chief=1, least=2)
+    world = elastic_gang(chief=1, least=2)
     assert [environment(world, pod)[names.RECOVERY_LEAST] for pod in ("train-chief-0", "train-worker-1")] == ["2", "2"]
     for run in ({"elasticPolicy": None}, {"restartScope": "Gang"}, {"recovery": "Pods"}):
-        assert names.RECOVERY_LEAST not in environment(training(run=run), "train-worker-0")
+        assert names.RECOVERY_LEAST not in environment(elastic_gang(run=run), "train-worker-0")
 
 
 def test_workers_that_the_gang_does_not_have_are_not_missed() -> None:
-    world = training()
+    world = elastic_gang()
     deleted(world, "train-worker-1")
     says(world, 1, 7)
     assert world.status["plan"]["absent"] == [1]

@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
+from tests.unit.core.gangs import running
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.status.progress import MAX_PEERS, peer_progress_targets, progress_target
 
 CHECKPOINT = {"step": 4, "directory": "/output/c", "time": "2026-01-01T00:00:00Z"}
-
-
-def running(workers: int = 2, **parts: Any) -> World:
-    world = World(make.job(**{"worker": workers, **parts}))
-    world.settle()
-    world.ready()
-    return world
 
 
 def test_what_the_reporter_tells_is_kept_with_one_write() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.core import make
-from tests.unit.core.status.test_goodput import CHIEF, Story
+from tests.unit.core.status.story import CHIEF, Story
 
 from tfgpujob.core.status.builder import moment, timestamp
 
