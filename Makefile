@@ -114,6 +114,10 @@ test-all: ## everything, in hours, with training processes that are not forked
 flakes: venv venv-trainer ## make test again and again, in random order at a load of 8 (RUNS=10); goes on where it was stopped
 	@$(PY) -m tests.flakes --runs $(RUNS)
 RUNS ?= 10
+.PHONY: figures
+figures: venv ## how much one has to know to change the code, in figures that are to fall (ARGS=--list)
+	@$(PY) -m tests.figures $(ARGS)
+
 ##@ Proofs of the trainer, with figures in docs/proof.md
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
