@@ -83,38 +83,24 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     if path is None:
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
         return list(losses_of(settings, module, env, strategy, rates))
-    test = _InPlaceOfFit(path, settings, env, strategy, rates)
+    losses: list[float] = []
+
+    def test(model: keras.Model, call: FitCall) -> NoReturn:
+        data = fit_data(call)
+        its = settings_of(call, data, settings, number=1, epochs_before=0)
+        losses.extend(losses_of(its, as_module(path, model, data), env, strategy, rates))
+        raise _MeasuredError("the learning rate is tested")
+
+    silent = Heartbeat(None)
+    takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=silent, stop=StopFlag(), on_fit=test)
     with suppress(_MeasuredError):
-        run_with(test, path, settings, env, strategy=strategy, heartbeat=Heartbeat(None))
+        run_with(takeover, path, settings, env, strategy=strategy, heartbeat=silent)
         raise ConfigError(f"{path.name} has run, and called no fit()", "test a script that trains")
-    return test.losses
+    return losses
 
 
 class _MeasuredError(TrainerError):
     """The end of a script, in its first fit()."""
-
-
-class _InPlaceOfFit(Takeover):
-    """Tests the learning rate of a script's model where it would be trained first."""
-
-    def __init__(
-        self,
-        path: Path,
-        settings: TrainerConfig,
-        env: Environment,
-        strategy: tf.distribute.Strategy,
-        rates: Sequence[float],
-    ) -> None:
-        super().__init__(path, settings, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
-        self._rates, self.losses = rates, list[float]()
-
-    def fit(self, model: keras.Model, call: FitCall) -> NoReturn:
-        """Test, and end the script."""
-        data = fit_data(call)
-        settings = settings_of(call, data, self._settings, number=1, epochs_before=0)
-        module = as_module(self._path, model, data)
-        self.losses = list(losses_of(settings, module, self._env, self._strategy, self._rates))
-        raise _MeasuredError("the learning rate is tested")
 
 
 def losses_of(

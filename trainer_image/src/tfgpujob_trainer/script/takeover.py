@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -90,9 +90,12 @@ class Takeover:
         strategy: tf.distribute.Strategy,
         heartbeat: Heartbeat,
         stop: StopFlag,
+        on_fit: Callable[[keras.Model, FitCall], keras.callbacks.History] | None = None,
     ) -> None:
+        """`on_fit`: what a fit() does; by default it trains."""
         self._path, self._settings, self._env = path, settings, env
         self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
+        self._on_fit = on_fit or self._train
         self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
         self.agree = Agreement(self._peers, env.worker_names, path)
         self._held: tuple[keras.Model, OptimizerTakeover, Steps | None] | None = None
@@ -113,9 +116,9 @@ class Takeover:
         A worker under ParameterServer, and an evaluator, never leave it: they end with StoppedError, FollowedError.
         """
         with trained_as_at_first(model):
-            return self._fit(model, call)
+            return self._on_fit(model, call)
 
-    def _fit(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
+    def _train(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
         self.calls += 1
         if call.initial_epoch >= call.epochs:
             return _without_epochs(model, call, is_chief=self._env.is_chief)
