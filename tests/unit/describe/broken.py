@@ -196,7 +196,7 @@ async def _edit(world: World) -> None:
 
 BROKEN = (
     Broken("The image can't be pulled", "ImagePullBackOff", "Check the image's name", _image),
-    Broken("No node has so many GPUs", "Unschedulable", "add nodes that fit", _unschedulable),
+    Broken("No node has enough GPUs", "Unschedulable", "add nodes that fit", _unschedulable),
     Broken("The quota is full", "exceeded quota", "have the namespace's ResourceQuota raised", _quota),
     Broken("The program raises an exception", "ValueError: cannot reshape", "correct the program", _exception),
     Broken("The GPU's memory is full", "out of memory", "lower trainer.globalBatchSize", _memory),
@@ -206,6 +206,6 @@ BROKEN = (
     Broken(
         "The checkpoint's path is wrong", "there is no whole checkpoint in /output/yesterday", "name an output", _path
     ),
-    Broken("A pod of somebody else has the name", "belongs to somebody else", "Free the name", _name),
+    Broken("The name belongs to another pod", "belongs to somebody else", "Free the name", _name),
     Broken("An edit that a running job can't take", "image", "Take the change back", _edit),
 )

@@ -43,7 +43,7 @@ _HALF = Support(
 _NO_ALL_REDUCE = Support("refused", _IN_STEP, "remove it: there is no all-reduce")
 _STATEFUL = Support(
     "refused",
-    "has stateful=True: a row goes on where that of the batch before ended, and each replica has a part of a batch",
+    "has stateful=True: a row continues the same row of the batch before, and each replica has a part of a batch",
     "remove it, or use OneDevice",
 )
 _WHOLE = Support("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
