@@ -129,7 +129,7 @@ def test_interrupt_saves_and_resume_ends_with_the_same_weights(tmp_path, undistu
     tool.wait_for(f"epoch 5/{EPOCHS}")
     tool.process.send_signal(signal.SIGINT)
     assert tool.wait() == 130, tool.printed
-    (step,) = re.findall(r"digits is stopped, saved after step (\d+); go on with", tool.printed)
+    (step,) = re.findall(r"digits is stopped, saved after step (\d+); continue with", tool.printed)
     again = Tool(folder, "--resume")
     assert again.wait() == 0, again.printed
     assert f"resuming after step {step}" in again.printed

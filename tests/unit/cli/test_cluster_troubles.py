@@ -29,7 +29,7 @@ def test_what_cannot_happen_any_more_is_said(live: LiveCluster, tmp_path: Path, 
     for verb in ("suspend", "resume"):
         capsys.readouterr()
         assert cli.main([verb, "through"]) == Exit.OK
-        assert capsys.readouterr().out == "through has finished, and stays so\n"
+        assert capsys.readouterr().out == "through has finished already\n"
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_scale(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     assert cli.main(["submit", str(tmp_path / "elastic.yaml")]) == Exit.OK
     live.until_running("elastic")
     assert cli.main(["scale", "elastic", "--workers", "3"]) == Exit.OK
-    assert "elastic is to go on with 3 workers" in capsys.readouterr().out
+    assert "elastic will continue with 3 workers" in capsys.readouterr().out
     live.until(lambda: live.server.get("TFGPUJob", "default", "elastic")["status"].get("ready") == "3/3", "3 run")
     assert live.job("elastic")["status"]["resizes"] == 1
     assert cli.main(["scale", "elastic", "--workers", "4"]) == Exit.USAGE

@@ -102,8 +102,8 @@ def test_which_images_code_and_models_came_from() -> None:
     begin = next(i for i, line in enumerate(lines) if line.startswith("Images"))
     assert lines[begin : begin + 4] == [
         f"Images      code from {a} and",
-        f"            {b}: somebody has moved the",
-        "            tag, and the pods of one attempt have different ones",
+        f"            {b}: the tag was moved, and",
+        "            the pods of one attempt have different images",
         f"            models from {b}",
     ]
     assert "Images" not in told({})

@@ -67,7 +67,7 @@ def test_a_job_goes_on_when_its_disk_is_full_and_its_log_when_it_is_not(disk: Pa
     run = Started(disk, "--", "python", "-c", CHATTY, str(tmp_path / "enough"))
     until(lambda: "line 3 " in log(disk))
     ballast = fill(disk)
-    until(lambda: "No space left on device; the job goes on" in run.said())
+    until(lambda: "No space left on device; the job continues" in run.said())
     # It prints on, more than a pipe holds.
     full = run.said().count("line")
     until(lambda: run.said().count("line") > full + 100)
@@ -76,7 +76,7 @@ def test_a_job_goes_on_when_its_disk_is_full_and_its_log_when_it_is_not(disk: Pa
     (tmp_path / "enough").touch()
     assert run.end() == Exit.OK, run.said()
     assert "worker-0.log goes on; " in run.said()
-    assert run.said().count("the job goes on") == 1
+    assert run.said().count("the job continues") == 1
     assert "the end" in log(disk)
     assert "try succeeded" in run.said()
 

@@ -187,7 +187,7 @@ def test_interrupt_stops_all_and_resume_is_the_next_attempt(tool: Tool) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (Exit.INTERRUPTED, "")
-    assert "go on with: tfgpu run job.yaml --local --resume -- python" in out
+    assert "continue with: tfgpu run job.yaml --local --resume -- python" in out
     code, out, _ = tool.run("config", "--resume")
     assert code == Exit.OK
     assert "started as worker 0 in attempt 2" in out
@@ -237,7 +237,7 @@ def test_an_older_run_is_never_touched_in_silence(tool: Tool) -> None:
     assert tool.run("config")[0] == Exit.OK
     code, _, err = tool.run("config")
     assert code == Exit.USAGE
-    assert "runs/try holds an earlier run; --resume goes on with it, --fresh starts anew" in err
+    assert "runs/try holds an earlier run; --resume continues it, --fresh starts from the beginning" in err
     code, out, _ = tool.run("config", "--fresh")
     assert code == Exit.OK
     assert "the earlier run is now in runs/try.1" in out

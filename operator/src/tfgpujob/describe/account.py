@@ -28,7 +28,7 @@ _MEANING: Final[Mapping[str, str]] = {
     "restarting": "until the next process or pod",
     "backoff": "between two tries",
     "suspended": "by runPolicy.suspend",
-    "other": "nobody has told",
+    "other": "unaccounted: no report from the pods",
 }
 _MOMENTS: Final[Mapping[str, str]] = {
     "failed": "last sign of life",

@@ -79,7 +79,7 @@ def summary(facts: Facts) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _digests(part: str, found: Sequence[str]) -> str:
-    moved = ": somebody has moved the tag, and the pods of one attempt have different ones" if len(found) > 1 else ""
+    moved = ": the tag was moved, and the pods of one attempt have different images" if len(found) > 1 else ""
     return f"{part} from {' and '.join(found)}{moved}"
 
 

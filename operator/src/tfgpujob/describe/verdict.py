@@ -125,9 +125,9 @@ def _refused(facts: Facts) -> Verdict | None:
     steps = {
         Reason.INVALID_SPEC: edit,
         Reason.TEMPLATE_REFUSED: edit,
-        Reason.NAME_TAKEN: ("Free the name, and the job goes on by itself; or submit it under another name.",),
+        Reason.NAME_TAKEN: ("Free the name, and the job starts; or submit it under another name.",),
         Reason.IMMUTABLE_FIELD_CHANGED: (
-            "Take the change back, and the job goes on; what runs meanwhile is not touched.",
+            "Take the change back, and the job continues; running pods are not touched.",
             f"Or start with the change, from the last checkpoint: tfgpu restart {name}",
         ),
     }

@@ -36,7 +36,7 @@ class LogFile:
                 written += self._file.write((note + data)[written:]) or 0
         except OSError as error:
             if not self._lost:
-                text = f"{shown(self._path)}: {error.strerror}; the job goes on, and its log when there is room again"
+                text = f"{shown(self._path)}: {error.strerror}; the job continues, and its log once there is room"
                 self._say(text)
             self._lost += len(data) - max(0, written - len(note))
             return

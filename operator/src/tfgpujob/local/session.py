@@ -210,7 +210,7 @@ class Session:
             raise CliError(f"{self._key.name} failed: {problem}", advice, Exit.JOB_FAILED)
         step = self._folder.last_step()
         saved = "nothing is saved yet" if step is None else f"saved after step {step}"
-        self._screen.say(f"{self._key.name} is stopped, {saved}; go on with: {self._again}")
+        self._screen.say(f"{self._key.name} is stopped, {saved}; continue with: {self._again}")
         return Exit.INTERRUPTED if self._signals[0] is signal.SIGINT else Exit.TERMINATED
 
     def _result(self) -> str:

@@ -26,7 +26,9 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 @click.command()
 @options.job_file
-@click.option("--gpus", type=click.IntRange(min=0), multiple=True, help="Say what it would do on so many free GPUs.")
+@click.option(
+    "--gpus", type=click.IntRange(min=0), multiple=True, help="Say what it would do on this number of free GPUs."
+)
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
 def command(file: str, gpus: tuple[int, ...], form: Format) -> None:
     """Say what would come of each job in the file: pods, TF_CONFIG, warnings, how it behaves.

@@ -19,4 +19,4 @@ PLACE: Final = Heading.IN_A_CLUSTER, 100
 def command(client: Client, name: str) -> None:
     """Start a suspended job again, from its last checkpoint."""
     finished = client.resume(name).finished
-    click.echo(f"{name} has finished, and stays so" if finished else f"{name} is to resume")
+    click.echo(f"{name} has finished already" if finished else f"Resuming {name}")

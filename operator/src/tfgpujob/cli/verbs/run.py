@@ -37,8 +37,8 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 @click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
 @click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
 @options.requirements
-@click.option("--resume", is_flag=True, help="Go on with the run in the folder, from its last checkpoint.")
-@click.option("--fresh", is_flag=True, help="Start anew; a run that is in the folder is renamed, not deleted.")
+@click.option("--resume", is_flag=True, help="Continue the run in the folder, from its last checkpoint.")
+@click.option("--fresh", is_flag=True, help="Start from the beginning; the run in the folder is renamed, not deleted.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of the run. [default: runs/NAME]")
 @click.option(
     "--code",
@@ -62,9 +62,10 @@ def command(
 ) -> int:
     """Train on this machine, by the rules of the cluster.
 
-    Planner, TF_CONFIG, restart rules and trainer are the same. ^C saves a checkpoint and stops; --resume goes on, with
-    the same result as if nothing had happened. A job without spec.trainer runs the command of its template, or the one
-    after --. A Python file that builds, compiles and calls fit() needs no job file; what is after -- are its arguments.
+    Planner, TF_CONFIG, restart rules and trainer are the same. ^C saves a checkpoint and stops; --resume continues,
+    with the result of a run that was not stopped. A job without spec.trainer runs the command of its template, or the
+    one after --. A Python file that builds, compiles and calls fit() needs no job file; arguments after -- are passed
+    to it.
     """
     if not local:
         raise CliError("run is for this machine", "add --local")
@@ -117,13 +118,14 @@ async def _run(job: Object, here: Here, screen: Screen, again: str) -> Exit:
 
 
 def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | None:
-    """The run to go on with, or None. Raises CliError rather than go on with one in silence."""
+    """The run to continue, or None. Raises CliError if the folder holds one and neither flag says what to do."""
     if resume and not folder.holds_a_run():
         raise CliError(f"{folder.shown()} holds no run to resume", "leave --resume out, or name its folder with --dir")
     if not resume and not fresh and folder.holds_a_run():
         where = folder.shown() if folder.job() is not None else shown(folder.output)
         raise CliError(
-            f"{where} holds an earlier run", "--resume goes on with it, --fresh starts anew and keeps it aside"
+            f"{where} holds an earlier run",
+            "--resume continues it, --fresh starts from the beginning and keeps it aside",
         )
     folder.open()
     if fresh and folder.holds_a_run():

@@ -17,13 +17,14 @@ PLACE: Final = Heading.IN_A_CLUSTER, 95
 
 @click.command()
 @job_name
-@click.option("--workers", type=click.IntRange(min=1), required=True, help="How many workers go on.")
+@click.option("--workers", type=click.IntRange(min=1), required=True, help="The new number of workers.")
 @cluster_verb
 def command(client: Client, name: str, workers: int) -> None:
     """Go on with another number of workers.
 
     An elastic job (worker.minReplicas, worker.maxReplicas) does so while it runs: with runPolicy.recovery InPlace,
-    under ParameterServer and where it predicts, the pods that stay are not touched, else all go on from a checkpoint.
+    under ParameterServer and where it predicts, the pods that stay are not touched. Else all continue from a
+    checkpoint.
     Any other job must be suspended.
     """
     job = client.get(name)
@@ -34,4 +35,4 @@ def command(client: Client, name: str, workers: int) -> None:
         fix = f"tfgpu suspend {name}, then scale, then tfgpu resume {name}"
         raise CliError(f"{name} is not elastic: the number of its workers can't change while it runs", fix)
     client.scale(name, workers)
-    click.echo(f"{name} is to go on with {counted(workers, 'worker')}")
+    click.echo(f"{name} will continue with {counted(workers, 'worker')}")

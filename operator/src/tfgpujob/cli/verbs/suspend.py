@@ -19,4 +19,4 @@ PLACE: Final = Heading.IN_A_CLUSTER, 90
 def command(client: Client, name: str) -> None:
     """Stop the pods of a job and keep it."""
     finished = client.suspend(name).finished
-    click.echo(f"{name} has finished, and stays so" if finished else f"{name} is to suspend")
+    click.echo(f"{name} has finished already" if finished else f"Suspending {name}; a trainer saves a checkpoint first")
