@@ -430,7 +430,7 @@ SCRIPT = str(ROOT / "tests/trainer/plain_script.py")
         (["submit", MODULE, "--batch", "1", "--name", "A", "--dry-run"], Exit.USAGE, "'A' is not a valid name"),
         (["submit", "x.py", "--batch", "1", "--param", "a"], Exit.USAGE, "write it as key=value"),
         (["submit", "x.py", "--batch", "1", "--param", "shape=[1"], Exit.USAGE, "--param shape: '[1' is no YAML"),
-        (["submit", "x.py", "--batch", "1", "--param", "day=2024-01-01"], Exit.USAGE, "any other text in quotes"),
+        (["submit", "x.py", "--batch", "1", "--param", "rate=.nan"], Exit.USAGE, "any other text in quotes"),
         (["describe", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),
         (["logs", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),
         (["wait", "nobody"], Exit.NOT_FOUND, "nobody"),

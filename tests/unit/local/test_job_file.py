@@ -11,6 +11,7 @@ from tfgpujob.cli import main as cli
 from tfgpujob.cli.verbs.run import _job_of_script
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_job, read_jobs, read_objects
+from tfgpujob.local.yaml_lines import line_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,6 +45,30 @@ def test_what_is_no_job_is_refused_with_what_to_do(text: str, problem: str, tmp_
     with pytest.raises(CliError, match=problem) as caught:
         read_job(write(tmp_path, text))
     assert caught.value.code == Exit.USAGE
+
+
+def test_a_job_is_read_as_kubectl_reads_it(tmp_path: Path) -> None:
+    """Learning rates without a point, keys that are numbers, and labels that YAML 1.1 takes for booleans."""
+    text = """\
+apiVersion: tfgpu.dev/v1alpha1
+kind: TFGPUJob
+metadata:
+  name: a
+  annotations: {2024: x}
+  labels:
+    on: "x"
+spec:
+  strategy: OneDevice
+  replicaSpecs: {worker: {}}
+  trainer:
+    {entrypoint: digits, globalBatchSize: 64, epochs: 1, classWeights: {0: 8e-1, 1: 8}, params: {r: 1e-3, t: 12:30}}
+"""
+    found = read_job(write(tmp_path, text))
+    assert found.job["metadata"]["labels"] == {"true": "x"}
+    assert found.job["metadata"]["annotations"] == {"2024": "x"}
+    trainer = found.job["spec"]["trainer"]
+    assert (trainer["classWeights"], trainer["params"]) == ({"0": 0.8, "1": 8}, {"r": 0.001, "t": "12:30"})
+    assert line_of(text, 0, "metadata.labels[true]") == 7
 
 
 BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 30))])

@@ -15,6 +15,8 @@ from typing import Any, Final, TextIO
 import click
 import yaml
 
+from tfgpujob.kubectl_yaml import Dumper
+
 _COLUMN_GAP: Final = "   "
 _OBEYED: Final = re.compile(r"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What a terminal does not show but do: colours, and everything else."""
@@ -56,17 +58,6 @@ def log_line(text: str) -> str:
     return f"{line}{_NO_COLOUR}" if "\x1b" in line else line
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes a text of several lines, such as a program in a ConfigMap, as it is."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
-
-
 def data(value: Any, form: Format) -> str:
     """A value of plain dicts and lists as JSON or YAML, for programs. What a terminal would obey is escaped."""
     if form is not Format.YAML:
@@ -76,7 +67,7 @@ def data(value: Any, form: Format) -> str:
 
 
 def _yaml(value: Any, *, as_it_is: bool) -> str:
-    dumped: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=as_it_is, width=120)
+    dumped: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=as_it_is, width=120)
     return dumped.rstrip("\n")
 
 

@@ -18,6 +18,7 @@ from tfgpujob.client.synchronous import Client
 from tfgpujob.convert.code import job_of_file
 from tfgpujob.convert.functions import Code, module_of, script_of
 from tfgpujob.convert.python_file import is_script
+from tfgpujob.kubectl_yaml import Dumper
 
 _RUNS: Final = "runs"
 _FILE: Final = "{name}.py"
@@ -115,7 +116,7 @@ def _run(job: Mapping[str, Any], config_map: Mapping[str, Any], directory: str |
         fix = "choose another directory, or rename the file"
         raise ValueError(f"{file} is there and was not written by train(), which would write the job there: {fix}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(_OURS + yaml.safe_dump_all([config_map, job], sort_keys=False))
+    file.write_text(_OURS + yaml.dump_all([config_map, job], Dumper=Dumper, sort_keys=False))
     words = [sys.executable, "-m", "tfgpujob.cli", "run", str(file), "--local", "--dir", str(folder)]
     # In a session of its own: an interrupt of a notebook goes to its whole group, and a second one would kill the run.
     with subprocess.Popen(

@@ -14,6 +14,7 @@ from tfgpujob import names
 from tfgpujob.api import Invalid, JobSpec, parse_job
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
+from tfgpujob.kubectl_yaml import Loader
 from tfgpujob.local.yaml_lines import line_of
 
 _MAX_LEVELS: Final = 100
@@ -55,7 +56,7 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
 
 def _documents(text: str, file: str) -> Iterator[Any]:
     """Raises CliError for what would be too large, before it is."""
-    loader = yaml.SafeLoader(text)
+    loader = Loader(text)
     try:
         while (node := loader.get_node() if loader.check_node() else None) is not None:
             if problem := _too_large(node, _TIMES * len(text) + (1 << 20)):

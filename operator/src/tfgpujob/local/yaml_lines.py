@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import yaml
 
+from tfgpujob.kubectl_yaml import Loader, key_of
+
 _INDEX = re.compile(r"\[(\d+)\]")
 _NULL = "tag:yaml.org,2002:null"
 
@@ -16,13 +18,13 @@ def line_of(text: str, number: int, field: str) -> int:
 
     Of a field that is missing: the line of the deepest part of its path that is there.
     """
-    documents = (node for node in yaml.compose_all(text, Loader=yaml.CSafeLoader) if node is not None)
+    documents = (node for node in yaml.compose_all(text, Loader=Loader) if node is not None)
     objects = [obj for document in documents if document.tag != _NULL for obj in _flat(document)]
     return _line(objects[number], objects[number].start_mark.line, field) + 1
 
 
 def _flat(node: yaml.Node) -> Iterator[yaml.Node]:
-    parts = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+    parts = {key_of(key): value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
     items = parts.get("items")
     if "kind" in parts and str(parts["kind"].value).endswith("List") and isinstance(items, yaml.SequenceNode):
         for item in items.value:
@@ -37,10 +39,10 @@ def _line(node: yaml.Node, line: int, path: str) -> int:
         item = node.value[int(index[1])]
         return _line(item, item.start_mark.line, path[index.end() :].removeprefix("."))
     if isinstance(node, yaml.MappingNode):
-        keys = [(key, value) for key, value in node.value if _begins(path, str(key.value))]
-        if keys:
-            key, value = max(keys, key=lambda pair: len(str(pair[0].value)))
-            return _line(value, key.start_mark.line, _after(path, str(key.value)))
+        named = [(str(key_of(key)), key, value) for key, value in node.value]
+        if found := [part for part in named if _begins(path, part[0])]:
+            name, key, value = max(found, key=lambda part: len(part[0]))
+            return _line(value, key.start_mark.line, _after(path, name))
     return line
 
 

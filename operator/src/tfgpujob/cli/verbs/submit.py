@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from tfgpujob.core.advice import NO_CLAIM
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
+from tfgpujob.kubectl_yaml import load
 from tfgpujob.local.job_file import read_jobs
 from tfgpujob.local.preflight import warnings
 from tfgpujob.names import Strategy
@@ -208,10 +208,8 @@ def _param(text: str) -> tuple[str, Any]:
     if not equals:
         raise CliError(f"--param {text} has no value", "write it as key=value")
     try:
-        read = yaml.safe_load(value)
-        # YAML knows dates and not-a-number, which no job can hold.
-        json.dumps(read, allow_nan=False)
-    except (yaml.YAMLError, TypeError, ValueError) as error:
+        read = load(value)
+    except yaml.YAMLError as error:
         fix = "write a number, true, a text, [a, b] or {a: b}; any other text in quotes"
         raise CliError(f"--param {key}: {value!r} is no YAML that a job can hold", fix) from error
     return key, read
