@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from tfgpujob.cli import main as cli
-from tfgpujob.cli.output import Format, StatusLine, data, log_line, printable, table
+from tfgpujob.cli.output import Format, StatusLine, data, log_line, table
 from tfgpujob.exits import CliError, Exit
+from tfgpujob.printable import printable
 
 RED, PLAIN, TITLE, UP = "\x1b[31m", "\x1b[0m", "\x1b]0;owned\x07", "\x1b[1A"
 

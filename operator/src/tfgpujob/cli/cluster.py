@@ -46,11 +46,17 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
     """A client whose errors end `tfgpu` with one line and the right exit code."""
+    with errors_explained(), Client(context=context, namespace=namespace) as client:
+        yield client
+
+
+@contextmanager
+def errors_explained() -> Iterator[None]:
+    """Errors of a client end `tfgpu` with one line and the right exit code."""
     # It says that a file is missing, which the error says too.
     logging.getLogger("kubernetes").addHandler(logging.NullHandler())
     try:
-        with Client(context=context, namespace=namespace) as client:
-            yield client
+        yield
     except NoClusterError as error:
         raise CliError(str(error), code=Exit.CLUSTER) from error
     except (InvalidJobError, InvalidNameError, PodError) as error:

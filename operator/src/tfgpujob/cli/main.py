@@ -16,8 +16,9 @@ import click
 
 from tfgpujob import __version__
 from tfgpujob.cli import verbs
-from tfgpujob.cli.output import coloured, printable
+from tfgpujob.cli.output import coloured
 from tfgpujob.exits import CliError, Exit
+from tfgpujob.printable import printable
 
 _NUMBERS: Final = {"a valid integer range": "a whole number", "a valid float range": "a number"}
 """What click calls them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -16,10 +15,9 @@ import click
 import yaml
 
 from tfgpujob.kubectl_yaml import Dumper
+from tfgpujob.printable import OBEYED, printable
 
 _COLUMN_GAP: Final = "   "
-_OBEYED: Final = re.compile(r"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal does not show but do: colours, and everything else."""
 _NO_COLOUR: Final = "\x1b[0m"
 _LEAST_SENTENCE: Final = 30
 
@@ -43,15 +41,6 @@ def coloured(text: str, colour: str, stream: TextIO | None = None, *, bold: bool
     return click.style(text, fg=colour, bold=bold or None) if colours(stream or sys.stdout) else text
 
 
-def printable(text: str, *, colours: bool = False) -> str:
-    """A text that others wrote, so that a terminal shows it and does nothing. Lines stay, and `colours` if it may."""
-
-    def shown(found: re.Match[str]) -> str:
-        return found[0] if colours and found[1] else found[0].encode("unicode_escape").decode()
-
-    return _OBEYED.sub(shown, text)
-
-
 def log_line(text: str) -> str:
     """A line of a log, as a terminal shows it at its end: progress bars write over what they wrote before."""
     line = printable(text.rstrip("\r").rpartition("\r")[2], colours=True)
@@ -61,9 +50,9 @@ def log_line(text: str) -> str:
 def data(value: Any, form: Format) -> str:
     """A value of plain dicts and lists as JSON or YAML, for programs. What a terminal would obey is escaped."""
     if form is not Format.YAML:
-        return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False))
+        return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False))
     text = _yaml(value, as_it_is=True)
-    return _yaml(value, as_it_is=False) if _OBEYED.search(text) else text
+    return _yaml(value, as_it_is=False) if OBEYED.search(text) else text
 
 
 def _yaml(value: Any, *, as_it_is: bool) -> str:

@@ -8,10 +8,10 @@ from typing import Final
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
-from tfgpujob.cli.output import printable
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
 from tfgpujob.describe import describe
+from tfgpujob.printable import printable
 
 PLACE: Final = Heading.IN_A_CLUSTER, 40
 

@@ -15,7 +15,7 @@ from tfgpujob import __version__, names
 from tfgpujob.api import crd
 from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.options import output_option
-from tfgpujob.cli.output import Format, StatusLine, coloured, data, printable
+from tfgpujob.cli.output import Format, StatusLine, coloured, data
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.cli.verbs.tensorboard import left_once
 from tfgpujob.client import Client, GpuCheck, PodError
@@ -26,6 +26,7 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube import paths
 from tfgpujob.kube.errors import MISSING, ApiError
 from tfgpujob.local import doctor as machine
+from tfgpujob.printable import printable
 
 PLACE: Final = Heading.THIS_TOOL, 5
 

@@ -10,13 +10,14 @@ from typing import Final
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_argument, refuse_elsewhere
-from tfgpujob.cli.output import Format, printable, size, table
+from tfgpujob.cli.output import Format, size, table
 from tfgpujob.cli.rows import show
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import ApiError, Client, Job, ReplicaUsage, Usage
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.exits import CliError
 from tfgpujob.kube.errors import is_transient
+from tfgpujob.printable import printable
 
 PLACE: Final = Heading.IN_A_CLUSTER, 60
 

@@ -1,0 +1,113 @@
+"""A web server of this machine alone. Each address begins with a token that nobody can guess."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hmac import compare_digest
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from tfgpujob.client import ApiError, InvalidNameError
+from tfgpujob.ui.job_page import job_page
+from tfgpujob.ui.other_pages import MOST_COMPARED, Filter, compare_page, list_page
+from tfgpujob.ui.render import STATIC, html, static
+from tfgpujob.ui.sources import Source
+
+ADDRESS: Final = "127.0.0.1"
+PORT: Final = 8686
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPage:
+    """What templates/error.html shows."""
+
+    problem: str
+    unknown: tuple[str, ...] = ()
+    live: bool = False
+
+
+def application(source: Source, token: str) -> web.Application:
+    """Answers below /TOKEN/, and nothing anywhere else."""
+
+    @web.middleware
+    async def guard(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        shown = request.match_info.get("token", "")
+        if request.url.host not in {ADDRESS, "localhost"} or not compare_digest(shown.encode(), token.encode()):
+            raise web.HTTPNotFound(headers=HEADERS)
+        depth = request.path.removeprefix(f"/{token}/").count("/")
+        try:
+            answer = await handler(request)
+        except LookupError:
+            answer = _page("error.html", ErrorPage("There is no such job."), depth, HTTPStatus.NOT_FOUND)
+        except (ApiError, InvalidNameError) as error:
+            problem = error.message if isinstance(error, ApiError) and error.message else str(error)
+            gone = isinstance(error, InvalidNameError) or error.code == HTTPStatus.NOT_FOUND
+            status = HTTPStatus.NOT_FOUND if gone else HTTPStatus.BAD_GATEWAY
+            answer = _page("error.html", ErrorPage(problem[:2000]), depth, status)
+        answer.headers.update(HEADERS)
+        return answer
+
+    async def jobs(request: web.Request) -> web.Response:
+        found, unknown = await source.jobs()
+        wanted = Filter(*(request.query.get(name, "") for name in ("namespace", "phase", "text")))
+        return _page("list.html", list_page(found, wanted, unknown, _now()), 0)
+
+    async def job(request: web.Request) -> web.Response:
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        return _page("job.html", job_page(await source.seen(key), _now()), 2)
+
+    async def compare(request: web.Request) -> web.Response:
+        keys = dict.fromkeys(request.query.getall("job", [])[:MOST_COMPARED])
+        return _page("compare.html", compare_page({key: await source.curves(key) for key in keys}, _now()), 0)
+
+    async def file(request: web.Request) -> web.Response:
+        name = request.match_info["file"]
+        if name not in STATIC:
+            raise web.HTTPNotFound(headers=HEADERS)
+        return web.Response(body=static(name), content_type=STATIC[name], charset="utf-8")
+
+    served = web.Application(middlewares=[guard])
+    served.router.add_get("/{token}/", jobs)
+    served.router.add_get("/{token}/jobs/{namespace}/{name}", job)
+    served.router.add_get("/{token}/compare", compare)
+    served.router.add_get("/{token}/{file}", file)
+    return served
+
+
+def _page(template: str, page: object, depth: int, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    return web.Response(text=html(template, page, "../" * depth or "./"), content_type="text/html", status=status)
+
+
+@asynccontextmanager
+async def serving(source: Source, port: int) -> AsyncIterator[str]:
+    """Serve while inside; gives the address of the list. Raises OSError when the port is taken. 0: any free one."""
+    token = secrets.token_urlsafe(24)
+    runner = web.AppRunner(application(source, token), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, ADDRESS, port)
+        await site.start()
+        yield f"http://{ADDRESS}:{runner.addresses[0][1]}/{token}/"
+    finally:
+        await runner.cleanup()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

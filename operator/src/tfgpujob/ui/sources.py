@@ -1,0 +1,181 @@
+"""Where pages come from: a cluster, with the rights of whoever started the tool, or the runs of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from tfgpujob import names
+from tfgpujob.client import ApiError
+from tfgpujob.client.asynchronous import AsyncClient
+from tfgpujob.client.logs import leader_of, replicas_of
+from tfgpujob.core.observed import progress_series
+from tfgpujob.core.observed.progress_series import Series
+from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.core.observed.trim import trim_pod
+from tfgpujob.kube.errors import FORBIDDEN
+from tfgpujob.local.folder import CLAIMS, Folder, claim_of
+from tfgpujob.ui.seen import MAX_TEXT, Seen
+
+LINES: Final = 20
+"""The last of each replica."""
+MOST_LOGS: Final = 8
+"""Replicas whose lines are read."""
+MOST_RUNS: Final = 200
+_LEADERS: Final = (f"{names.Role.CHIEF}-0", f"{names.Role.WORKER}-0")
+_LOG_BYTES: Final = 64 << 10
+_WHOLE_LOG_BYTES: Final = 8 << 20
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """`key` names a job in an address, as namespace/name. A job that is not there raises LookupError or ApiError."""
+
+    async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
+        """All of them, and why others may be missing."""
+
+    async def seen(self, key: str) -> Seen:
+        """One with all that is known of it."""
+
+    async def curves(self, key: str) -> Seen:
+        """One with its curves alone."""
+
+
+class Cluster:
+    """What the API server tells this client."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
+        unknown = []
+        try:
+            found = await self._client.list(all_namespaces=True)
+        except ApiError as error:
+            if error.code != FORBIDDEN:
+                raise
+            unknown = [f"jobs of other namespaces than {self._client.namespace}: you may not list those of the cluster"]
+            found = await self._client.list()
+        return {f"{job.namespace}/{job.name}": job.raw for job in found}, unknown
+
+    async def seen(self, key: str) -> Seen:
+        namespace, _, name = key.partition("/")
+        job = await self._client.get(name, namespace)
+        unknown: list[str] = []
+
+        async def known(what: str, asked: Awaitable[T], otherwise: T) -> T:
+            try:
+                return await asked
+            except ApiError as error:
+                unknown.append(f"{what}: {error.message or error}")
+                return otherwise
+
+        nothing: Sequence[Object] = ()
+        pods, events, nodes, series, usage = await asyncio.gather(
+            known("pods", self._client.pods(name, namespace), nothing),
+            known("events", self._client.events(name, namespace), nothing),
+            known("nodes", self._client.nodes(), None),
+            known("curves", self._client.series(name, namespace), {}),
+            known("what replicas use", self._client.usage(name, namespace), None),
+        )
+        own = replicas_of(job.uid, pods, None, None)
+        shown = own[:MOST_LOGS]
+        lines = await asyncio.gather(*(known("a log", self._last_lines(name, namespace, pod), ()) for pod in shown))
+        leader = leader_of(own)
+        reports = {one.pod.uid: one.report for one in usage.replicas} if usage is not None else {}
+        return Seen(
+            job=job.raw,
+            pods=pods,
+            events=events,
+            nodes=nodes,
+            series=series,
+            report=reports.get(leader["metadata"]["uid"]) if leader is not None else None,
+            logs={pod["metadata"]["name"]: said for pod, said in zip(shown, lines, strict=True)},
+            unknown=[*unknown, *(usage.unknown if usage is not None and not job.finished else ())],
+        )
+
+    async def curves(self, key: str) -> Seen:
+        namespace, _, name = key.partition("/")
+        job = await self._client.get(name, namespace)
+        try:
+            return Seen(job=job.raw, series=await self._client.series(name, namespace))
+        except ApiError as error:
+            return Seen(job=job.raw, unknown=[f"curves of {name}: {error.message}"])
+
+    async def _last_lines(self, name: str, namespace: str, pod: Object) -> Sequence[str]:
+        record, found = trim_pod(pod), deque[str](maxlen=LINES)
+        batches = self._client.log_batches(name, namespace, tail=LINES, role=record.role, index=record.index)
+        async for lines in batches:
+            found += (line.text[:MAX_TEXT] for line in lines if line.pod == record.name)
+        return [*found]
+
+
+class LocalRuns:
+    """The folders of runs below one folder of this machine, by their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
+        found = await asyncio.to_thread(self._runs)
+        more = [f"runs before the last {MOST_RUNS}"] if len(found) > MOST_RUNS else []
+        return {f"{self._folder.name}/{path.name}": job for path, job in itertools.islice(found, MOST_RUNS)}, more
+
+    async def seen(self, key: str) -> Seen:
+        return await asyncio.to_thread(self._seen, key)
+
+    async def curves(self, key: str) -> Seen:
+        return await self.seen(key)
+
+    def _runs(self) -> Sequence[tuple[Path, Object]]:
+        """The newest first."""
+        children = self._folder.iterdir() if self._folder.is_dir() else ()
+        folders = [path for path in children if path.name != CLAIMS]
+        runs = [(path, job) for path in folders if (job := Folder(path).job()) is not None]
+        return sorted(runs, key=lambda run: (run[0] / ".tfgpu" / "job.json").stat().st_mtime, reverse=True)
+
+    def _seen(self, key: str) -> Seen:
+        found = {f"{self._folder.name}/{path.name}": (path, job) for path, job in self._runs()}
+        path, job = found[key]
+        folder = Folder(path, claim_of(job))
+        logs = {file.stem: file for file in sorted(folder.logs.glob("*.log"))}
+        leader = next(
+            (logs[name] for name in (f"{names.Role.CHIEF}-0", f"{names.Role.WORKER}-0") if name in logs), None
+        )
+        said = _end_of(leader, _WHOLE_LOG_BYTES) if leader is not None else []
+        of_log, report = progress_series.from_log(said)
+        return Seen(
+            job=job,
+            series=_kept_series(folder.output) or of_log,
+            report=report,
+            logs={name: _end_of(file, _LOG_BYTES)[-LINES:] for name, file in itertools.islice(logs.items(), MOST_LOGS)},
+            local=folder.shown(),
+        )
+
+
+def _kept_series(output: Path) -> Series:
+    """Of a script, those of its last fit()."""
+    fits = sorted(output.glob("fit-*/series.json"), key=lambda file: file.stat().st_mtime)
+    for file in (output / "series.json", *reversed(fits)):
+        try:
+            with file.open("rb") as opened:
+                found = progress_series.parse(opened.read(progress_series.MAX_BYTES + 1))
+        except OSError:
+            continue
+        if found:
+            return found
+    return {}
+
+
+def _end_of(file: Path, most: int) -> Sequence[str]:
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - most))
+            return opened.read(most).decode(errors="replace").splitlines()
+    except OSError:
+        return []
