@@ -47,7 +47,7 @@ class Chart:
 def line_chart(name: str, points_of: Mapping[str, Points]) -> Chart | None:
     """Values by step, those of several names in one picture; None where there is no point."""
     known = {
-        label: [(step, _drawable(value)) for step, value in points] for label, points in points_of.items() if points
+        label: [(step, drawable(value)) for step, value in points] for label, points in points_of.items() if points
     }
     if not known:
         return None
@@ -89,7 +89,7 @@ def _told(values: Sequence[float]) -> tuple[float, float, float, float]:
     return values[0], values[-1], min(values), max(values)
 
 
-def _drawable(value: float) -> float:
+def drawable(value: float) -> float:
     """Within what differences and shares can be computed of."""
     return 0.0 if abs(value) < 1 / _LARGEST else max(-_LARGEST, min(_LARGEST, value))
 

@@ -1,0 +1,47 @@
+"""`tfgpu plot`: the curves of a job in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tfgpujob.cli.cluster import cluster_options, connected, job_name
+from tfgpujob.cli.verbs import Heading
+from tfgpujob.core.observed.progress_series import Series
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.folder import RUNS
+from tfgpujob.ui.sources import LocalRuns
+from tfgpujob.ui.terminal import plot
+
+PLACE: Final = Heading.IN_A_CLUSTER, 66
+
+
+@click.command()
+@job_name
+@click.option("--local", is_flag=True, help="A run of this machine, without a cluster.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of that run. [default: runs/NAME]")
+@cluster_options
+def command(name: str, *, local: bool, directory: Path | None, context: str | None, namespace: str | None) -> None:
+    """Draw the curves of a job in the terminal: loss, metrics, examples a second and seconds of a step."""
+    if local or directory is not None:
+        series = _local(directory or RUNS / name)
+    else:
+        with connected(context, namespace) as client:
+            series = client.series(name)
+    if not series:
+        problem = f"no curves of {name} are known"
+        fix = "the bundled trainer tells them from its first progress line on, and as long as its pod is kept"
+        raise CliError(problem, fix, Exit.NOT_FOUND)
+    click.echo(plot(series, min(100, shutil.get_terminal_size().columns)))
+
+
+def _local(folder: Path) -> Series:
+    whole = folder.resolve()
+    try:
+        return asyncio.run(LocalRuns(whole.parent).curves(f"{whole.parent.name}/{whole.name}")).series
+    except LookupError as error:
+        raise CliError(f"{folder}: no run is there", "name its folder with --dir", Exit.NOT_FOUND) from error
