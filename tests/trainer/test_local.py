@@ -104,10 +104,7 @@ def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
     for job, file in (("digits", "examples/digits-multiworker.yaml"), ("train", "train.yaml")):
         trained = printed[f"tfgpu run {file} --local"]
         assert "global batch 128 = 64 × 2 workers × 1 micro-batch" in trained
-        assert (
-            f"all 2 replicas have equal weights; results: runs/{job}; curves: tfgpu tensorboard {job} --local"
-            in trained
-        )
+        assert f"all 2 replicas have equal weights; results: runs/{job}; curves: tfgpu ui --local" in trained
         assert "granted" not in trained
         assert f"{job}-worker-1" in printed[f"tfgpu explain {file}"]
         summary = json.loads((tmp_path / f"runs/{job}/checkpoints/COMPLETED.json").read_text())["summary"]

@@ -19,6 +19,7 @@ from aiohttp.web import Application, Request
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
+from tests.unit.local.test_run import Tool, until, write_job
 from tests.unit.ui.planted import Planted
 from tests.unit.ui.test_pages import harmless
 
@@ -225,6 +226,36 @@ async def test_runs_of_this_machine_are_seen_with_their_curves(tmp_path: Path) -
         assert answer.status == 200
         assert "tfgpu plot digits --dir " in await answer.text()
     assert (await LocalRuns(tmp_path / "none").jobs())[0] == {}
+
+
+def read(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.mark.slow
+async def test_a_run_of_this_machine_is_shown_while_it_lasts_and_afterwards(tmp_path: Path) -> None:
+    folder = tmp_path / "a b#?"
+    folder.mkdir()
+    write_job(folder)
+    running = Tool(folder)
+    process = running.start("wait", "--ui")
+    try:
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if "page: " in line)
+        address = said.split("page: ")[1].strip()
+        until(lambda: "Running, 2/2 ready" in read(address) and "started as worker" in read(address))
+        assert "tfgpu was ended" not in read(address)
+        process.kill()
+        process.wait(PATIENCE)
+        async with served(LocalRuns(folder / "runs")) as pages:
+            async with pages.get(f"/{TOKEN}/") as listed:
+                (link,) = re.findall(r'href="(jobs/[^"]+)"', await listed.text())
+            async with pages.get(f"/{TOKEN}/{link}") as shown:
+                assert "tfgpu was ended." in await shown.text()
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
 
 
 @contextmanager

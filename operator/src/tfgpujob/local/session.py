@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import re
+import shlex
 import signal
 import time
 import uuid
@@ -60,9 +61,14 @@ def new_job(job: Object, before: Object | None) -> Object:
     kept = before["metadata"]
     metadata |= {"uid": kept["uid"], "generation": kept["generation"] + 1, "resourceVersion": kept["resourceVersion"]}
     # Also when it was killed: its replicas died with it, and what follows is a resumption, perhaps of an edited job.
-    builder = StatusBuilder(before, _now())
+    return {**job, "metadata": metadata, "status": interrupted(before)["status"]}
+
+
+def interrupted(job: Object) -> Object:
+    """A job that has not finished, once the tool that ran it is gone."""
+    builder = StatusBuilder(job, _now())
     builder.set(Condition.SUSPENDED, True, Reason.SUSPENDED, "tfgpu was ended.")
-    return {**job, "metadata": metadata, "status": builder.build()}
+    return {**job, "status": builder.build()}
 
 
 class Screen(Protocol):
@@ -220,9 +226,9 @@ class Session:
     def _curves(self) -> str:
         if not (self._folder.output / "tensorboard").is_dir():
             return ""
-        by_default = self._folder.path == (RUNS / self._key.name).resolve()
-        where = "--local" if by_default else f"--dir {self._folder.shown()}"
-        return f"; curves: tfgpu tensorboard {self._key.name} {where}"
+        runs = self._folder.path.parent
+        where = "" if runs == RUNS.resolve() else f" {shlex.quote(shown(runs))}"
+        return f"; curves: tfgpu ui --local{where}"
 
 
 class _PatientHandler(logging.FileHandler):

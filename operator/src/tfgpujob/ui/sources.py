@@ -14,11 +14,14 @@ from tfgpujob.client import ApiError
 from tfgpujob.client.asynchronous import AsyncClient
 from tfgpujob.client.logs import leader_of, replicas_of
 from tfgpujob.core.observed import progress_series
+from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_series import Series
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.errors import FORBIDDEN
 from tfgpujob.local.folder import CLAIMS, Folder, claim_of
+from tfgpujob.local.session import interrupted
+from tfgpujob.names import Condition
 from tfgpujob.ui.seen import MAX_TEXT, Seen
 
 LINES: Final = 20
@@ -135,8 +138,8 @@ class LocalRuns:
     def _runs(self) -> Sequence[tuple[Path, Object]]:
         """The newest first."""
         children = self._folder.iterdir() if self._folder.is_dir() else ()
-        folders = [path for path in children if path.name != CLAIMS]
-        runs = [(path, job) for path in folders if (job := Folder(path).job()) is not None]
+        folders = [Folder(path) for path in children if path.name != CLAIMS]
+        runs = [(folder.path, _now(folder, job)) for folder in folders if (job := folder.job()) is not None]
         return sorted(runs, key=lambda run: (run[0] / ".tfgpu" / "job.json").stat().st_mtime, reverse=True)
 
     def _seen(self, key: str) -> Seen:
@@ -156,6 +159,11 @@ class LocalRuns:
             logs={name: _end_of(file, _LOG_BYTES)[-LINES:] for name, file in itertools.islice(logs.items(), MOST_LOGS)},
             local=folder.shown(),
         )
+
+
+def _now(folder: Folder, job: Object) -> Object:
+    """A job that was killed has not written that it was."""
+    return job if is_true(job, Condition.FINISHED) or folder.in_use() else interrupted(job)
 
 
 def _kept_series(output: Path) -> Series:

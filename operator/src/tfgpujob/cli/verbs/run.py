@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import click
 
@@ -45,6 +46,7 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
     type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
     help="Folder of your modules, in place of /code. [default: where JOB.YAML is]",
 )
+@click.option("--ui", is_flag=True, help="Show the run in a browser, too, for as long as it lasts.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every line of every replica.")
 def command(
     file: str,
@@ -58,6 +60,7 @@ def command(
     fresh: bool,
     directory: Path | None,
     code: Path | None,
+    ui: bool,
     verbose: bool,
 ) -> int:
     """Train on this machine, by the rules of the cluster.
@@ -103,18 +106,24 @@ def command(
     stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
     _introduce(screen, job_file, plan, here, preflight.ignored(given, stands_for_code))
     session_job = new_job(job_file.job, before)
+    again = _again(file, {**own, "--dir": directory, "--code": code}, command_line)
     try:
-        return int(
-            asyncio.run(
-                _run(session_job, here, screen, _again(file, {**own, "--dir": directory, "--code": code}, command_line))
-            )
-        )
+        return int(asyncio.run(_run(session_job, here, screen, again, ui=ui)))
     finally:
         here.ports.close()
 
 
-async def _run(job: Object, here: Here, screen: Screen, again: str) -> Exit:
-    return await Session(job, here, screen, again).run()
+async def _run(job: Object, here: Here, screen: Screen, again: str, *, ui: bool) -> Exit:
+    if not ui:
+        return await Session(job, here, screen, again).run()
+    # Here, as the client of a cluster takes a second to import.
+    from tfgpujob.ui.server import serving  # noqa: PLC0415
+    from tfgpujob.ui.sources import LocalRuns  # noqa: PLC0415
+
+    runs = here.folder.path.parent
+    async with serving(LocalRuns(runs), 0) as address:
+        screen.say(f"  page: {address}jobs/{quote(runs.name)}/{quote(here.folder.path.name)}")
+        return await Session(job, here, screen, again).run()
 
 
 def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | None:
