@@ -1,0 +1,191 @@
+"""Operations that DTensor computes wrongly, or not at all, on an axis that is divided: the axis is gathered first."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
+from types import FunctionType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.function.capture.capture_container import FunctionCaptures
+from tensorflow.experimental import dtensor
+from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.ops import gen_array_ops, gen_nn_ops, gen_random_ops, gen_stateless_random_ops_v2
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.distribution.mesh import current_mesh
+from tfgpujob_trainer.distribution.tensors import is_distributed
+
+Axes = Callable[[int, dict[str, Any]], Sequence[int]]
+"""Which axes of an input of this rank must be whole, given all arguments of the operation."""
+
+_capture_by_value = FunctionCaptures.capture_by_value
+
+
+def _all(rank: int, _: dict[str, Any]) -> Sequence[int]:
+    return range(rank)
+
+
+def _all_but_rows(rank: int, _: dict[str, Any]) -> Sequence[int]:
+    return range(1, rank)
+
+
+def _last(rank: int, _: dict[str, Any]) -> Sequence[int]:
+    return [rank - 1]
+
+
+def _named_by(argument: str, chosen: Callable[[np.ndarray], np.ndarray]) -> Axes:
+    """The axes that an argument says; all but the rows' if that is not known before the step."""
+
+    def axes(rank: int, given: dict[str, Any]) -> Sequence[int]:
+        value = tf.get_static_value(tf.convert_to_tensor(given[argument]))
+        if value is None:
+            return _all_but_rows(rank, given)
+        return [int(axis) % rank for axis in np.ravel(chosen(np.asarray(value)))]
+
+    return axes
+
+
+_PADDED = _named_by("paddings", lambda paddings: np.flatnonzero(paddings.any(axis=1)))
+_RESULT = ""
+"""The name of what the operation returns."""
+_GATHERED: dict[Any, dict[str, dict[str, Axes]]] = {
+    gen_nn_ops: {
+        # Zero for every row, and a gradient of nonsense.
+        "sparse_softmax_cross_entropy_with_logits": {"features": _last},
+        # "Filter for convolution must have fully replicated layout", also of those that the gradient makes.
+        "conv2d": {"input": _all_but_rows, "filter": _all, _RESULT: _all_but_rows},
+        "conv2d_backprop_input": {"filter": _all, "out_backprop": _all_but_rows, _RESULT: _all_but_rows},
+        "conv2d_backprop_filter": {"input": _all_but_rows, "out_backprop": _all_but_rows, _RESULT: _all},
+        "conv3d": {"input": _all_but_rows, "filter": _all, _RESULT: _all_but_rows},
+        "conv3d_backprop_input_v2": {"filter": _all, "out_backprop": _all_but_rows, _RESULT: _all_but_rows},
+        "conv3d_backprop_filter_v2": {"input": _all_but_rows, "out_backprop": _all_but_rows, _RESULT: _all},
+    },
+    gen_array_ops: {
+        # Errors about layouts, in the middle of a model.
+        "pad": {"input": _PADDED},
+        "pad_v2": {"input": _PADDED},
+        "mirror_pad": {"input": _PADDED},
+        "tile": {"input": _named_by("multiples", lambda multiples: np.flatnonzero(multiples != 1))},
+        "split": {"value": _named_by("axis", lambda axis: axis)},
+        "split_v": {"value": _named_by("axis", lambda axis: axis)},
+    },
+}
+_RANDOM = {
+    gen_stateless_random_ops_v2: (
+        "stateless_random_gamma_v3",
+        "stateless_random_normal_v2",
+        "stateless_random_uniform_full_int_v2",
+        "stateless_random_uniform_int_v2",
+        "stateless_random_uniform_v2",
+        "stateless_truncated_normal_v2",
+    ),
+    gen_random_ops: ("random_standard_normal", "random_uniform", "random_uniform_int", "truncated_normal"),
+}
+"""Each device would draw numbers of its own: other ones than one device, and others on each mesh."""
+
+
+def replacements() -> Iterator[Any]:
+    """What stands in for TensorFlow's functions of operations."""
+    instead = {gen_array_ops.reverse_v2: _reversed}
+    for module, operations in _GATHERED.items():
+        instead |= {getattr(module, name): partial(_gathering, inputs=inputs) for name, inputs in operations.items()}
+    for module, names in _RANDOM.items():
+        instead |= {getattr(module, name): _same_everywhere for name in names}
+    # Some are exported as they are, so that tf has them too.
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith("tensorflow")]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value in instead:
+                yield mock.patch.object(module, name, instead[value](value))
+    yield mock.patch.object(FunctionCaptures, "capture_by_value", _captured)
+
+
+def _is_on_mesh(value: Any) -> bool:
+    if tf.executing_eagerly():
+        return is_distributed(value)
+    return dtensor.get_default_mesh() is not None and tf.is_tensor(value)
+
+
+def _gathering(original: Callable[..., Any], inputs: dict[str, Axes]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+
+        def whole(name: str, value: Any) -> Any:
+            if name in inputs and _is_on_mesh(value) and value.shape.rank:
+                return _whole(value, inputs[name](value.shape.rank, given))
+            return value
+
+        given |= {name: whole(name, value) for name, value in given.items()}
+        return whole(_RESULT, original(**given))
+
+    return call
+
+
+def _whole(value: Any, axes: Sequence[int]) -> Any:
+    """The value with these axes whole on each device. Of the others, the first is left as it is."""
+    if not len(axes):
+        return value
+    specs, mesh = [dtensor.MATCH] * value.shape.rank, dtensor.get_default_mesh()
+    if tf.executing_eagerly():
+        layout = dtensor.fetch_layout(value)
+        specs, mesh = layout.sharding_specs, layout.mesh
+    kept = next((axis for axis in range(len(specs)) if axis not in axes), None)  # DTensor takes MATCH once
+    specs = [spec if axis == kept else dtensor.UNSHARDED for axis, spec in enumerate(specs)]
+    return dtensor.relayout(value, dtensor.Layout(specs, mesh))
+
+
+def _same_everywhere(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        drawn = original(*args, **kwargs)
+        return _whole(drawn, range(drawn.shape.rank)) if _is_on_mesh(drawn) else drawn
+
+    return call
+
+
+def _reversed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """ReverseV2, which DTensor lacks, by an operation that it has."""
+
+    @wraps(original)
+    def call(tensor: Any, axis: Any, name: Any = None) -> Any:
+        axes = tf.get_static_value(axis)
+        if axes is None or not _is_on_mesh(tensor):
+            return original(tensor, axis, name)
+        for one in np.ravel(axes):
+            last = tf.shape(tensor)[int(one)] - 1
+            tensor = tf.gather(tensor, last - tf.range(last + 1), axis=int(one))
+        return tensor
+
+    return call
+
+
+def _captured(captures: Any, graph: Any, tensor: Any, name: Any = None) -> Any:
+    """What a step finds outside, such as the mean of a Normalization layer: a constant, not an input of one device."""
+    if not isinstance(tensor, EagerTensor) or current_mesh() is None:
+        return _capture_by_value(captures, graph, tensor, name)
+    in_step = dtensor.get_default_mesh() is not None
+    with tf.init_scope():
+        on_mesh = dtensor.is_dtensor(tensor)
+    if on_mesh and not in_step:
+        raise ConfigError(
+            "a divided model is used in a tf.function of the script's own, or by export()",
+            "train with fit(), where the model may have a train_step(); save() it, and export what load_model() reads "
+            "without a distribution",
+        )
+    if on_mesh or not in_step:
+        return _capture_by_value(captures, graph, tensor, name)
+    if tensor.dtype in (tf.resource, tf.variant):
+        # DTensor would let every device have it: four devices count a step four times.
+        raise ConfigError(
+            "the step uses a tf.Variable, a lookup table or a weight that is not on the mesh",
+            "make models, and variables by add_weight(), after set_distribution(); look words up in tf.data",
+        )
+    return tensor._capture_as_const(name)  # noqa: SLF001 (TensorFlow does so with small ones, and is pinned)

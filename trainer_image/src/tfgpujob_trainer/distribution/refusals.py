@@ -1,0 +1,51 @@
+"""DTensor's errors, which come while a step is compiled and before anything has changed, in words with a way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+
+_LACKING = re.compile(r"'tf\.(\w+)' op does not implement layout propagation")
+_OF_HOST = re.compile(r"The op/function (\S+) got a regular tensor")
+_OF_DTENSOR = "tensorflow/dtensor/"
+"""File of the source that an error of its own names."""
+_FIXES = {
+    "EmptyTensorList": "a loop over time steps can't be divided: pass LSTM, GRU and SimpleRNN unroll=True, and write "
+    "loops of your own in Python",
+    "DepthwiseConv2dNative": "a depthwise convolution has no gradient on a mesh: use Conv2D",
+    "PyFunc": "a Python function can't be divided: write it with keras.ops",
+    "Print": "remove tf.print()",
+}
+"""By the beginning of an operation's name."""
+_WITHOUT = "write it with other operations, or train it without keras.distribution: the job divides batches over GPUs"
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Raises ConfigError in place of what DTensor says of a step that it can't divide."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        problem = _refusal(error.message)
+        if problem is None:
+            raise
+        raise problem from error
+
+
+def _refusal(message: str) -> ConfigError | None:
+    if found := _LACKING.search(message):
+        name = found[1]
+        fix = next((fix for start, fix in _FIXES.items() if name.startswith(start)), _WITHOUT)
+        return ConfigError(f"the step has the operation {name}, which can't be divided over a mesh", fix)
+    if _OF_DTENSOR in message:
+        problem = message.splitlines()[0].rpartition("error: ")[2][:300]
+        return ConfigError(
+            f"the step can't be divided as the LayoutMap says: {problem}",
+            "leave the variables of that layer out of the LayoutMap: they are then whole on each device",
+        )
+    return None

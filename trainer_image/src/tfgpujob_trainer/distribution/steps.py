@@ -1,0 +1,110 @@
+"""Keras' fit(), evaluate() and predict() with each step as one function over the mesh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from keras.src import tree
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.distribution.distribution_lib import distribution
+from keras.src.layers.layer import Layer
+from tensorflow.experimental import dtensor
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.distribution.mesh import current_mesh
+from tfgpujob_trainer.distribution.refusals import in_words
+from tfgpujob_trainer.distribution.tensors import distribute_data_input, is_distributed, on_host, replicate
+
+_make_function = TensorFlowTrainer._make_function  # noqa: SLF001 (Keras has no other place for it, and is pinned)
+_make_predict_function = TensorFlowTrainer.make_predict_function
+_call = Layer.__call__
+
+
+def replacements() -> Iterator[Any]:
+    """What stands in for methods of Keras' trainer and of its layers."""
+    yield mock.patch.object(TensorFlowTrainer, "_make_function", _function_of_iterator)
+    yield mock.patch.object(TensorFlowTrainer, "make_predict_function", _function_of_batches)
+    yield mock.patch.object(Layer, "__call__", _called)
+
+
+def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step on a batch of the host, whose results are ordinary tensors."""
+    if model.run_eagerly:
+        raise ConfigError(
+            "run_eagerly is on, and only a compiled step is divided over a mesh",
+            "leave it out; to look into a model, run it without set_distribution()",
+        )
+    mesh, compiled = current_mesh(), tf.function(step, autograph=False, jit_compile=bool(model.jit_compile))
+
+    def run(data: Any) -> Any:
+        with in_words(), dtensor.default_mesh(mesh):
+            return tree.map_structure(on_host, compiled(tree.map_structure(_distributed, data)))
+
+    return run
+
+
+def _distributed(value: Any) -> Any:
+    if value is None or isinstance(value, tf.experimental.Optional):
+        return None
+    found = distribution()
+    assert found is not None
+    shape = getattr(value, "shape", None) or np.shape(value) or (1,)
+    return distribute_data_input(value, found.get_data_layout(shape), found.batch_dim_name)
+
+
+def _function_of_iterator(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]:
+    """TensorFlowTrainer._make_function. Only a batch that is there is a step, so the end of the data is none."""
+    if distribution() is None:
+        return _make_function(model, step_function)
+    run = _on_mesh(model, step_function)
+
+    def function(iterator: Any) -> Any:
+        outputs = None
+        for _ in range(model.steps_per_execution):
+            try:
+                data = next(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                if outputs is None:
+                    raise StopIteration from None
+                break
+            outputs = run(data)
+        return outputs
+
+    return function
+
+
+def _function_of_batches(model: Any, force: bool = False) -> Any:
+    """TensorFlowTrainer.make_predict_function."""
+    if distribution() is None:
+        return _make_predict_function(model, force)
+    if model.predict_function is None or force:
+        run = _on_mesh(model, model.predict_step)
+
+        def predict(batches: Any) -> Any:
+            outputs = [run(batch) for batch in batches]
+            return tree.map_structure(lambda *parts: tf.concat(parts, 0), *outputs)
+
+        model.predict_function = predict
+    return model.predict_function
+
+
+@functools.wraps(_call)
+def _called(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Layer.__call__: outside of a step, values of the host go to the mesh first."""
+    mesh = current_mesh()
+    with_values = any(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in tree.flatten((args, kwargs)))
+    if mesh is None or not with_values or not tf.executing_eagerly() or dtensor.get_default_mesh() is not None:
+        return _call(layer, *args, **kwargs)
+
+    def placed(value: Any) -> Any:
+        is_value = tf.is_tensor(value) or isinstance(value, np.ndarray)
+        return replicate(np.asarray(value), mesh) if is_value and not is_distributed(value) else value
+
+    args, kwargs = tree.map_structure(placed, (args, kwargs))
+    with in_words(), dtensor.default_mesh(mesh):
+        return _call(layer, *args, **kwargs)
