@@ -8,7 +8,7 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import keras
@@ -106,8 +106,10 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     # Workers that come and go are waited for when the strategy is built.
     workers = env.workers if env.least_workers is None else ()
     resolve_peers((*env.peers, *workers, *env.servers), say)
-    # A worker under ParameterServer runs a script up to its fit(), for the rows of that.
-    strategy = tf.distribute.get_strategy() if env.serves else build_strategy(env, devices, settings.communication)
+    is_divided = path is not None and script.is_divided(path)
+    # A worker under ParameterServer runs a script up to its fit(), for the rows of that. A mesh is no strategy.
+    build = not (env.serves or is_divided)
+    strategy = build_strategy(env, devices, settings.communication) if build else tf.distribute.get_strategy()
     heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)
     stop = StopFlag()
     stop.listen()
@@ -117,7 +119,9 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     keep_rows_in_order()
     if module is None:
         assert path is not None
-        return run_script(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
+        return (_divided() if is_divided else run_script)(
+            path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop
+        )
     kind = ParameterServerTrainer if env.is_asynchronous else SynchronousTrainer
     trainer: Trainer[Any] = kind(settings, env, strategy, heartbeat)
     with strategy.scope():
@@ -138,6 +142,13 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     with contextlib.suppress(tf.errors.OpError):
         run.peers.count(True)
     return outcome
+
+
+def _divided() -> Callable[..., Outcome]:
+    """As run_script. Here, because DTensor takes time to import, and few jobs need it."""
+    from tfgpujob_trainer.script.divided import run_divided  # noqa: PLC0415
+
+    return run_divided
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ A script builds, compiles and calls fit() by itself (script/); a module defines 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +19,8 @@ _FUNCTIONS = ("model", "data")
 _CALLS = ("fit", "evaluate", "predict")
 _TUNERS = ("keras_tuner", "kerastuner")
 """Packages whose search() calls fit()."""
+_DISTRIBUTIONS = ("DataParallel", "ModelParallel")
+"""Classes of keras.distribution, by one of which a script divides its model."""
 _IN_SCRIPT = {
     "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
     "globalBatchSize": "fit(batch_size=...) says it",
@@ -34,6 +36,19 @@ _IN_SCRIPT = {
     "initialWeights": "load them in the script: model.load_weights(...)",
     "newLayers": "load weights in the script: model.load_weights(..., skip_mismatch=True)",
 }
+
+_LEFT_TO_KERAS: dict[str, Callable[[TrainerConfig], bool]] = {
+    "accumulate": lambda c: (c.accumulate or 1) > 1,
+    "jit": lambda c: c.jit is not None,
+    "allReduce": lambda c: c.all_reduce is not None,
+    "communication": lambda c: c.communication is not None,
+    "recompute": lambda c: bool(c.recompute),
+    "remainder": lambda c: c.remainder is not None,
+    "profile.steps": lambda c: c.profile.steps is not None,
+    "export": lambda c: bool(c.export.saved_model or c.export.tflite or c.export.int8),
+    "output.store": lambda c: c.output.store is not None,
+}
+"""What the trainer's own loop does."""
 
 
 def is_script(path: Path) -> bool:
@@ -63,6 +78,24 @@ def is_script(path: Path) -> bool:
         f"trainer.entrypoint: {path.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
         "define model() and data(split), or write a script that calls model.fit(), itself or in a module beside it",
     )
+
+
+def is_divided(path: Path) -> bool:
+    """Whether the script, or a module beside it that it imports, divides its model by keras.distribution."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    return any(_names_distribution(one) for one in (tree, *_imported(path, tree)))
+
+
+def _names_distribution(tree: ast.Module) -> bool:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            names |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {part for alias in node.names for part in alias.name.split(".")}
+    return "distribution" in names and not names.isdisjoint(_DISTRIBUTIONS)
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[str]:
@@ -130,6 +163,8 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     path = entrypoint.file_of(settings.entrypoint, env.code_directory)
     if path is not None and is_script(path):
         _check(settings)
+        if is_divided(path):
+            _check_divided(settings, env)
         return path
     if settings.args:
         fix = "use params: those go to model() and data()"
@@ -154,3 +189,15 @@ def _check(settings: TrainerConfig) -> None:
             raise ConfigError(
                 f"trainer.{path} is set, and {settings.entrypoint} is a plain script", f"remove it: {instead}"
             )
+
+
+def _check_divided(settings: TrainerConfig, env: Environment) -> None:
+    script = f"{settings.entrypoint} divides its model by keras.distribution"
+    if env.traits.clustered or env.is_evaluator:
+        raise ConfigError(
+            f"{script}, over the GPUs of one worker, and the job has more than one replica",
+            "use strategy Mirrored with one worker and no evaluator, and ask for more GPUs: --workers 1 --gpus N",
+        )
+    for name, wanted in _LEFT_TO_KERAS.items():
+        if wanted(settings):
+            raise ConfigError(f"trainer.{name} is set, and {script}", "remove it: fit() is Keras' own there")

@@ -46,6 +46,7 @@ def _refusal(message: str) -> ConfigError | None:
         problem = message.splitlines()[0].rpartition("error: ")[2][:300]
         return ConfigError(
             f"the step can't be divided as the LayoutMap says: {problem}",
-            "leave the variables of that layer out of the LayoutMap: they are then whole on each device",
+            "leave the variables of that layer out of the LayoutMap, so that they are whole on each device, or divide "
+            "another axis: of an embedding the words",
         )
     return None

@@ -44,7 +44,7 @@ _UNKNOWN = object()
 def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
     """The callbacks that this worker runs; says what is left out. Raises ConfigError for what is no callback."""
     found = []
-    for callback in _listed(callbacks):
+    for callback in listed(callbacks):
         if not isinstance(callback, keras.callbacks.Callback):
             fix = "pass a list of keras.callbacks.Callback"
             raise ConfigError(f"fit(callbacks=...) holds a {type(callback).__name__}", fix)
@@ -58,18 +58,18 @@ def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
 
 def that_train(callbacks: Any) -> list[str]:
     """The classes of those callbacks that every worker must have, in their order."""
-    return [type(one).__name__ for one in _listed(callbacks) if any(_is(one, name) for name in _TRAIN)]
+    return [type(one).__name__ for one in listed(callbacks) if any(_is(one, name) for name in _TRAIN)]
 
 
 def that_may_train(callbacks: Any) -> list[str]:
     """The classes of those that do more than write, as far as can be seen, in their order."""
-    known = [one for one in _listed(callbacks) if not any(_is(one, name) for name in _LEFT_OUT)]
+    known = [one for one in listed(callbacks) if not any(_is(one, name) for name in _LEFT_OUT)]
     return [type(one).__name__ for one in known if not _only_writes(one)]
 
 
 def share_logs(callbacks: Any, peers: Peers) -> None:
     """Give every worker the files that CSVLogger wrote on the first one: the script on each may read them."""
-    loggers = [callback for callback in _listed(callbacks) if _is(callback, "CSVLogger")]
+    loggers = [callback for callback in listed(callbacks) if _is(callback, "CSVLogger")]
     if not peers.count(bool(loggers)):
         return
     there = [Path(one.filename) for one in loggers if peers.is_chief and Path(one.filename).exists()]
@@ -86,7 +86,8 @@ def _from(folder: Path, path: Path) -> Path:
     return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
-def _listed(callbacks: Any) -> list[Any]:
+def listed(callbacks: Any) -> list[Any]:
+    """The callbacks that a call was given, in whatever form."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []

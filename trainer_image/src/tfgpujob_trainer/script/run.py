@@ -8,7 +8,7 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
@@ -101,12 +101,31 @@ def run_with(
     heartbeat: Heartbeat,
 ) -> Outcome:
     """The same with fit(), evaluate() and predict() of this takeover."""
-    scope, at_exit, end = JobScope(strategy), AtExit(), JobEnd(has_peers=env.has_peers)
+    scope, end = JobScope(strategy), JobEnd(has_peers=env.has_peers)
+    replaced = replacements(path, takeover, scope, heartbeat, env, end=end)
+    with scope:
+        ended = run_program(path, settings, replaced, end)
+    if ended is not None:
+        return ended
+    takeover.agree("has ended its script")
+    if not takeover.calls:
+        raise ConfigError(
+            f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
+            "call it when the script is run, or remove spec.trainer to run the script as your own program",
+        )
+    if takeover.fits and env.is_chief:
+        CompletionMark(Path(settings.output.directory)).write(to_json(settings), takeover.summary)
+    done = f"done: {path.name} with {counted(takeover.fits, 'fit()', 'calls of fit()')}"
+    return Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=takeover.summary)
+
+
+def run_program(path: Path, settings: TrainerConfig, replaced: Iterable[Any], end: JobEnd) -> Outcome | None:
+    """Run the script to its end, with these replacements; how it ended if that was before."""
+    at_exit = AtExit()
     try:
         with ExitStack() as stack:
-            stack.enter_context(scope)
-            for replaced in replacements(path, takeover, scope, heartbeat, env, end=end):
-                stack.enter_context(replaced)
+            for replacement in replaced:
+                stack.enter_context(replacement)
             stack.enter_context(mock.patch.object(sys, "argv", [str(path), *settings.args]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             stack.enter_context(at_exit.listening())
@@ -122,16 +141,7 @@ def run_with(
         if isinstance(ended.error, StoppedError | FollowedError):
             return ended.error.outcome()
         raise ended.error from None
-    takeover.agree("has ended its script")
-    if not takeover.calls:
-        raise ConfigError(
-            f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
-            "call it when the script is run, or remove spec.trainer to run the script as your own program",
-        )
-    if takeover.fits and env.is_chief:
-        CompletionMark(Path(settings.output.directory)).write(to_json(settings), takeover.summary)
-    done = f"done: {path.name} with {counted(takeover.fits, 'fit()', 'calls of fit()')}"
-    return Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=takeover.summary)
+    return None
 
 
 def _where(env: Environment) -> str:
@@ -193,7 +203,7 @@ def replacements(
 ) -> Iterator[Any]:
     """What the script finds in place of Keras' and TensorFlow's own."""
     for name, function in calls(takeover).items():
-        own = _with_place(path, function, getattr(keras.Model, name), scope, heartbeat, end=end)
+        own = with_place(path, function, getattr(keras.Model, name), scope, heartbeat, end=end)
         yield mock.patch.object(keras.Model, name, own)
     for original in (saving_api.save_model, saving_api.save_weights, keras.Model.export):
         own = saving(original, takeover, scope, is_chief=env.is_chief)
@@ -235,7 +245,7 @@ def as_the_chief(tf_config: str) -> str:
     return json.dumps({"cluster": {**listed, "chief": [_HERE]}, "task": {"type": "chief", "index": 0}})
 
 
-def _with_place(
+def with_place(
     path: Path, function: Callable[..., Any], original: Any, scope: JobScope, heartbeat: Heartbeat, *, end: JobEnd
 ) -> Callable[..., Any]:
     """`function` with errors that speak of the script and name its line. Raises JobEndError for those that end it."""

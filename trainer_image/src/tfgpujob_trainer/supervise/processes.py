@@ -29,8 +29,8 @@ KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(64 << 20),
 }
 """For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
-_NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on")
-"""What TensorFlow prints at every start, and nobody can act on."""
+_NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on", "op_level_cost_estimator")
+"""What TensorFlow prints at every start, or of a step on a mesh, and nobody can act on."""
 MESSAGE_BYTES = 1024
 """That an answer of a warm process has at most."""
 

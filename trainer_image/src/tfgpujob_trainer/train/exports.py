@@ -38,7 +38,7 @@ def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted
             f"{name} has the weights alone: {type(model).__name__} has no get_config(), by which it could be made again"
         )
     with as_compiled(takeover), _without_what_cannot_be_written(model):
-        _write(output / name, model.save if name == "model.keras" else model.save_weights)
+        replace_by(output / name, model.save if name == "model.keras" else model.save_weights)
     newest = max((output / "checkpoints").glob("step-*/run.json"), default=None)
     if newest is not None:
         shutil.copyfile(newest, output / "run.json")
@@ -50,7 +50,7 @@ def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted
     for field, is_wanted, file, write in forms:
         if is_wanted:
             try:
-                _write(output / file, write)
+                replace_by(output / file, write)
             except Exception as error:
                 reason = str(error).strip().split("\n")[0]
                 raise ConfigError(
@@ -72,7 +72,7 @@ def _without_what_cannot_be_written(model: keras.Model) -> Iterator[None]:
         yield
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
+def replace_by(path: Path, write: Callable[[Path], object]) -> None:
     """`write` to a file or a folder beside `path`, then let it take the place of what is there."""
     beside = path.with_name(f".tmp.{path.name}")  # Keras looks at how the name ends
     shutil.rmtree(beside, ignore_errors=True)

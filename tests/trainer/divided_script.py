@@ -1,0 +1,51 @@
+"""A plain script that divides its model over MESH, or not at all without it. ENDS: `kill` or `stop` in epoch 3."""
+
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+from keras import layers
+from keras.distribution import DeviceMesh, LayoutMap, ModelParallel, set_distribution
+
+
+class End(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.epoch == 2 and batch == 1:
+            os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[os.environ["ENDS"]])
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+
+keras.config.set_floatx("float64")
+keras.utils.set_random_seed(3)
+if "MESH" in os.environ:
+    layout = LayoutMap(DeviceMesh(json.loads(os.environ["MESH"]), ("batch", "model")))
+    layout[".*wide/kernel"] = (None, "model")
+    layout[".*wide/bias"] = ("model",)
+    layout[".*narrow/kernel"] = ("model", None)
+    set_distribution(ModelParallel(layout_map=layout, batch_dim_name="batch"))
+
+random = np.random.default_rng(0)
+x, y = random.normal(size=(72, 8)), random.integers(0, 4, 72)
+model = keras.Sequential(
+    [
+        keras.Input((8,)),
+        layers.Dense(16, "relu", name="wide"),
+        layers.Dropout(0.2),
+        layers.Dense(8, name="narrow"),
+        layers.BatchNormalization(),
+        layers.Dense(4),
+    ]
+)
+model.compile(
+    keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
+ends = [End()] if "ENDS" in os.environ else []
+history = model.fit(x, y, batch_size=16, epochs=4, shuffle=False, validation_split=0.1, callbacks=ends, verbose=0)
+found = {"history": history.history, "evaluated": model.evaluate(x, y, verbose=0)}
+found["predicted"] = model.predict(x, verbose=0).tolist()
+model.save("divided.keras")
+print("found", json.dumps(found))

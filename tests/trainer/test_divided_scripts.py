@@ -1,0 +1,127 @@
+"""Scripts with keras.distribution, run as they are: what plain Keras finds on one device, also killed in between."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from tests.trainer.harness import Launcher, Task, launcher
+
+from tfgpujob_trainer.contract import script
+from tfgpujob_trainer.contract.environment import read
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import Output, TrainerConfig
+
+SCRIPT = Path(__file__).parent / "divided_script.py"
+EXACT = 1e-10
+
+
+@pytest.fixture
+def launch(tmp_path):
+    with launcher(tmp_path) as started:
+        yield started
+
+
+def found(printed: str) -> list[float]:
+    (line,) = [line for line in printed.splitlines() if line.startswith("found ")]
+    return list(numbers(json.loads(line.removeprefix("found "))))
+
+
+def numbers(value: Any):
+    if isinstance(value, dict | list):
+        for one in [value[name] for name in sorted(value)] if isinstance(value, dict) else value:
+            yield from numbers(one)
+    else:
+        yield value
+
+
+@pytest.fixture
+def plain(tmp_path, monkeypatch, capsys, float64):
+    """What plain Keras finds, and its weights, by the file that it saves."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    runpy.run_path(str(SCRIPT))
+    return found(capsys.readouterr().out), weights(folder)
+
+
+def weights(folder: Path) -> list[np.ndarray]:
+    return keras.saving.load_model(folder / "divided.keras").get_weights()
+
+
+def start(launch: Launcher, mesh: list[int], script: Path = SCRIPT, **env: str) -> Task:
+    given = {"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": str(np.prod(mesh)), "MESH": json.dumps(mesh)}
+    given["TFGPU_CODE_DIR"] = str(script.parent)
+    config = {"entrypoint": script.name, "output": {"directory": str(launch.directory / "output")}}
+    return launch.start(config, env={**given, "CUDA_VISIBLE_DEVICES": "-1", **env})
+
+
+def same(task: Task, folder: Path, plain: tuple[list[float], list[np.ndarray]]) -> None:
+    expected, expected_weights = plain
+    assert found(task.log) == pytest.approx(expected, rel=EXACT, abs=EXACT)
+    for mine, theirs in zip(weights(folder), expected_weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=EXACT, atol=EXACT)
+
+
+def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
+    """Also its file: saved on the mesh, it is loaded without one."""
+    task = start(launch, [1, 2])
+    assert task.wait() == 0, task.log
+    same(task, launch.directory, plain)
+    assert "mesh batch 1 × model 2: each device holds" in task.log
+    assert task.ended["summary"]["steps"] == 16
+    assert task.progress()[0]["epochs"] == 4
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("ends", "code"), [("kill", 137), ("stop", 143)])
+def test_it_continues_on_another_mesh(launch, plain, ends, code):
+    first = start(launch, [2, 2], ENDS=ends)
+    assert first.wait() == code, first.log
+    assert "epoch 2/4" in first.log
+    assert "epoch 3/4" not in first.log
+    second = start(launch, [1, 2])
+    assert second.wait() == 0, second.log
+    assert "continues after epoch 2 of 4" in second.log
+    same(second, launch.directory, plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "divided"),
+    [
+        ("import keras\nkeras.distribution.set_distribution(keras.distribution.DataParallel())\nm.fit()", True),
+        ("from keras.distribution import ModelParallel\nm.fit()", True),
+        ("from keras import distribution as d\nwith d.DataParallel().scope(): m.fit()", True),
+        ("import keras\nprint(keras.distribution.list_devices())\nm.fit()", False),
+        ("import torch\ntorch.nn.DataParallel(m).fit()", False),
+    ],
+)
+def test_a_script_that_divides_is_told_by_its_text(tmp_path, text, divided):
+    path = tmp_path / "a.py"
+    path.write_text(text)
+    assert script.is_divided(path) is divided
+
+
+TWO_WORKERS = {
+    "TFGPU_STRATEGY": "MultiWorkerMirrored",
+    "TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}),
+}
+
+
+@pytest.mark.parametrize(
+    ("env", "fields", "says"),
+    [
+        (TWO_WORKERS, {}, "more than one replica"),
+        ({"TFGPU_STRATEGY": "Mirrored"}, {"accumulate": 2}, "trainer.accumulate"),
+        ({"TFGPU_STRATEGY": "Mirrored"}, {"jit": "replica"}, "trainer.jit"),
+    ],
+)
+def test_what_it_cannot_have_is_refused_before_it_runs(env, fields, says):
+    settings = TrainerConfig(entrypoint=SCRIPT.name, output=Output(directory="/nowhere"), **fields)
+    with pytest.raises(ConfigError, match=says):
+        script.find(settings, read({**env, "TFGPU_CODE_DIR": str(SCRIPT.parent)}))
