@@ -18,6 +18,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 HERE = "tests/trainer/test_local.py"
 SCRIPTS = "tests/trainer/test_scripts.py"
+DIVIDED = "tests/trainer/test_divided_scripts.py"
 ADVISE = "tests/trainer/test_advise.py"
 LEARNING_RATES = "tests/trainer/test_learning_rates.py"
 CONVERT = "tests/unit/cli/test_convert.py"
@@ -36,6 +37,7 @@ TYPED_BY = {
     "tfgpu run train.yaml --local": HERE,
     "tfgpu run train.py --local --workers 2": SCRIPTS,
     "tfgpu run train.py --local --workers 2 --fresh -- --epochs 5": SCRIPTS,
+    "tfgpu run larger.py --local --gpus 4": DIVIDED,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
     "python -m tfgpujob_trainer.advise --config trainer.json --workers 8 --bandwidth 25": ADVISE,
     "python -m tfgpujob_trainer.advise --config trainer.json --learning-rates 1e-5 10": LEARNING_RATES,

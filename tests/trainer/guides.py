@@ -25,7 +25,9 @@ from tests.trainer.servers import ServerJob
 FOLDER = ROOT / "examples/scripts"
 SERVED = ("parameter_servers", "recommender")
 """Run under ParameterServer, with one worker. The first of them runs only there."""
-ALL = tuple(sorted(path.stem for path in FOLDER.glob("*.py")))
+DIVIDED = "model_parallel"
+"""Runs over a mesh, in test_divided_scripts.py."""
+ALL = tuple(sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != DIVIDED))
 SCRIPTS = tuple(script for script in ALL if script != SERVED[0])
 """Run one after the other, in one process."""
 FITS = dict.fromkeys(("distillation", "fine_tuning", "py_dataset", "recommender", "restartable"), 2)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from tests.machine import PATIENCE
+from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.harness import Launcher, Task, launcher
 
 from tfgpujob_trainer.contract import script
@@ -18,6 +21,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import Output, TrainerConfig
 
 SCRIPT = Path(__file__).parent / "divided_script.py"
+EXAMPLE = ROOT / "examples/scripts/model_parallel.py"
 EXACT = 1e-10
 
 
@@ -89,6 +93,36 @@ def test_it_continues_on_another_mesh(launch, plain, ends, code):
     assert second.wait() == 0, second.log
     assert "continues after epoch 2 of 4" in second.log
     same(second, launch.directory, plain)
+
+
+@pytest.mark.deep
+def test_the_example_is_what_it_is_on_one_device(launch, tmp_path, monkeypatch, float64):
+    """To 1e-8: its gradients of zero are noise, which Adam makes large."""
+    (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float64"}))
+    task = start(launch, [2, 2], script=EXAMPLE, KERAS_HOME=str(tmp_path))
+    assert task.wait() == 0, task.log
+    found = keras.saving.load_model(launch.directory / "language_model.keras").get_weights()
+    (tmp_path / "plain").mkdir()
+    monkeypatch.chdir(tmp_path / "plain")
+    monkeypatch.setattr("keras.distribution.set_distribution", lambda _: None)
+    monkeypatch.setattr("sys.argv", [EXAMPLE.name])
+    plain = runpy.run_path(str(EXAMPLE))["model"].get_weights()
+    for mine, theirs in zip(found, plain, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.deep
+def test_the_page_does_what_it_says(tmp_path):
+    for name, text in files(ROOT / "docs/larger-than-a-gpu.md").items():
+        (tmp_path / name).write_text(text)
+    (words,) = typed_by(__file__)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=shell(tmp_path), capture_output=True, text=True, check=False, timeout=6 * PATIENCE
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mesh batch 2 × model 2: each device holds" in done.stdout
+    assert "epoch 3/3: " in done.stdout
+    assert (tmp_path / "larger.keras").exists()
 
 
 @pytest.mark.parametrize(
