@@ -19,7 +19,8 @@ from aiohttp.web import Application, Request
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
-from tests.unit.local.test_run import Tool, until, write_job
+from tests.unit.local.job import until, write_job
+from tests.unit.local.test_run import Tool
 from tests.unit.ui.planted import Planted
 from tests.unit.ui.test_pages import harmless
 
