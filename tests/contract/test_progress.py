@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, read_by_trainer, trainer
-from tests.unit.core.observed.test_progress_report import TOLD
+from tests.contract.told import TOLD
 
 from tfgpujob import names
 from tfgpujob.core.observed import progress_series

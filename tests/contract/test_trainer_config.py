@@ -22,6 +22,7 @@ from tests.contract.sides import (
     read_by_trainer,
     trainer,
 )
+from tests.contract.told import FULL
 
 from tfgpujob.api import JobSpec, TrainerSpec, parse_job
 from tfgpujob.api.rules import predict
@@ -31,40 +32,6 @@ from tfgpujob.core.observed.plan import resolve
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 MINIMAL: dict[str, Any] = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20}
-FULL: dict[str, Any] = {
-    "entrypoint": "train.py",
-    "params": {"units": 64, "lr": 0.001, "layers": [1, 2], "name": "größer", "nested": {"a": None}},
-    "args": ["--epochs", "5", ""],
-    "mode": "train",
-    "predict": {"partRows": 1000},
-    "globalBatchSize": 96,
-    "accumulate": 3,
-    "precision": "mixed_bfloat16",
-    "jit": "replica",
-    "allReduce": "float16",
-    "communication": "Ring",
-    "recompute": ["block_*"],
-    "classWeights": {"0": 1, "1": 8.5},
-    "steps": 5_000_000_000,
-    "seed": 7,
-    "deterministic": True,
-    "allowCoupledLoss": True,
-    "remainder": "drop",
-    "data": {"cache": "disk", "shuffleWindow": 100, "parallelReads": 2},
-    "profile": {"steps": [5, 8], "worker": 1},
-    "initialWeights": "/data/pretrained.keras",
-    "newLayers": ["head*"],
-    "export": {"savedModel": True, "tflite": True, "int8": True},
-    "code": {"volume": {"claimName": "code", "subPath": "src"}},
-    "models": {"image": "example.com/models:1"},
-    "requirements": ["einops==0.8.1", "-r requirements.txt"],
-    "output": {"directory": "/results", "claim": "out", "subPath": "run/a", "store": "s3://models/digits"},
-    "checkpoint": {"everySteps": 100, "everyEpochs": 2, "everySeconds": 60, "keep": 5},
-    "evaluate": {"everyEpochs": 3, "everySteps": 50},
-    "best": {"monitor": "accuracy", "mode": "max", "minDelta": 0.01, "patience": 4, "restore": False},
-    "logEverySeconds": 30,
-    "watchdog": {"startupSeconds": 900, "stepSeconds": 60},
-}
 WAYS = {
     "minimal": MINIMAL,
     "every field": FULL,

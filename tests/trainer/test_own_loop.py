@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from tests.pages import FENCE, ROOT
 from tests.trainer.harness import TELL_IMPORTS, Task, ask, free_ports, imported, until
+from tests.trainer.saved import difference, saved
 
 import tfgpujob_trainer as tfgpu
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -54,23 +54,6 @@ def start(tmp_path, monkeypatch):
         if task.process.poll() is None:
             task.process.kill()
             task.process.wait()
-
-
-def saved(folder):
-    """The weights of the last checkpoint, and its step."""
-    newest = max((folder / "checkpoints").glob("step-*/COMMIT")).parent
-    reader = tf.train.load_checkpoint(str(newest / "variables"))
-    weights = {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
-    return int(newest.name.removeprefix("step-")), weights
-
-
-def difference(first, second):
-    """The largest between the weights of two checkpoints of the same step."""
-    (last, one), (also, two) = first, second
-    assert last == also
-    assert one.keys() == two.keys()
-    assert len(one) > 4, "the optimizer's variables too"
-    return max(np.abs(one[name] - two[name]).max() for name in one)
 
 
 def committed(folder):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.pages import ROOT
 from tests.trainer.harness import Task, launcher, until
-from tests.trainer.test_own_loop import difference, saved
+from tests.trainer.saved import difference, saved
 from tests.trainer.test_resize import Elastic, resumed
 
 PROGRAM = [sys.executable, str(Path(__file__).with_name("own_program.py"))]

@@ -23,6 +23,7 @@ from tests.machine import PATIENCE
 from tests.trainer import user_module
 from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
 from tests.trainer.inprocess import entrypoint, train_module
+from tests.trainer.training_logs import progress_of
 
 from tfgpujob_trainer.cluster import wait_for_workers
 from tfgpujob_trainer.contract.environment import read
@@ -31,8 +32,7 @@ from tfgpujob_trainer.reporting.gpu_memory import gpu_memory
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.profiler import Profiler
 from tfgpujob_trainer.reporting.run_status import RunStatus
-from tfgpujob_trainer.reporting.timing import Durations, StepTime, WorkerTimes
-from tfgpujob_trainer.reporting.training_log import TrainingLog
+from tfgpujob_trainer.reporting.timing import Durations, StepTime
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
 
@@ -258,18 +258,6 @@ def test_a_request_without_an_end_is_not_kept(endpoint: int):
 )
 def test_the_port_is_opened_in_pods_and_where_it_is_asked_for(env, port):
     assert read(env).progress_port == port
-
-
-def progress_of(*workers, one_machine=False):
-    return TrainingLog(
-        steps=10,
-        epochs=2,
-        log_every_seconds=1,
-        input_fix="do this",
-        run_status=RunStatus(),
-        workers=WorkerTimes(workers),
-        one_machine=one_machine,
-    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from tests.machine import PATIENCE
 from tests.trainer import user_module
 from tests.trainer.inprocess import entrypoint, train_module
-from tests.trainer.test_progress import progress_of
+from tests.trainer.training_logs import progress_of
 
 from tfgpujob_trainer.own_loop.reporter import Reporter
 from tfgpujob_trainer.reporting import progress_endpoint

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.contract.test_trainer_config import FULL as TRAINER
+from tests.contract.told import FULL as TRAINER
 from tests.unit.api.crd_emulator import admit
 
 from tfgpujob.api import JobSpec, parse_job

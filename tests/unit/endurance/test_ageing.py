@@ -9,7 +9,7 @@ import pytest
 from tests.endurance.ageing import Ageing, _ratios
 from tests.endurance.run import judge
 from tests.endurance.scenarios import LONG
-from tests.unit.endurance.test_run import SCENARIO, samples
+from tests.unit.endurance.measured import SCENARIO, samples
 
 
 def test_a_machine_that_gets_slower_and_slower_favours_neither() -> None:

@@ -31,6 +31,11 @@ def test_an_import_of_a_module_of_tests_is_counted(tmp_path: Path) -> None:
     assert [*figures.tests_that_import_tests(tmp_path)] == ["test_a.py: tests.test_b"]
 
 
+def test_helpers_stand_in_modules_of_helpers() -> None:
+    found = [*figures.tests_that_import_tests(figures.ROOT / "tests")]
+    assert len(found) < 10, f"move what they import beside these tests: {found}"
+
+
 @pytest.mark.parametrize(
     ("text", "counts"), [("Whoever joins goes on.", True), ("Of those that run.", True), ("The pods that run.", False)]
 )

@@ -6,23 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from tests.contract.told import TOLD
 
 from tfgpujob.core.observed.progress_report import MAX_BYTES, Report, parse
-
-TOLD: dict[str, Any] = {
-    "phase": "training",
-    "step": 1200,
-    "steps": 9000,
-    "epoch": 3,
-    "epochs": 20,
-    "loss": 0.31,
-    "examplesPerSecond": 5120,
-    "inputWait": 0.02,
-    "stepSeconds": 0.025,
-    "waitsForPeers": False,
-    "idleSeconds": 7,
-    "lastCheckpoint": {"step": 1000, "directory": "/output/c", "time": "2026-01-02T03:04:05Z"},
-}
 
 
 def told(**changes: Any) -> Report | None:
