@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-OBEYED: Final = re.compile(r"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal does not show but do: colours, and everything else."""
+OBEYED: Final = re.compile(r"(\x1b\[[0-9;:]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal does not show but do: colours, and everything else; and halves of characters, which nothing shows."""
 
 
 def printable(text: str, *, colours: bool = False) -> str:

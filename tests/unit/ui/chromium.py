@@ -89,7 +89,7 @@ class Browser:
         """As a window of that width, in one of the themes."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.send("Emulation.setEmulatedMedia", features=[scheme])
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
 
     async def picture(self, *, whole: bool = True) -> bytes:

@@ -8,7 +8,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfgpujob.ui.charts import SIDE, line_chart, stacked
+from tfgpujob.ui.charts import SIDE, line_chart, number_text, stacked
 
 POINTS = st.lists(
     st.tuples(st.integers(0, 10**15), st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=20
@@ -38,6 +38,12 @@ def test_labels_are_round() -> None:
     assert [label for _, label in chart.grid] == ["0", "1", "2", "3"]
     assert chart.steps == ("0", "500", "1,000")
     assert chart.curves[0].path == "M0.0 956.7 L1000.0 196.7"
+
+
+def test_numbers_have_the_digits_that_matter() -> None:
+    told = {0.0: "0", 0.00012345: "0.0001234", 0.31256: "0.3126", 12.5: "12.5", 26279.9: "26,280", 1.2e-5: "1.2e-05"}
+    assert {value: number_text(value) for value in told} == told
+    assert number_text(-3.5e8) == "-3.5e+08"
 
 
 def test_one_point_is_a_dot_and_none_is_no_picture() -> None:

@@ -63,7 +63,7 @@ class Reader(html.parser.HTMLParser):
 
 def harmless(page: str) -> Reader:
     """It has our elements alone, no script but ours, and no way out."""
-    assert len(page) < MAX_PAGE
+    assert len(page.encode()) < MAX_PAGE
     read = Reader(page)
     assert {name for name, _ in read.elements} <= ELEMENTS
     for name, attributes in read.elements:

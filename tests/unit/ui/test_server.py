@@ -203,6 +203,7 @@ async def test_runs_of_this_machine_are_seen_with_their_curves(tmp_path: Path) -
     run = local_run(tmp_path, worker_0=f"hello\n{line}", worker_1="\n".join(map(str, range(100))))
     local_run(tmp_path, name="other")
     (tmp_path / "claims").mkdir()
+    (run.logs / "tfgpu.log").write_text("reconciled")
     source = LocalRuns(tmp_path)
     jobs, _ = await source.jobs()
     assert {*jobs} == {f"{tmp_path.name}/digits", f"{tmp_path.name}/other"}
@@ -211,6 +212,7 @@ async def test_runs_of_this_machine_are_seen_with_their_curves(tmp_path: Path) -
     assert seen.series == {"loss": [(3, 2.5)]}, "of its log, while there is nothing better"
     assert seen.report is not None
     assert seen.report.worker_seconds == {"worker-0": 0.5}
+    assert seen.logs.keys() == {"worker-0", "worker-1"}, "the operator's own log is no replica's"
     assert seen.logs["worker-1"] == [str(i) for i in range(100 - LINES, 100)]
     for number, value in ((1, 7.0), (2, 8.0)):
         file = run.output / f"fit-{number}" / "series.json"

@@ -81,8 +81,8 @@ def line_chart(name: str, points_of: Mapping[str, Points]) -> Chart | None:
 
 
 def number_text(value: float) -> str:
-    """With four digits that matter: 0.3125, 12.5, 1.2e-05."""
-    return f"{value:.4g}"
+    """With four digits that matter: 0.3125, 12.5, 26,280, 1.2e-05."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 10_000_000 else f"{value:.4g}"
 
 
 def _told(values: Sequence[float]) -> tuple[float, float, float, float]:

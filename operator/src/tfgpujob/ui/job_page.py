@@ -97,7 +97,8 @@ def job_page(seen: Seen, now: datetime) -> JobPage:
     facts = gather(seen.job, seen.pods, seen.events, seen.nodes, now)
     verdict = find_verdict(facts)
     account = facts.status.get("goodput") or {}
-    found, workers = parts(account), _workers(seen)
+    # On this machine nobody asks a trainer what its time went into, and only the waiting for it is known.
+    found, workers = [] if seen.local else parts(account), _workers(seen)
     share = goodput_account.share(account) if account else None
     return JobPage(
         name=facts.name,

@@ -146,7 +146,7 @@ class LocalRuns:
         found = {f"{self._folder.name}/{path.name}": (path, job) for path, job in self._runs()}
         path, job = found[key]
         folder = Folder(path, claim_of(job))
-        logs = {file.stem: file for file in sorted(folder.logs.glob("*.log"))}
+        logs = {file.stem: file for file in sorted(folder.logs.glob("*-[0-9]*.log"))}
         leader = next(
             (logs[name] for name in (f"{names.Role.CHIEF}-0", f"{names.Role.WORKER}-0") if name in logs), None
         )
