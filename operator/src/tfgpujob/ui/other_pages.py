@@ -170,7 +170,8 @@ def _parameter(name: str, columns: Sequence[Mapping[str, str]]) -> Parameter:
 
 def _outcome(seen: Seen, now: datetime) -> Mapping[str, str]:
     job = Job(seen.job)
-    ends = {f"last {name}": number_text(points[-1][1]) for name, points in seen.series.items() if points}
+    metrics = [name for name in in_order(seen.series) if title_of(name) == name]
+    ends = {f"last {name}": number_text(seen.series[name][-1][1]) for name in metrics if seen.series[name]}
     phase = str((seen.job.get("status") or {}).get("phase") or Phase.PENDING)
     return {"phase": phase, "GPU-hours": hours(job.gpu_seconds(now)), **ends}
 
