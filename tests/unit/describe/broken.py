@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tests.harness import vtime
@@ -36,13 +37,22 @@ class Broken:
     tell: Tell
 
 
+Known = tuple[Object, Sequence[Object], Sequence[Object], Sequence[Object], datetime]
+"""What describe() is given."""
+
+
 def page(broken: Broken) -> str:
     """What `tfgpu describe` shows at the end of the story."""
+    return describe(*known(broken))
+
+
+def known(broken: Broken) -> Known:
+    """The job, its pods, events and nodes, and the time, at the end of the story."""
     loop = VirtualLoop()
     return vtime.run(_told(broken, loop), loop)
 
 
-async def _told(broken: Broken, loop: VirtualLoop) -> str:
+async def _told(broken: Broken, loop: VirtualLoop) -> Known:
     world = World({}, Injector(), Blindfold())
     world.work = 100_000.0
     world.add_nodes(["node-a", "node-b"])
@@ -56,7 +66,7 @@ async def _told(broken: Broken, loop: VirtualLoop) -> str:
     # What the operator writes after the status: its events.
     await asyncio.sleep(3)
     select = world.server.select
-    return describe(
+    return (
         world.server.get(names.KIND, NAMESPACE, NAME),
         world.pods(NAME),
         [e for e in select("Event", NAMESPACE) if e["involvedObject"]["name"] == NAME],

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.describe.broken import BROKEN, Broken, known
 from tests.unit.ui.planted import ALL, DONE, FAILED, NOW, TRAINS, WAITS, Planted, condition, job, pod, report
 
 from tfgpujob.describe import describe
@@ -130,6 +131,15 @@ def test_the_page_has_the_words_of_describe() -> None:
             assert " ".join(words.split()) in flat
         for part in page.time:
             assert part.meaning in told
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.title)
+def test_the_cause_and_the_next_step_stand_before_anything_else(broken: Broken) -> None:
+    found, pods, events, nodes, now = known(broken)
+    page = rendered("job.html", job_page(Seen(job=found, pods=pods, events=events, nodes=nodes), now), "../../")
+    words = " ".join("".join(harmless(page.partition('id="facts"')[0]).texts).split())
+    assert broken.cause in words
+    assert broken.step in words
 
 
 @pytest.mark.parametrize("seen", ALL, ids=lambda seen: seen.job["metadata"]["name"])

@@ -64,15 +64,15 @@ class ListPage:
 
 def list_page(jobs: Mapping[str, Object], wanted: Filter, unknown: Sequence[str], now: datetime) -> ListPage:
     """`jobs` by their key in an address."""
-    found = {key: job for key, job in jobs.items() if _is_wanted(job, wanted)}
-    ordered = sorted(found.items(), key=lambda one: _created(one[1]) or "", reverse=True)
+    found = {key: Job(job) for key, job in jobs.items() if _is_wanted(job, wanted)}
+    ordered = sorted(found.items(), key=lambda one: _created(one[1].raw) or "", reverse=True)
     return ListPage(
         filter=wanted,
         namespaces=sorted({str(job["metadata"].get("namespace", "")) for job in jobs.values()}),
         phases=list(Phase),
         rows=[_row(key, job, now) for key, job in ordered[:MOST_ROWS]],
         left_out=max(0, len(ordered) - MOST_ROWS),
-        sums=_sums([Job(job) for job in found.values()]),
+        sums=_sums([*found.values()]),
         unknown=unknown,
     )
 
@@ -80,25 +80,29 @@ def list_page(jobs: Mapping[str, Object], wanted: Filter, unknown: Sequence[str]
 def _is_wanted(job: Object, wanted: Filter) -> bool:
     metadata = job["metadata"]
     by_namespace = wanted.namespace in {"", metadata.get("namespace")}
-    by_phase = wanted.phase in {"", (job.get("status") or {}).get("phase") or Phase.PENDING}
+    by_phase = wanted.phase in {"", _phase(job)}
     return by_namespace and by_phase and wanted.text.lower() in str(metadata["name"]).lower()
 
 
-def _row(key: str, job: Object, now: datetime) -> Row:
-    facts, read = gather(job, (), (), None, now), Job(job)
+def _row(key: str, job: Job, now: datetime) -> Row:
+    facts = gather(job.raw, (), (), None, now)
     verdict = find_verdict(facts)
-    created = moment(_created(job))
+    created = moment(_created(job.raw))
     return Row(
         key=key,
-        namespace=str(job["metadata"].get("namespace", "")),
+        namespace=str(job.raw["metadata"].get("namespace", "")),
         name=facts.name,
         tone=tone_of(facts),
         state=verdict.state,
         why=textwrap.shorten(cut(verdict.why.partition("\n")[0]), 180, placeholder=" …"),
         progress=progress_line(facts.status.get("progress") or {}),
-        gpus="–" if (gpus := read.gpus) is None else str(gpus),
+        gpus="–" if (gpus := job.gpus) is None else str(gpus),
         age="–" if created is None else duration((now - created).total_seconds()),
     )
+
+
+def _phase(job: Object) -> str:
+    return str((job.get("status") or {}).get("phase") or Phase.PENDING)
 
 
 def _created(job: Object) -> str | None:
@@ -108,12 +112,13 @@ def _created(job: Object) -> str | None:
 
 def _sums(jobs: Sequence[Job]) -> Sequence[tuple[str, str]]:
     """Jobs and their GPUs: that run, and that wait."""
-    running = [job for job in jobs if job.raw.get("status", {}).get("phase") == Phase.RUNNING]
-    waiting = [job for job in jobs if not job.finished and job not in running]
+    unfinished = [job for job in jobs if not job.finished]
+    running = [job for job in unfinished if _phase(job.raw) == Phase.RUNNING]
+    waiting = [job for job in unfinished if _phase(job.raw) != Phase.RUNNING]
     return [
         ("running", _sum(running)),
         ("waiting", _sum(waiting)),
-        ("finished", counted(len([job for job in jobs if job.finished]), "job")),
+        ("finished", counted(len(jobs) - len(unfinished), "job")),
     ]
 
 
@@ -172,8 +177,7 @@ def _outcome(seen: Seen, now: datetime) -> Mapping[str, str]:
     job = Job(seen.job)
     metrics = [name for name in in_order(seen.series) if title_of(name) == name]
     ends = {f"last {name}": number_text(seen.series[name][-1][1]) for name in metrics if seen.series[name]}
-    phase = str((seen.job.get("status") or {}).get("phase") or Phase.PENDING)
-    return {"phase": phase, "GPU-hours": hours(job.gpu_seconds(now)), **ends}
+    return {"phase": _phase(seen.job), "GPU-hours": hours(job.gpu_seconds(now)), **ends}
 
 
 def _parameters(job: Object) -> Mapping[str, Any]:

@@ -90,6 +90,8 @@ class Cluster:
         shown = own[:MOST_LOGS]
         lines = await asyncio.gather(*(known("a log", self._last_lines(name, namespace, pod), ()) for pod in shown))
         leader = leader_of(own)
+        # Of what `tfgpu top` does not know, the page shows the trainers' part alone.
+        told = [why for why in usage.unknown if why.startswith("step")] if usage is not None else []
         reports = {one.pod.uid: one.report for one in usage.replicas} if usage is not None else {}
         return Seen(
             job=job.raw,
@@ -99,7 +101,7 @@ class Cluster:
             series=series,
             report=reports.get(leader["metadata"]["uid"]) if leader is not None else None,
             logs={pod["metadata"]["name"]: said for pod, said in zip(shown, lines, strict=True)},
-            unknown=[*unknown, *(usage.unknown if usage is not None and not job.finished else ())],
+            unknown=[*unknown, *(why for why in told if not job.finished)],
         )
 
     async def curves(self, key: str) -> Seen:
