@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.contract.sides import trainer
 
-from tfgpujob.convert.python_file import is_script
+from tfgpujob.convert.python_file import Kind, is_script, kind_of
 
 MODULE = "def model(): ...\ndef data(split): ...\n"
 TEXTS = {
@@ -48,6 +48,31 @@ def both_sides_say(expected: Mapping[str, bool | None], folder: Path) -> None:
         elif why.partition(":")[0] not in theirs.get("error", ""):
             wrong[text] = why, theirs
     assert wrong == {}
+
+
+LOOPS = {
+    "with tf.GradientTape() as tape: ...": Kind.LOOP,
+    "import tensorflow as tf\nfrom tensorflow import GradientTape\nnet.evaluate(1)": Kind.LOOP,
+    "with tf.GradientTape() as tape: ...\nnet.fit(1)": Kind.SCRIPT,
+    "strategy = tf.distribute.MirroredStrategy()\nstrategy.run(step)": Kind.LOOP,
+    "subprocess.run('ls')\nnet.predict(1)": Kind.SCRIPT,
+    "import tfgpujob_trainer as tfgpu": Kind.LOOP,
+    "tf.distribute.coordinator.ClusterCoordinator(strategy)": Kind.COORDINATOR,
+    "from loops import train\ntrain()": Kind.LOOP,
+    MODULE + "with tf.GradientTape() as tape: ...": Kind.MODULE,
+}
+
+
+def test_both_sides_tell_a_loop_of_its_own_alike(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    (tmp_path / "loops.py").write_text("def train(): strategy.experimental_run_v2(step)")
+    for text, meant in LOOPS.items():
+        file.write_text(text)
+        assert kind_of(file) is meant, text
+        theirs = trainer("kind", {"file": str(file)})
+        assert theirs["script"] is (meant is not Kind.MODULE), text
+        if theirs["script"]:
+            assert theirs["loop"] is (meant in {Kind.LOOP, Kind.COORDINATOR}), text
 
 
 HELPERS = {

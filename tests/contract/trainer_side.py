@@ -105,9 +105,10 @@ def ended(summary: dict[str, Any]) -> dict[str, str]:
 
 
 def kind(given: dict[str, str]) -> dict[str, Any]:
-    """Whether this file is a plain script, or why it can be nothing."""
+    """Whether this file is a plain script, and has a loop of its own; or why it can be nothing."""
+    file = Path(given["file"])
     try:
-        return {"script": script.is_script(Path(given["file"]))}
+        return {"script": script.is_script(file), "loop": script.has_own_loop(file)}
     except exits.ConfigError as error:
         return {"error": error.outcome().line()}
 

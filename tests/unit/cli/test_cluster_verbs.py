@@ -383,6 +383,39 @@ def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:
     assert made["spec"]["trainer"].keys() == {"entrypoint", "code"}
 
 
+def test_a_program_with_a_coordinator_gets_parameter_servers(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "loop.py").write_text("tf.distribute.coordinator.ClusterCoordinator(strategy)")
+    assert (
+        cli.main(["submit", str(tmp_path / "loop.py"), "--workers", "3", "--dry-run", "--", "--lr", "1e-4"]) == Exit.OK
+    )
+    spec = list(yaml.safe_load_all(capsys.readouterr().out))[1]["spec"]
+    assert spec["strategy"] == "ParameterServer"
+    assert spec["replicaSpecs"] == {"ps": {"replicas": 1}, "worker": {"replicas": 3, "gpus": 1}}
+    assert spec["trainer"]["args"] == ["--lr", "1e-4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "strategy"),
+    [
+        ("net.fit(1)", "a script, whose fit(), evaluate() and predict() the trainer does", "MultiWorkerMirrored"),
+        ("with tf.GradientTape(): ...", "a program with a training loop of its own", "MultiWorkerMirrored"),
+        ("ClusterCoordinator", "", ""),
+        ("def model(): ...\ndef data(split): ...", "", ""),
+    ],
+)
+def test_explain_takes_any_file(text: str, kind: str, strategy: str, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "train.py").write_text(text)
+    code = cli.main(["explain", str(tmp_path / "train.py"), "--workers", "2"])
+    printed = capsys.readouterr()
+    if kind:
+        assert code == Exit.OK
+        assert printed.err.startswith(f"train.py is {kind}")
+        assert printed.out.startswith(f"train: {strategy}, 2 × worker")
+    else:
+        assert code == Exit.USAGE
+        assert ("--batch 128 --dry-run" if "def " in text else "define model()") in printed.err
+
+
 def test_what_a_file_imports_from_beside_it_and_is_not_sent_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:

@@ -13,7 +13,7 @@ from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
-from tfgpujob_trainer.contract import checks, config, entrypoint, environment, script
+from tfgpujob_trainer.contract import checks, config, entrypoint, environment, own_program, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
 from tfgpujob_trainer.contract.spec import TrainerConfig
@@ -23,10 +23,14 @@ from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.commands import Start
 from tfgpujob_trainer.supervise.last_copy import LastCopies
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
+from tfgpujob_trainer.supervise.own_rounds import run_in_rounds
 from tfgpujob_trainer.supervise.pod_end import end_pod
 from tfgpujob_trainer.supervise.processes import WarmProcess
 from tfgpujob_trainer.supervise.round_environment import in_round
 from tfgpujob_trainer.supervise.supervisor import Supervisor
+
+_LOOP = "tfgpujob_trainer.script.loop"
+"""It imports TensorFlow, and so runs in a process of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +56,7 @@ def train(arguments: Sequence[str]) -> int:
         if settings.requirements:
             environments = _with_packages(settings, environments)
         entrypoint.locate(settings.entrypoint, env.code_directory)
-        script.find(settings, env)
+        path = script.find(settings, env)
     except TrainerError as error:
         outcome = error.outcome()
     except OSError as error:  # of the folder for packages, say: full, or not to be written to
@@ -76,7 +80,7 @@ def train(arguments: Sequence[str]) -> int:
                 wait_for_workers(env, say)
             ledger.spent(WAITING, time.monotonic_ns())
             say("importing TensorFlow …")
-            outcome, last_lines = _run(settings, arguments, environments, ledger)
+            outcome, last_lines = _run(settings, arguments, environments, ledger, path)
         except (OSError, RuntimeError) as error:
             # This process may be refused a thread or a process, too.
             outcome = classify(error, has_peers=False)
@@ -98,9 +102,19 @@ def _with_packages(settings: TrainerConfig, environments: list[dict[str, str]]) 
 
 
 def _run(
-    settings: TrainerConfig, arguments: Sequence[str], environments: Sequence[Mapping[str, str]], ledger: Ledger
+    settings: TrainerConfig,
+    arguments: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    ledger: Ledger,
+    path: Path | None,
 ) -> tuple[Outcome, Sequence[str]]:
-    """Run the training processes, and start them again in place where that is on."""
+    """Run the training processes, and start them again in place where that is on. `path`: a script's."""
+    if path is not None and script.has_own_loop(path):
+        say(f"{path.name} has a training loop of its own, and runs as it is")
+        os.environ.update(environments[0])
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        command = [sys.executable, "-m", _LOOP, *arguments]
+        return run_in_rounds(command, own_program.environment(os.environ), heeds_stops=script.heeds_stops(path))
     env = environment.read(environments[0])
     ledger.reached = env.reached_step
     in_memory = settings.mode != "predict" and not env.is_evaluator and not env.serves

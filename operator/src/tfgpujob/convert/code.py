@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
+from tfgpujob.convert.python_file import Kind, kind_of
 from tfgpujob.names import Strategy
 
 CODE_LIMIT: Final = 1_000_000
@@ -111,14 +112,17 @@ def job_without_code(
 ) -> dict[str, Any]:
     """A TFGPUJob that trains `file`, which is already where it runs. The arguments are those of `job_of_file`."""
     single = Strategy.MIRRORED if gpus > 1 else Strategy.ONE_DEVICE
-    chosen = strategy or (Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single)
+    coordinates = kind_of(file) is Kind.COORDINATOR
+    several = Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single
+    chosen = strategy or (Strategy.PARAMETER_SERVER if coordinates else several)
+    servers = {"ps": {"replicas": 1}} if chosen is Strategy.PARAMETER_SERVER and coordinates else {}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
         "metadata": {"name": name},
         "spec": {
             "strategy": str(chosen),
-            "replicaSpecs": {"worker": {"replicas": workers, "gpus": gpus}},
+            "replicaSpecs": {**servers, "worker": {"replicas": workers, "gpus": gpus}},
             "trainer": {"entrypoint": file.name, **trainer},
         },
     }
@@ -138,7 +142,9 @@ def job_of_file(
     `code_map` does.
 
     `gpus` are those of each worker. `strategy` None: OneDevice, Mirrored for several GPUs, MultiWorkerMirrored for
-    several workers. `trainer` has the rest of spec.trainer: globalBatchSize, epochs, params, …
+    several workers, ParameterServer with one ps for a file that has a ClusterCoordinator.
+
+    `trainer` has the rest of spec.trainer: globalBatchSize, epochs, params, …
     """
     code = code_map(name, [file, *extra_files])
     source = {"name": code["metadata"]["name"]}

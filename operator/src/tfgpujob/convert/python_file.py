@@ -1,4 +1,5 @@
-"""What a Python file is, told by its text: a module with model() and data(split), or a script that calls fit().
+"""What a Python file is, told by its text: a module with model() and data(split), a script that calls fit(), or a
+program with a training loop of its own.
 
 The trainer's contract/script.py decides by the same rules; tests/contract holds the two against each other.
 """
@@ -6,8 +7,9 @@ The trainer's contract/script.py decides by the same rules; tests/contract holds
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -17,20 +19,50 @@ _TUNERS: Final = ("keras_tuner", "kerastuner")
 """Packages whose search() calls fit()."""
 
 
+_LOOPS: Final = frozenset(
+    {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
+)
+"""Names of what hand-written training loops are made of."""
+_COORDINATORS: Final = frozenset({"ClusterCoordinator"})
+_LIBRARY: Final = "tfgpujob_trainer"
+
+
+class Kind(StrEnum):
+    """What a Python file is, as people are told."""
+
+    MODULE = "a module with model() and data()"
+    SCRIPT = "a script, whose fit(), evaluate() and predict() the trainer does"
+    LOOP = "a program with a training loop of its own, which runs as it is"
+    COORDINATOR = "a program with a ClusterCoordinator of its own, which runs as it is"
+
+
 def is_script(file: Path) -> bool:
-    """Whether the file is a plain script. Runs nothing of it. Raises ValueError if it is neither that nor a module."""
+    """Whether the file is to be run, and no module. Raises ValueError if it is neither."""
+    return kind_of(file) is not Kind.MODULE
+
+
+def kind_of(file: Path) -> Kind:
+    """What the file is. Runs nothing of it. Raises ValueError if it is none of these."""
     tree = _parsed(file)
     functions = set(_bound(tree.body))
     fits = _calls(tree)
     # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
-        return False
-    if fits or any(_calls(one) for _, one in _imported(file, tree)):
-        return True
+        return Kind.MODULE
+    trees = [tree, *(one for _, one in _imported(file, tree))]
+    if not any(_calls(one, ("fit",)) for one in trees):
+        names = {name for one in trees for name in _names(one)}
+        if names & _COORDINATORS:
+            return Kind.COORDINATOR
+        if names & _LOOPS or _LIBRARY in names or ("run" in names and any(n.endswith("Strategy") for n in names)):
+            return Kind.LOOP
+    if any(_calls(one) for one in trees):
+        return Kind.SCRIPT
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
         f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself: define model() and "
-        "data(split), or write a script that calls model.fit(), itself or in a module beside it"
+        "data(split), or write a script that calls model.fit() or has a loop with a GradientTape, itself or in a "
+        "module beside it"
     )
 
 
@@ -61,12 +93,24 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
             yield from _bound([*node.body, *getattr(node, "orelse", ())])
 
 
-def _calls(tree: ast.Module) -> bool:
-    return any(_is_call(node) or _is_tuner(node) for node in ast.walk(tree))
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Attributes that the file uses, and names, modules and packages that it imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module or "").split(".")
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (part for alias in node.names for part in alias.name.split("."))
 
 
-def _is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+def _calls(tree: ast.Module, calls: Sequence[str] = _CALLS) -> bool:
+    return any(_is_call(node, calls) or _is_tuner(node) for node in ast.walk(tree))
+
+
+def _is_call(node: ast.AST, calls: Sequence[str]) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in calls
 
 
 def _is_tuner(node: ast.AST) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,8 @@ import yaml
 
 from tfgpujob import names
 from tfgpujob.api import Invalid, JobSpec, parse_job
+from tfgpujob.convert.code import job_name, job_without_code
+from tfgpujob.convert.python_file import Kind, kind_of
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import Loader
@@ -42,7 +44,8 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
     """With the file's text."""
     if file.endswith(".py"):
         made = Path(file).with_suffix(".yaml")
-        fix = f"make a job of it: tfgpu submit {file} --workers 2 --batch 128 --dry-run > {made}"
+        batch = " --batch 128" if kind_of_file(file) is Kind.MODULE else ""
+        fix = f"make a job of it: tfgpu submit {file} --workers 2{batch} --dry-run > {made}"
         raise CliError(f"{file} is a Python file", fix)
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
@@ -138,6 +141,24 @@ def read_job(file: str, namespace: str = "default") -> JobFile:
         several = ", ".join(job_file.job["metadata"]["name"] for job_file in found)
         raise CliError(f"{file} holds {len(found)} jobs: {several}", "give each a file of its own")
     return found[0]
+
+
+def kind_of_file(file: str) -> Kind:
+    """What a Python file is. Raises CliError."""
+    try:
+        return kind_of(Path(file))
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
+    except ValueError as error:
+        raise CliError(str(error)) from error
+
+
+def job_of_script(file: str, *, workers: int, gpus: int, trainer: Mapping[str, Any]) -> JobFile:
+    """A job that runs the Python file where it is. Raises CliError for a module, of which more must be said."""
+    if kind_of_file(file) is Kind.MODULE:
+        return read_job(file)  # says how to make a job of it
+    path = Path(file)
+    return job_file_of(job_without_code(path, name=job_name(path), workers=workers, gpus=gpus, trainer=trainer), file)
 
 
 def job_file_of(job: Object, file: str) -> JobFile:

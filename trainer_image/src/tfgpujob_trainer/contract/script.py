@@ -1,4 +1,5 @@
-"""Tells a plain training script from a module with model() and data(), by parsing it: none of it is run.
+"""Tells a plain training script, or a program with a loop of its own, from a module with model() and data(), by
+parsing it: none of it is run.
 
 A script builds, compiles and calls fit() by itself (script/); a module defines functions that the trainer calls.
 """
@@ -6,7 +7,7 @@ A script builds, compiles and calls fit() by itself (script/); a module defines 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,8 +20,14 @@ _FUNCTIONS = ("model", "data")
 _CALLS = ("fit", "evaluate", "predict")
 _TUNERS = ("keras_tuner", "kerastuner")
 """Packages whose search() calls fit()."""
-_DISTRIBUTIONS = ("DataParallel", "ModelParallel")
+_DISTRIBUTIONS = frozenset({"DataParallel", "ModelParallel"})
 """Classes of keras.distribution, by one of which a script divides its model."""
+_LOOPS = frozenset(
+    {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
+)
+"""Names of what hand-written training loops are made of."""
+_COORDINATORS = frozenset({"ClusterCoordinator"})
+_LIBRARY = "tfgpujob_trainer"
 _IN_SCRIPT = {
     "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
     "globalBatchSize": "fit(batch_size=...) says it",
@@ -52,50 +59,69 @@ _LEFT_TO_KERAS: dict[str, Callable[[TrainerConfig], bool]] = {
 
 
 def is_script(path: Path) -> bool:
-    """Whether the file is a plain script. Raises ConfigError if it is neither that nor a module, or no Python at all.
+    """Whether the file is to be run, and no module. Raises ConfigError if it is neither, or no Python at all.
 
     A file that defines or imports both functions is a module, whatever else it does. One that hides what it imports
     behind a `*` is a module unless it calls fit() and has neither by itself. Any other is a script if it calls fit(),
-    or a module beside it does, which it imports.
+    or a module beside it does, which it imports; or if they have a training loop of their own.
     """
+    tree = _parsed(path)
+    functions = set(_functions(tree.body))
+    fits = _calls(tree)
+    # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
+    if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
+        return False
+    if fits or any(map(_calls, _imported(path, tree))) or has_own_loop(path):
+        return True
+    missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
+    raise ConfigError(
+        f"trainer.entrypoint: {path.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
+        "define model() and data(split), or write a script that calls model.fit() or has a loop with a GradientTape, "
+        "itself or in a module beside it",
+    )
+
+
+def has_own_loop(path: Path) -> bool:
+    """Whether a script trains without fit(), by a loop of its own, in it or in a module beside it that it imports."""
+    trees = _trees(path)
+    if any(_calls(tree, ("fit",)) for tree in trees):
+        return False
+    names = {name for tree in trees for name in _names(tree)}
+    runs = "run" in names and any(name.endswith("Strategy") for name in names)
+    return bool(names & (_LOOPS | _COORDINATORS)) or _LIBRARY in names or runs
+
+
+def starts_a_server(path: Path) -> bool:
+    """Whether such a program starts a tf.distribute.Server itself, as workers and parameter servers must."""
+    return any("Server" in _names(tree) for tree in _trees(path))
+
+
+def heeds_stops(path: Path) -> bool:
+    """Whether such a program may do something when it is asked to stop."""
+    names = {name for tree in _trees(path) for name in _names(tree)}
+    return bool(names & {_LIBRARY, "signal", "PreemptionCheckpointHandler"})
+
+
+def _trees(path: Path) -> list[ast.Module]:
+    tree = _parsed(path)
+    return [tree, *_imported(path, tree)]
+
+
+def _parsed(path: Path) -> ast.Module:
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        return ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         place = f", at {path.name}:{error.lineno}" if isinstance(error, SyntaxError) else ""
         problem = error.msg if isinstance(error, SyntaxError) else error
         raise ConfigError(
             f"trainer.entrypoint: {path.name} is no Python file: {problem}{place}", "correct it"
         ) from error
-    functions = set(_functions(tree.body))
-    fits = _calls(tree)
-    # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
-    if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
-        return False
-    if fits or any(map(_calls, _imported(path, tree))):
-        return True
-    missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
-    raise ConfigError(
-        f"trainer.entrypoint: {path.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
-        "define model() and data(split), or write a script that calls model.fit(), itself or in a module beside it",
-    )
 
 
 def is_divided(path: Path) -> bool:
     """Whether the script, or a module beside it that it imports, divides its model by keras.distribution."""
-    tree = ast.parse(path.read_bytes(), str(path))
-    return any(_names_distribution(one) for one in (tree, *_imported(path, tree)))
-
-
-def _names_distribution(tree: ast.Module) -> bool:
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.ImportFrom):
-            names |= {*(node.module or "").split("."), *(alias.name for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {part for alias in node.names for part in alias.name.split(".")}
-    return "distribution" in names and not names.isdisjoint(_DISTRIBUTIONS)
+    names = [set(_names(tree)) for tree in _trees(path)]
+    return any("distribution" in of_one and of_one & _DISTRIBUTIONS for of_one in names)
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[str]:
@@ -111,12 +137,24 @@ def _functions(body: list[ast.stmt]) -> Iterator[str]:
             yield from _functions([*node.body, *getattr(node, "orelse", ())])
 
 
-def _calls(tree: ast.Module) -> bool:
-    return any(_is_call(node) or _is_tuner(node) for node in ast.walk(tree))
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Attributes that the file uses, and names, modules and packages that it imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module or "").split(".")
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (part for alias in node.names for part in alias.name.split("."))
 
 
-def _is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS
+def _calls(tree: ast.Module, calls: Sequence[str] = _CALLS) -> bool:
+    return any(_is_call(node, calls) or _is_tuner(node) for node in ast.walk(tree))
+
+
+def _is_call(node: ast.AST, calls: Sequence[str]) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in calls
 
 
 def _is_tuner(node: ast.AST) -> bool:
@@ -163,6 +201,9 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     path = entrypoint.file_of(settings.entrypoint, env.code_directory)
     if path is not None and is_script(path):
         _check(settings)
+        if env.processes_per_gpu > 1 and has_own_loop(path):
+            fix = "remove processesPerGpu, or train by fit()"
+            raise ConfigError(f"{path.name} has a training loop of its own: one process of it runs on a GPU", fix)
         if is_divided(path):
             _check_divided(settings, env)
         return path

@@ -35,6 +35,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.calls import calls
+from tfgpujob_trainer.script.causes import with_cause
 from tfgpujob_trainer.script.device_settings import device_settings
 from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.job_end import JobEnd, JobEndError
@@ -168,7 +169,9 @@ def _run(path: Path) -> None:
             f"{path.name} is part of a package, as `python -m` runs it: {error}",
             f"name a file beside {path.parent.name}/ that imports what {path.name} runs, and calls it",
         ) from error
-    except AttributeError as error:
+    except Exception as error:
+        if (known := with_cause(error)) is not error:
+            raise known from error
         if _OUTSIDE_OF_A_STEP in str(error):
             error.add_note("weights are for fit(); run a loop that trains as your own program: remove spec.trainer")
         raise

@@ -28,6 +28,12 @@ _IN_MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of its own in there)
 """Each pod has it, and may write there where its root file system is read-only."""
 _DONE = Outcome(code=ExitCode.DONE, cause="Completed", message="the program has ended")
 _STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program has stopped after a step")
+_UNHEEDED = Outcome(
+    code=ExitCode.STOPPED,
+    cause="Stopped",
+    message="the program was ended at once: it does nothing when it is asked to stop",
+    fix="import tfgpujob_trainer for should_stop() and checkpoint(), to go on from where it was",
+)
 _ENDED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program was ended by the SIGTERM that stops it")
 """Python handles no signal any more when it exits, and another worker may have had the program stop before."""
 
@@ -68,9 +74,14 @@ class OwnProgram(Supervisor):
         folder: Path,
         status: RunStatus,
         requests: ResizeRequests | None,
+        *,
+        heeds_stops: bool = True,
     ) -> None:
-        """`status` is what the pod says of itself, and `requests` what comes to it, over all rounds."""
+        """`status` is what the pod says of itself, and `requests` what comes to it, over all rounds. `heeds_stops`:
+        the program may have a use for SIGTERM, which TensorFlow swallows otherwise.
+        """
         super().__init__(None, command, environment, own_process.spawn)
+        self._heeds_stops = heeds_stops
         self._stoppable_file, self._status, self._requests = folder / own_program.STOPPABLE_FILE, status, requests
 
     @property
@@ -92,7 +103,7 @@ class OwnProgram(Supervisor):
     def signal(self, number: int) -> None:
         """Pass SIGTERM or SIGINT on as it comes, as to any program; a second SIGINT ends it at once."""
         self._signals += 1
-        if self._signals > 1 and number == signal.SIGINT:
+        if not self._heeds_stops or (self._signals > 1 and number == signal.SIGINT):
             self.kill()
         else:
             self._child.send_signal(signal.SIGTERM)
@@ -120,6 +131,8 @@ class OwnProgram(Supervisor):
         if self._has_stopped(returncode):
             self.progressed = True
             return _STOPPED if returncode == ExitCode.STOPPED else _ENDED
+        if returncode == -signal.SIGKILL and self._signals and not self._heeds_stops:
+            return _UNHEEDED
         if returncode < 0:
             return super()._unexplained(returncode)
         if (reached := self._at_a_limit(returncode)) is not None:

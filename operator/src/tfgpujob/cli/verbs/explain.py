@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -17,26 +18,34 @@ from tfgpujob.cli.verbs import Heading
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.service import build_service
+from tfgpujob.exits import CliError
 from tfgpujob.local import offline
-from tfgpujob.local.job_file import JobFile, read_jobs
+from tfgpujob.local.job_file import JobFile, job_of_script, kind_of_file, read_jobs
 from tfgpujob.local.preflight import warnings
 
 PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 
 @click.command()
-@options.job_file
+@click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
+@click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job, with a GPU each. [default: 1]")
 @click.option(
     "--gpus", type=click.IntRange(min=0), multiple=True, help="Say what it would do on this number of free GPUs."
 )
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
-def command(file: str, gpus: tuple[int, ...], form: Format) -> None:
+def command(file: str, workers: int | None, gpus: tuple[int, ...], form: Format) -> None:
     """Say what would come of each job in the file: pods, TF_CONFIG, warnings, how it behaves.
 
     Asks no cluster. A job that the operator would refuse is refused with the same words and exit code 2.
     -o wide shows every TF_CONFIG, -o yaml the objects themselves. --gpus may be given several times.
     """
-    found = read_jobs(file)
+    if file.endswith(".py"):
+        found: Sequence[JobFile] = [job_of_script(file, workers=workers or 1, gpus=1, trainer={})]
+        click.echo(f"{Path(file).name} is {kind_of_file(file)}", err=True)
+    elif workers is not None:
+        raise CliError("--workers is for a Python file", f"write it into {file}")
+    else:
+        found = read_jobs(file)
     if form in {Format.JSON, Format.YAML}:
         told = [_for_programs(job_file, gpus) for job_file in found]
         click.echo(data(told[0] if len(told) == 1 else told, form))

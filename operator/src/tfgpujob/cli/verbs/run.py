@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import click
@@ -14,15 +14,13 @@ import click
 from tfgpujob.cli import options
 from tfgpujob.cli.screen import Screen
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.convert.code import job_name, job_without_code
-from tfgpujob.convert.python_file import is_script
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local import offline, preflight
 from tfgpujob.local.devices import is_cpu_build, share_out, visible_gpus
 from tfgpujob.local.folder import RUNS, Folder, claim_of, shown
-from tfgpujob.local.job_file import JobFile, job_file_of, read_job, without_spares
+from tfgpujob.local.job_file import JobFile, job_of_script, kind_of_file, read_job, without_spares
 from tfgpujob.local.ports import Ports
 from tfgpujob.local.session import Session, new_job
 from tfgpujob.local.translate import Here
@@ -104,6 +102,8 @@ def command(
     lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
     screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None, script=is_python)
     stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
+    if is_python:
+        screen.say(f"{Path(file).name} is {kind_of_file(file)}")
     _introduce(screen, job_file, plan, here, preflight.ignored(given, stands_for_code))
     session_job = new_job(job_file.job, before)
     again = _again(file, {**own, "--dir": directory, "--code": code}, command_line)
@@ -181,20 +181,11 @@ def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
 def _job_of_script(
     file: Path, workers: int, gpus: int | None, requirements: Path | None, args: Sequence[str]
 ) -> JobFile:
-    """A job that runs the plain script, in whose folder its other files are. Raises CliError if it is none."""
-    try:
-        if not is_script(file):
-            return read_job(str(file))  # says how to make a job of a module
-    except OSError as error:
-        raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
-    except ValueError as error:
-        raise CliError(str(error)) from error
-    trainer = {} if requirements is None else {"requirements": options.required(requirements)}
+    """A job that runs the Python file, in whose folder its other files are. Raises CliError for a module."""
+    trainer: dict[str, Any] = {} if requirements is None else {"requirements": options.required(requirements)}
     if args:
         trainer["args"] = list(args)
-    name = job_name(file)
-    job = job_without_code(file, name=name, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
-    return job_file_of(job, str(file))
+    return job_of_script(str(file), workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
 
 
 def _again(file: str, flags: Mapping[str, object], command_line: tuple[str, ...]) -> str:

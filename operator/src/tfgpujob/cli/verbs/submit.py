@@ -18,13 +18,13 @@ from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.convert.code import job_name, wheel_lines
-from tfgpujob.convert.python_file import imported_beside, is_script
+from tfgpujob.convert.python_file import Kind, imported_beside
 from tfgpujob.core.advice import NO_CLAIM
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import load
-from tfgpujob.local.job_file import read_jobs
+from tfgpujob.local.job_file import kind_of_file, read_jobs
 from tfgpujob.local.preflight import warnings
 from tfgpujob.names import Strategy
 
@@ -74,6 +74,8 @@ def command(
         if dry_run:
             _print(jobs, others)
             return
+        if made:
+            click.echo(f"{Path(file).name} is {kind_of_file(file)}")
         for number, job in enumerate(jobs):
             created = client.submit(job, () if number else others, replace=replace)
             elsewhere = is_dispatched(created.raw)
@@ -180,13 +182,7 @@ def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], a
 
     Raises CliError for what the file says itself, or has no use for.
     """
-    try:
-        script = is_script(file)
-    except OSError as error:
-        raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
-    except ValueError as error:
-        raise CliError(str(error)) from error
-    if not script:
+    if kind_of_file(str(file)) is Kind.MODULE:
         if args:
             raise CliError(f"{file} has model() and data(), and takes no arguments", "use --param, which goes to those")
         if batch is None:

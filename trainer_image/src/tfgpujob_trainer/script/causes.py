@@ -1,0 +1,36 @@
+"""Errors of TensorFlow that say little, with their cause and the line to change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from traceback import walk_tb
+
+from tfgpujob_trainer.contract.exits import ConfigError, users_place
+
+_RENAMED = {"experimental_run_v2": "run", "experimental_make_numpy_dataset": "experimental_distribute_dataset"}
+"""Methods of a strategy that TensorFlow has no more, and those that do it now."""
+_ABSENT = re.compile(r"object has no attribute '(\w+)'")
+_OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
+"""How it names lines of a tf.function, whose frames are of a file that it has made."""
+_TPU = "tpu_cluster_resolver.py"
+
+
+def with_cause(error: Exception) -> Exception:
+    """A ConfigError that names the cause, where it is known; else the same."""
+    absent = _ABSENT.search(str(error)) if isinstance(error, AttributeError) else None
+    if absent is not None and (new := _RENAMED.get(absent[1])) is not None:
+        was = f"strategy.{absent[1]}() is strategy.{new}() in this TensorFlow{_place(error)}"
+        return ConfigError(was, f"write strategy.{new}( there")
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    if any(file.endswith(_TPU) for file in files):
+        fix = (
+            "remove the resolver: a MultiWorkerMirroredStrategy() or MirroredStrategy() finds the job's devices itself"
+        )
+        return ConfigError(f"TPUClusterResolver looks for a TPU, and a job has GPUs or CPUs{_place(error)}", fix)
+    return error
+
+
+def _place(error: Exception) -> str:
+    traced = _OF_AUTOGRAPH.findall(str(error))
+    return f", at {Path(traced[-1][0]).name}:{traced[-1][1]}" if traced else users_place(error)
