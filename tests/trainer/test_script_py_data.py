@@ -24,6 +24,16 @@ def distributed():
     return tf.distribute.OneDeviceStrategy("/cpu:0").experimental_distribute_dataset(rows().batch(4))
 
 
+def made_on_each_worker():
+    return tf.distribute.OneDeviceStrategy("/cpu:0").distribute_datasets_from_function(lambda _: rows().batch(4))
+
+
+def test_a_dataset_that_the_script_has_distributed_is_the_one_before():
+    found, expected = (fit_data(FitCall(x=x)) for x in (distributed(), rows().batch(4)))
+    assert found.batch_size == expected.batch_size == 4
+    assert read(found.train) == read(expected.train)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_pydataset_is_read_by_index_however_many_workers_it_has(workers):
     dataset = Numbers(workers=workers)
@@ -95,7 +105,7 @@ def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epoch
         (lambda: py(Numbers(0)), "returned no rows", ""),
         (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10))), "is a Numbers, and y or", "remove them"),
         (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2)), "validation_split needs", "pass val"),
-        (lambda: fit_data(FitCall(x=distributed())), "is distributed by the script", "pass the tf.data.Dataset"),
+        (lambda: fit_data(FitCall(x=made_on_each_worker())), "is made on each worker", "pass the tf.data.Dataset"),
     ],
 )
 def test_what_python_makes_wrongly_is_refused(make, message, fix):

@@ -129,12 +129,10 @@ def source_of(
     `steps`: how many batches are an epoch of the training, and of anything else how many count.
     """
     what, trains = f"data({split!r})", split == "train"
+    if isinstance(x, tf.distribute.DistributedDataset):
+        x = _as_before(x, what)
     if isinstance(x, BATCHED) and (y is not None or weight is not None):
         raise ConfigError(f"{what} is a {type(x).__name__}, and y or sample_weight is given too", "remove them")
-    if isinstance(x, tf.distribute.DistributedDataset):
-        raise ConfigError(
-            f"{what} is distributed by the script", "pass the tf.data.Dataset itself: its batches are shared here"
-        )
     if isinstance(x, tf.data.Dataset):
         return dataset_batches(x, split, steps=steps, trains=trains)
     if isinstance(x, keras.utils.PyDataset):
@@ -148,6 +146,15 @@ def source_of(
     if trains and not shuffle:
         rows.permute = _in_order  # type: ignore[method-assign, assignment]
     return rows if steps is None else array_batches(rows, batch_size, split, steps, trains=trains)
+
+
+def _as_before(distributed: Any, what: str) -> tf.data.Dataset:
+    """What experimental_distribute_dataset() was given: its batches are the global ones, which are shared here."""
+    dataset = getattr(distributed, "_original_dataset", None)
+    if dataset is None:
+        fix = "pass the tf.data.Dataset itself, of global batches: they are shared here"
+        raise ConfigError(f"{what} is made on each worker, by distribute_datasets_from_function()", fix)
+    return dataset
 
 
 def _in_order(_: np.random.Generator, rows: int) -> np.ndarray:
