@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from keras.distribution import DeviceMesh, LayoutMap, ModelParallel
+from tensorflow.python.ops import gen_nn_ops
 from tests.machine import PATIENCE
 from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.harness import Launcher, Task, launcher
@@ -19,6 +23,9 @@ from tfgpujob_trainer.contract import script
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import Output, TrainerConfig
+from tfgpujob_trainer.distribution import operations
+from tfgpujob_trainer.distribution.install import installed
+from tfgpujob_trainer.script.divided_check import compare
 
 SCRIPT = Path(__file__).parent / "divided_script.py"
 EXAMPLE = ROOT / "examples/scripts/model_parallel.py"
@@ -77,6 +84,7 @@ def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
     task = start(launch, [1, 2])
     assert task.wait() == 0, task.log
     same(task, launch.directory, plain)
+    assert "compared with one device: the losses of 3 steps agree to " in task.log
     assert "mesh batch 1 × model 2: each device holds" in task.log
     assert task.ended["summary"]["steps"] == 16
     assert task.progress()[0]["epochs"] == 4
@@ -123,6 +131,61 @@ def test_the_page_does_what_it_says(tmp_path):
     assert "mesh batch 2 × model 2: each device holds" in done.stdout
     assert "epoch 3/3: " in done.stdout
     assert (tmp_path / "larger.keras").exists()
+
+
+def compared(wide: tuple[str | None, ...]) -> str:
+    layout = LayoutMap(DeviceMesh((1, 2), ("batch", "model")))
+    layout[".*head/kernel"] = wide
+    with ModelParallel(layout_map=layout, batch_dim_name="batch").scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(4, name="head")])
+        model.compile(keras.optimizers.Adam(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        before = model.get_weights()
+        try:
+            return compare(model, {"x": np.ones([3, 4]), "y": np.arange(3)})
+        finally:
+            assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+            assert model.optimizer.iterations.numpy() == 0
+
+
+def test_a_mesh_that_computes_wrongly_is_found_before_it_trains(float64, monkeypatch):
+    """With the mend of sparse cross-entropy taken out."""
+    with installed():
+        assert compared((None, "model")).startswith("compared with one device: ")
+    monkeypatch.delitem(operations._GATHERED[gen_nn_ops], "sparse_softmax_cross_entropy_with_logits")
+    with installed(), pytest.raises(ConfigError, match="other numbers than on one device"):
+        compared((None, "model"))
+
+
+BEHIND_THE_COMBINER = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+device = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [device, device])
+from tfgpujob_trainer.distribution import install
+from tfgpujob_trainer.script.divided_check import compare
+
+install._WITHOUT_COMBINER = dict.fromkeys(install._WITHOUT_COMBINER, "1")
+with install.installed(), keras.distribution.DataParallel().scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(4)])
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    compare(model, {"x": np.eye(2, 4), "y": np.ones([2, 4])})
+"""
+
+
+@pytest.mark.deep
+def test_what_the_combiner_of_all_reduces_does_is_found_before_it_trains():
+    """In a process of its own: DTensor asks once whether it is on."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEHIND_THE_COMBINER],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert "ConfigError: on the mesh the model is trained to other numbers" in done.stderr
 
 
 @pytest.mark.parametrize(

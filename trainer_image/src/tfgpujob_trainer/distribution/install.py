@@ -11,7 +11,7 @@ from tfgpujob_trainer.distribution import mesh, operations, steps, tensors, vari
 
 _WITHOUT_COMBINER = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
 """DTensor's combiner of all-reduces moves what uses a gradient past the reads of variables: Adam's weights would be
-updated from the slots of the step before. Read whenever a function is compiled."""
+updated from the slots of the step before. Read when the first function is compiled."""
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe as described
 from tfgpujob_trainer.script.callbacks import listed
 from tfgpujob_trainer.script.device_settings import device_settings
+from tfgpujob_trainer.script.divided_check import compare
 from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints, Reached
 from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import run_program, with_place
@@ -107,6 +108,8 @@ class Divided:
         reached, epochs = checkpoints.restore(), given.get("epochs", 1)
         first = epochs if reached.done else max(given.get("initial_epoch") or 0, reached.epoch)
         say(f"fit() number {self.fits}" + (f" continues after epoch {first} of {epochs}" if reached.step else ""))
+        if self.fits == 1 and not reached.step:
+            say(compare(model, given))
         followed = _Followed(checkpoints, self._heartbeat, self._stop, reached)
         callbacks = [*_kept(given.get("callbacks")), followed]
         history = original(model, **{**given, "verbose": 0, "initial_epoch": first, "callbacks": callbacks})

@@ -1,0 +1,102 @@
+"""Before a divided model is trained: a few steps of it, compared with those of a copy on one device.
+
+DTensor has computed wrongly without a word more than once: what tests have found is mended, and this is for the rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import tree
+from keras.distribution import distribution, set_distribution
+
+from tfgpujob_trainer.checkpoints.store import variables_to_save
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.optimizers import build_all
+from tfgpujob_trainer.script.call import BATCHED
+
+_STEPS = 3
+"""The loss of the third shows two updates, and so what an optimizer keeps from one to the next."""
+_TOLERANCES = {"float64": 1e-8, "float32": 2e-3}
+_OF_16_BITS = 5e-2
+
+
+def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
+    """What is to be said of it. `given`: the arguments of fit(). Raises ConfigError if the losses differ.
+
+    The model is afterwards as before.
+    """
+    found = distribution()
+    assert found is not None
+    rows = _rows(given, found.device_mesh.backend_mesh.dim_size(found.batch_dim_name))
+    if rows is None or not model.built or model.optimizer is None:
+        return "not compared with one device: fit() has a generator, or the model no weights yet"
+    build_all(model.optimizer, model.trainable_variables)
+    state, drawn = _state(model), random.getstate()
+    try:
+        try:
+            set_distribution(None)
+            with tf.device("CPU:0"):
+                copy = _copy(model, state)
+                alone = [float(copy.train_on_batch(*rows, return_dict=True)["loss"]) for _ in range(_STEPS)]
+        except Exception as error:  # noqa: BLE001 (get_config() of its layers is the user's)
+            return f"not compared with one device, as no copy can be made: {str(error).strip().splitlines()[0]}"
+        finally:
+            set_distribution(found)
+            random.setstate(drawn)  # layers of the copy had seeds of it
+        divided = [float(model.train_on_batch(*rows, return_dict=True)["loss"]) for _ in range(_STEPS)]
+    finally:
+        for variable, value in zip(_variables(model), state, strict=True):
+            variable.assign(value)
+        model.reset_metrics()
+    apart = float(np.max(np.abs(np.subtract(alone, divided)) / np.maximum(1e-3, np.abs(alone))))
+    if not apart < _tolerance(model):
+        raise ConfigError(
+            f"on the mesh the model is trained to other numbers than on one device: the losses of {_STEPS} steps are "
+            f"{divided}, and {alone} there",
+            "take layers out of the LayoutMap until it says nothing, and report the one that it is",
+        )
+    return f"compared with one device: the losses of {_STEPS} steps agree to {apart:.0e}"
+
+
+def _rows(given: Mapping[str, Any], count: int) -> tuple[Any, Any, Any] | None:
+    """Inputs, targets and weights of as few rows as the mesh can divide."""
+    x, y, weights = given.get("x"), given.get("y"), given.get("sample_weight")
+    if isinstance(x, BATCHED):
+        batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    elif hasattr(x, "__next__"):
+        return None
+    arrays = tree.map_structure(lambda value: None if value is None else np.asarray(value)[:count], (x, y, weights))
+    whole = all(len(array) == count for array in tree.flatten(arrays) if array is not None)
+    return arrays if whole else None
+
+
+def _variables(model: keras.Model) -> list[Any]:
+    return list(variables_to_save(model).values())
+
+
+def _state(model: keras.Model) -> list[np.ndarray]:
+    return [np.asarray(keras.ops.convert_to_numpy(variable.value)) for variable in _variables(model)]
+
+
+def _copy(model: keras.Model, state: list[np.ndarray]) -> keras.Model:
+    """A model of one device with the same variables, compiled alike but without metrics."""
+    copy = keras.models.clone_model(model)
+    compiled = dict(model._compile_config.config)  # noqa: SLF001 (the objects themselves; Keras is pinned)
+    optimizer = type(model.optimizer).from_config(model.optimizer.get_config())
+    copy.compile(**{**compiled, "optimizer": optimizer, "metrics": None, "weighted_metrics": None})
+    build_all(copy.optimizer, copy.trainable_variables)
+    for variable, value in zip(_variables(copy), state, strict=True):
+        variable.assign(value)
+    return copy
+
+
+def _tolerance(model: keras.Model) -> float:
+    layers = model._flatten_layers()  # noqa: SLF001 (private: Keras is pinned)
+    return max(_TOLERANCES.get(layer.compute_dtype, _OF_16_BITS) for layer in layers)
