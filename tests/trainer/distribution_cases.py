@@ -79,6 +79,53 @@ class Counter(keras.Model):
         return super().train_step(data)
 
 
+class Subclassed(keras.Model):
+    """Layers that are built when they are first called, with Dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop = layers.Dense(8, name="first"), layers.Dropout(0.2)
+        self.last = layers.Dense(4)
+
+    def call(self, x, training=False):
+        return self.last(self.drop(ops.relu(self.first(x)), training=training))
+
+
+class Taped(Subclassed):
+    """A step of its own, with a tape of its own."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True)) + 0.1 * ops.mean(self.first.kernel**2)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+    def test_step(self, data):
+        x, y = data
+        return {"loss": self.compute_loss(y=y, y_pred=self(x))}
+
+
+@tf.custom_gradient
+def clipped(x):
+    return x * 2, lambda upstream: tf.clip_by_value(upstream, -0.01, 0.01)
+
+
+def counted(x):
+    return x * ops.cast(ops.max(ops.bincount(ops.cast(x > 0, "int32"), minlength=8)), x.dtype)
+
+
+def printed(x):
+    tf.print(tf.reduce_sum(x))
+    return x
+
+
+def grouped_attention() -> keras.Model:
+    inputs = keras.Input((6, 8))
+    y = layers.GroupQueryAttention(2, 4, 2, name="attention", flash_attention=False)(inputs, inputs)
+    return keras.Model(inputs, layers.Dense(4)(layers.Flatten()(inputs + y)))
+
+
 WIDE = {"wide.*kernel": (None, "model"), "wide.*bias": ("model",)}
 
 
@@ -265,7 +312,76 @@ CASES: dict[str, Case] = {
     "LSTM": alone(layers.LSTM(4), layers.Dense(4), x=(5, 3), refused="unroll=True"),
     "unrolled LSTM": alone(layers.LSTM(4, unroll=True), layers.Dense(4), x=(5, 3)),
     "own tf.Variable": Case(Counter, y=lambda r: r.normal(size=(ROWS, 4)), refused="tf.Variable"),
+    "bidirectional GRU": alone(layers.Bidirectional(layers.GRU(4)), layers.Dense(4), x=(5, 3), refused="unroll=True"),
+    "separable convolution": alone(
+        layers.SeparableConv2D(4, 3), layers.Flatten(), layers.Dense(4), x=IMAGES, refused="depthwise"
+    ),
+    "divided convolution of a series": alone(
+        layers.Conv1D(8, 3, name="conv"),
+        layers.Flatten(),
+        layers.Dense(4),
+        x=(8, 4),
+        layouts={"conv/kernel": (None, None, "model"), "conv/bias": ("model",)},
+    ),
+    "convolution of volumes": alone(layers.Conv3D(4, 2), layers.Flatten(), layers.Dense(4), x=(4, 4, 4, 2)),
+    "pooling, padding, cropping": alone(
+        layers.ZeroPadding2D(1),
+        layers.AveragePooling2D(2),
+        layers.UpSampling2D(),
+        layers.Cropping2D(1),
+        layers.Conv2D(4, 1),
+        layers.GlobalAveragePooling2D(),
+        x=IMAGES,
+    ),
+    "einsum dense": alone(
+        layers.EinsumDense("abc,cd->abd", output_shape=(4, 8), bias_axes="d", name="einsum"),
+        layers.TimeDistributed(layers.Dense(4)),
+        layers.Flatten(),
+        x=(4, 8),
+        layouts={"einsum/kernel": (None, "model"), "einsum/bias": ("model",)},
+    ),
+    "activations": Case(
+        after_wide(layers.PReLU(), layers.ELU(), layers.LeakyReLU(), layers.Softmax(), layers.Dense(4)), WIDE
+    ),
+    "spectral normalization": alone(layers.SpectralNormalization(layers.Dense(8)), layers.Dense(4)),
+    "grouped-query attention": Case(
+        grouped_attention,
+        {
+            "attention/(query|key|value)/kernel": (None, "model", None),
+            "attention/(query|key|value)/bias": ("model", None),
+        },
+        x=lambda random: random.normal(size=(ROWS, 6, 8)),
+    ),
+    "a model of its own, built in the first step": Case(
+        Subclassed, {"first/kernel": (None, "model")}, y=lambda r: r.normal(size=(ROWS, 4))
+    ),
+    "own train_step with a tape": Case(Taped, {"first/kernel": (None, "model")}, y=lambda r: r.normal(size=(ROWS, 4))),
+    "XLA": alone(layers.Dense(8, "relu"), layers.Dense(4), compiled={"jit_compile": True}),
     # Operations on a divided axis.
+    "cumulative sum": op(lambda x: ops.cumsum(x, axis=-1)),
+    "extremes": op(lambda x: ops.concatenate([ops.max(x, -1, keepdims=True), ops.min(x, -1, keepdims=True)], -1)),
+    "index of the largest": op(lambda x: x * ops.cast(ops.expand_dims(ops.argmax(x, -1), -1), x.dtype)),
+    "take along axis": op(lambda x: ops.take_along_axis(x, ops.argsort(x, axis=-1), axis=-1)),
+    "scatter": op(lambda x: ops.scatter_update(x, np.array([[0, 1], [1, 2]]), ops.sum(x) * np.ones(2))),
+    "segments": op(lambda x: ops.transpose(ops.segment_sum(ops.transpose(x), np.array([0, 0, 1, 1, 2, 2, 3, 3]), 4))),
+    "stack": op(lambda x: ops.stack([x, 2 * x], axis=1)),
+    "slices": op(lambda x: ops.concatenate([x[:, 2:6], x[:, ::2]], -1)),
+    "odd slice": refused(op(lambda x: x[:, ::3]), "divisible"),
+    "vectorized map": op(lambda x: ops.vectorized_map(lambda row: ops.tanh(row) * ops.sum(row), x)),
+    "resized": refused(op(lambda x: ops.image.resize(ops.reshape(x, (-1, 2, 4, 1)), (4, 4))), "LayoutMap"),
+    "resized rows": alone(layers.Resizing(4, 4), layers.Flatten(), layers.Dense(4), x=IMAGES),
+    "condition": op(lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: 2 * x, lambda: x)),
+    "gradient of its own": op(lambda x: clipped(x) + ops.stop_gradient(x)),
+    "products of rows": op(lambda x: ops.matmul(ops.reshape(x, (-1, 8, 1)), ops.reshape(x, (-1, 1, 8)))),
+    "products with itself": op(
+        lambda x: ops.matmul(ops.expand_dims(x, -1), ops.transpose(ops.expand_dims(x, -1), (0, 2, 1)))
+    ),
+    "norms": op(lambda x: x / ops.norm(x, axis=-1, keepdims=True)),
+    "bincount": refused(
+        op(lambda x: x * ops.cast(ops.sum(ops.bincount(ops.cast(x[0] > 0, "int32"), minlength=8)), x.dtype)), "Bincount"
+    ),
+    "Cholesky": refused(op(lambda x: ops.cholesky(ops.einsum("bi,bj->bij", x, x) + 9 * np.eye(8))), "Cholesky"),
+    "printing": refused(op(printed), "tf.print()"),
     "pad of one axis of three": Case(
         lambda: keras.Sequential(
             [
@@ -330,7 +446,7 @@ def train(case: Case) -> dict[str, np.ndarray]:
     y = make_y(random)
     given = {"optimizer": lambda: keras.optimizers.SGD(0.01, momentum=0.9), "loss": case.loss, **case.compiled}
     given["optimizer"] = given["optimizer"]()
-    given["metrics"] = [one() if isinstance(one, type) else one for one in given.get("metrics", ())]
+    given["metrics"] = [one() if isinstance(one, type) else one for one in given.get("metrics", ())] or None
     model.compile(**given)
     fitted = model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, **case.fit)
     found = {name: np.asarray(values) for name, values in fitted.history.items()}
