@@ -50,7 +50,7 @@ def job(
         "metadata": metadata,
         "spec": {
             "strategy": "MultiWorkerMirrored",
-            "image": "registry.example.com/tfgpujob-trainer:0.1.0-gpu",
+            "image": "registry.example.com/tfgpujob-trainer:9.9.9-gpu",
             "gpu": {"perReplica": 2},
             "replicaSpecs": {"worker": {"replicas": workers}},
             "trainer": settings,
