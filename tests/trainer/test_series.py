@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
+import sys
 import urllib.error
 import urllib.request
 
@@ -17,6 +19,7 @@ from tests.trainer.inprocess import entrypoint, train_module
 from tests.trainer.training_logs import progress_of
 
 from tfgpujob_trainer.own_loop.reporter import Reporter
+from tfgpujob_trainer.own_loop.supervised import SupervisedStatus
 from tfgpujob_trainer.reporting import progress_endpoint
 from tfgpujob_trainer.reporting.run_status import MAX_BYTES, RunStatus
 from tfgpujob_trainer.reporting.series import MAX_BYTES as MAX_SERIES
@@ -121,6 +124,38 @@ def test_a_run_leaves_its_curves_in_the_output(tmp_path):
     assert [point[0] for point in found["train"]["points"]] == [point[0] for point in found["validation"]["points"]]
     assert set(found["validation"]["names"]) == {"loss", "accuracy"}
     assert found["train"]["names"][:3] == ["loss", "stepSeconds", "examplesPerSecond"]
+
+
+def test_a_run_that_goes_on_has_the_curves_of_all_of_it(tmp_path):
+    rows = user_module.data("train")
+    module = entrypoint(user_module.model, rows)
+    steps_of = []
+    for epochs in (2, 4):
+        train_module(module, devices=1, epochs=epochs, batch=32, seed=1, output=tmp_path, checkpoint={"everyEpochs": 1})
+        steps_of.append([point[0] for point in json.loads((tmp_path / "series.json").read_bytes())["train"]["points"]])
+    first, whole = steps_of
+    assert whole[: len(first)] == first
+    assert len(whole) == 2 * len(first) > 2
+
+
+def test_what_a_program_of_its_own_reports_reaches_its_supervisor(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    read, write = os.pipe()
+    told = SupervisedStatus(write, has_peers=False)
+    Reporter(told, lambda: 0.0).report({"step": 3, "steps": 9}, 0.5, None, {"accuracy": 0.25})
+    os.close(write)
+    heard = RunStatus()
+    with os.fdopen(read) as pipe:
+        for record in map(json.loads, pipe):
+            if "point" in record:
+                heard.add_point(*record["point"])
+    found = json.loads(heard.series(0))["train"]
+    assert dict(zip(found["names"], found["points"][0][1:], strict=True)) == {
+        "loss": 0.5,
+        "stepSeconds": None,
+        "examplesPerSecond": None,
+        "accuracy": 0.25,
+    }
 
 
 def test_curves_that_cannot_be_written_end_no_training(tmp_path):

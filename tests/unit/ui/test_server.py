@@ -27,6 +27,7 @@ from tests.unit.ui.test_pages import harmless
 from tfgpujob.client import ApiError, AsyncClient, Client
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import Exit
+from tfgpujob.kube.connection import Connection
 from tfgpujob.local.folder import Folder
 from tfgpujob.names import Condition
 from tfgpujob.ui import server
@@ -140,8 +141,9 @@ async def test_a_job_of_a_cluster_is_seen_with_what_one_may_read(live: LiveClust
     path = "/api/v1/namespaces/default/pods/seen-worker-0:8080/proxy/progress"
     curves = {"names": ["loss"], "points": [[10, 2.5]]}
     live.front.behind |= {path: told, f"{path}?series=0": {"train": curves, "validation": curves}}
-    async with await AsyncClient.connect() as client:
-        source = Cluster(client)
+    connection = await Connection.connect()
+    async with AsyncClient(connection) as client:
+        source = Cluster(client, connection)
         jobs, unknown = await source.jobs()
         assert (jobs["default/seen"]["kind"], unknown) == ("TFGPUJob", [])
         seen = await source.seen("default/seen")
@@ -170,7 +172,8 @@ async def test_what_one_may_not_read_is_named_and_the_rest_is_shown(live: LiveCl
 
     live.front.refuse = refuse
     try:
-        async with await AsyncClient.connect() as client, served(Cluster(client)) as pages:
+        connection = await Connection.connect()
+        async with AsyncClient(connection) as client, served(Cluster(client, connection)) as pages:
             async with pages.get(f"/{TOKEN}/") as answer:
                 text = await answer.text()
                 assert (answer.status, "partly" in text, "you may not list those of the cluster" in text) == (

@@ -12,12 +12,12 @@ from typing import Final, Protocol, TypeVar
 from tfgpujob import names
 from tfgpujob.client import ApiError
 from tfgpujob.client.asynchronous import AsyncClient
-from tfgpujob.client.logs import leader_of, replicas_of
+from tfgpujob.client.logs import leader_of, read_logs, replicas_of
 from tfgpujob.core.observed import progress_series
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.progress_series import Series
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.core.observed.trim import trim_pod
+from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import FORBIDDEN
 from tfgpujob.local.folder import CLAIMS, Folder, claim_of
 from tfgpujob.local.session import interrupted
@@ -50,10 +50,10 @@ class Source(Protocol):
 
 
 class Cluster:
-    """What the API server tells this client."""
+    """What the API server tells this client, over its connection."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, client: AsyncClient, connection: Connection) -> None:
+        self._client, self._connection = client, connection
 
     async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
         unknown = []
@@ -88,7 +88,7 @@ class Cluster:
         )
         own = replicas_of(job.uid, pods, None, None)
         shown = own[:MOST_LOGS]
-        lines = await asyncio.gather(*(known("a log", self._last_lines(name, namespace, pod), ()) for pod in shown))
+        lines = await asyncio.gather(*(known("a log", self._last_lines(pod), ()) for pod in shown))
         leader = leader_of(own)
         # Of what `tfgpu top` does not know, the page shows the trainers' part alone.
         told = [why for why in usage.unknown if why.startswith("step")] if usage is not None else []
@@ -112,11 +112,10 @@ class Cluster:
         except ApiError as error:
             return Seen(job=job.raw, unknown=[f"curves of {name}: {error.message}"])
 
-    async def _last_lines(self, name: str, namespace: str, pod: Object) -> Sequence[str]:
-        record, found = trim_pod(pod), deque[str](maxlen=LINES)
-        batches = self._client.log_batches(name, namespace, tail=LINES, role=record.role, index=record.index)
-        async for lines in batches:
-            found += (line.text[:MAX_TEXT] for line in lines if line.pod == record.name)
+    async def _last_lines(self, pod: Object) -> Sequence[str]:
+        found = deque[str](maxlen=LINES)
+        async for lines in read_logs(self._connection, [pod], LINES):
+            found += (line.text[:MAX_TEXT] for line in lines)
         return [*found]
 
 

@@ -13,6 +13,7 @@ from tfgpujob.cli.cluster import cluster_options, errors_explained
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client.asynchronous import AsyncClient
 from tfgpujob.exits import CliError
+from tfgpujob.kube.connection import Connection
 from tfgpujob.local.folder import RUNS
 from tfgpujob.ui.server import PORT, serving
 from tfgpujob.ui.sources import Cluster, LocalRuns, Source
@@ -44,8 +45,9 @@ def command(*, port: int, local: Path | None, context: str | None, namespace: st
 
 
 async def _of_cluster(port: int, context: str | None, namespace: str | None) -> None:
-    async with await AsyncClient.connect(context=context, namespace=namespace) as client:
-        source = Cluster(client)
+    connection = await Connection.connect(context)
+    async with AsyncClient(connection, namespace) as client:
+        source = Cluster(client, connection)
         await source.jobs()  # what is wrong with the cluster or the rights is said here, and not in a page
         await _until_interrupted(source, port)
 
