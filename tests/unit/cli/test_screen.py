@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tfgpujob.cli.screen import Screen, progress_line, progress_of
+from tfgpujob.cli.screen import Screen, progress_line
+from tfgpujob.describe.progress_words import progress_of
 
 RECORD = {
     "tfgpu": "progress", "step": 60, "steps": 240, "epoch": 5, "epochs": 20, "loss": 0.41234,

@@ -219,6 +219,14 @@ def test_commands_are_those_that_help_now() -> None:
     assert local.steps == ["lower trainer.globalBatchSize, or ask for more memory"]
 
 
+def test_what_a_trainer_prints_for_programs_is_shown_in_words() -> None:
+    line = '{"tfgpu": "progress", "phase": "training", "step": 60, "steps": 240, "loss": 0.5, "stepSeconds": 2}'
+    deep = '{"tfgpu": "progress", "step": 1, "x": ' + "[" * 100_000
+    endless = '{"tfgpu": "progress", "step": 1, "steps": 9, "stepSeconds": 1e999}'
+    page = job_page(replace(TRAINS, logs={"a": [line, deep, endless, "hello"]}), NOW)
+    assert page.replicas[-1].lines == ["step 60/240, loss 0.5000, 6m00s to go", deep, endless, "hello"]
+
+
 def test_yaml_is_the_jobs_without_who_set_its_fields() -> None:
     found = {**TRAINS.job, "metadata": {**TRAINS.job["metadata"], "managedFields": [{"manager": "kubectl"}]}}
     page = job_page(replace(TRAINS, job=found), NOW)

@@ -10,13 +10,13 @@ from typing import Any, Final
 import click
 
 from tfgpujob.cli.output import StatusLine, coloured
-from tfgpujob.units import duration
+from tfgpujob.core.observed.progress_series import LINE
+from tfgpujob.describe.progress_words import progress_words
 
 _COLOURS: Final = ("cyan", "magenta", "green", "blue", "yellow")
 _TRAINER: Final = "tfgpu-train: "
 _FOR_LOGS: Final = (f"{_TRAINER}goodput ", f"{_TRAINER}weights sha256 ")
 """Figures for those who look for them."""
-_PROGRESS: Final = '{"tfgpu": "progress"'
 _BAR: Final = 20
 
 
@@ -36,7 +36,7 @@ class Screen:
 
     def said(self, replica: str, line: str) -> None:
         """A line of a replica's output. What is not shown is in its log."""
-        if line.startswith(_PROGRESS):
+        if line.startswith(LINE):
             if replica == self._lead:
                 self._show_progress(line)
         elif self._everything:
@@ -73,32 +73,7 @@ class Screen:
         self._progress.show(self._line)
 
 
-def progress_of(line: str) -> str | None:
-    """A trainer's line for programs, as people read it; None for any other line."""
-    try:
-        return progress_words(json.loads(line)) if line.startswith(_PROGRESS) else None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
 def progress_line(record: Mapping[str, Any]) -> str:
     """`[#####.....] step 60/240, …`."""
     bar = "#" * (_BAR * int(record["step"]) // max(1, int(record["steps"])))
     return f"[{bar:.<{_BAR}}] {progress_words(record)}"
-
-
-def progress_words(record: Mapping[str, Any]) -> str:
-    """`step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`, as far as it is known: a program of one's
-    own reports what it likes."""
-    known = {name: value for name, value in record.items() if value is not None}
-    step, steps = int(known["step"]), int(known.get("steps", 0))
-    parts = [f"step {step}/{steps}" if steps else f"step {step}"]
-    if "epoch" in known:
-        parts.append(f"epoch {known['epoch']}/{known['epochs']}" if "epochs" in known else f"epoch {known['epoch']}")
-    if "loss" in known:
-        parts.append(f"loss {float(known['loss']):.4f}")
-    if "examplesPerSecond" in known:
-        parts.append(f"{float(known['examplesPerSecond']):.0f} examples/s")
-    if steps and "stepSeconds" in known:
-        parts.append(f"{duration((steps - step) * float(known['stepSeconds']))} to go")
-    return ", ".join(parts)

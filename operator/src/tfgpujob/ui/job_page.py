@@ -19,6 +19,7 @@ from tfgpujob.describe import Verdict, find_verdict
 from tfgpujob.describe.account import Part, parts, recovery_table
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.page import MAX_LINES, state_of, summary
+from tfgpujob.describe.progress_words import progress_of
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.names import Condition
 from tfgpujob.ui.charts import VALIDATION, Bar, Chart, line_chart, number_text, stacked
@@ -201,7 +202,7 @@ def _replicas(seen: Seen, facts: Facts) -> Sequence[Replica]:
             state_of(pods[name], facts) if name in pods else "",
             pods[name].node or "no node" if name in pods else "",
             str(pods[name].attempt) if name in pods else "",
-            seen.logs.get(name, ()),
+            [progress_of(line) or line for line in seen.logs.get(name, ())],
         )
         for name in names
     ]

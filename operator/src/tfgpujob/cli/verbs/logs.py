@@ -9,9 +9,9 @@ import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name, refuse_elsewhere
 from tfgpujob.cli.output import coloured, log_line
-from tfgpujob.cli.screen import progress_of
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client, LogLine
+from tfgpujob.describe.progress_words import progress_of
 from tfgpujob.names import Role
 
 PLACE: Final = Heading.IN_A_CLUSTER, 50

@@ -1,0 +1,35 @@
+"""A trainer's lines for programs, in words for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tfgpujob.core.observed.progress_series import LINE
+from tfgpujob.units import duration
+
+
+def progress_of(line: str) -> str | None:
+    """A trainer's line for programs, as people read it; None for any other line."""
+    try:
+        return progress_words(json.loads(line)) if line.startswith(LINE) else None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def progress_words(record: Mapping[str, Any]) -> str:
+    """`step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`, as far as it is known: a program of one's
+    own reports what it likes."""
+    known = {name: value for name, value in record.items() if value is not None}
+    step, steps = int(known["step"]), int(known.get("steps", 0))
+    parts = [f"step {step}/{steps}" if steps else f"step {step}"]
+    if "epoch" in known:
+        parts.append(f"epoch {known['epoch']}/{known['epochs']}" if "epochs" in known else f"epoch {known['epoch']}")
+    if "loss" in known:
+        parts.append(f"loss {float(known['loss']):.4f}")
+    if "examplesPerSecond" in known:
+        parts.append(f"{float(known['examplesPerSecond']):.0f} examples/s")
+    if steps and "stepSeconds" in known:
+        parts.append(f"{duration((steps - step) * float(known['stepSeconds']))} to go")
+    return ", ".join(parts)
