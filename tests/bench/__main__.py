@@ -39,10 +39,17 @@ MOST_SECONDS = 560.0
 async def measure(on: Stage, size: Size, figures: Figures) -> None:
     """Fills the figures, as far as it comes."""
     async with await KubeCluster.connect() as cluster, AsyncExitStack() as stack:
-        loads = dict(zip((OPERATOR, DIRECT, KUBE, BASE), (Load(cluster, name) for name in on.namespaces), strict=False))
+        loads = {
+            who: Load(cluster, name) for who, name in zip(_ways(base=bool(on.base_source)), on.namespaces, strict=True)
+        }
         for load in loads.values():
             await stack.enter_async_context(load.pods.running())
         await Bench(on, cluster, loads, size, figures, say).run()
+
+
+def _ways(*, base: bool) -> tuple[str, ...]:
+    """The ways to make pods. Of the two operators each stands between the same neighbours."""
+    return (OPERATOR, KUBE, BASE, DIRECT) if base else (OPERATOR, KUBE, DIRECT)
 
 
 def say(text: str) -> None:
@@ -88,7 +95,7 @@ def main() -> int:
     # As ^C: `timeout` and a CI that cancels a job end it by SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     folder = Path(tempfile.mkdtemp(prefix="bench-operator-"))
-    purposes = ("operator", "direct", "kube", *(["base"] if options.base else []))
+    purposes = [who.split()[0] for who in _ways(base=bool(options.base))]
     with stage(folder, *purposes, base=options.base) as on:
         say(f"on {on.description}, Kubernetes {on.version}; logs in {folder}")
         os.environ["KUBECONFIG"] = str(on.kube.kubeconfig)

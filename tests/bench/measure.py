@@ -238,10 +238,10 @@ class Bench:
         return lambda: load.create_kube_jobs(kube_jobs)
 
     def _in_turn(self, number: int) -> list[str]:
-        """Whoever comes first in a round finds the machine as the others do."""
+        """All, in an order that changes: each is measured after each of its neighbours, who leave work behind."""
         everybody = list(self._loads)
-        first = number % len(everybody)
-        return everybody[first:] + everybody[:first]
+        first = number // 2 % len(everybody)
+        return (everybody[first:] + everybody[:first])[:: -1 if number % 2 else 1]
 
     async def _look(self) -> Surroundings:
         await self._pulse.beat()
