@@ -258,6 +258,13 @@ CASES: dict[str, Case] = {
     "dropout of rows": alone(layers.Dropout(0.3), layers.Dense(4)),
     "noise": alone(layers.GaussianNoise(0.3), layers.GaussianDropout(0.2), layers.Dense(4)),
     "random numbers of TensorFlow": Case(after_wide(Noise(), layers.Dense(4)), WIDE),
+    "drawn classes": refused(
+        op(lambda x: x + ops.cast(keras.random.categorical(x, 8, dtype="int32", seed=3), x.dtype)), "Multinomial"
+    ),
+    "drawn by gamma": refused(op(lambda x: x + keras.random.gamma((1, 8), 2.0, seed=3)), "Gamma"),
+    "drawn by binomial": refused(op(lambda x: x + keras.random.binomial((1, 8), 3.0, 0.5, seed=4)), "Binomial"),
+    "shuffled": refused(op(lambda x: x + keras.random.shuffle(ops.arange(8, dtype=x.dtype), seed=3)), "TopK"),
+    "random numbers with a state": refused(op(lambda x: x + tf.random.normal((1, 8), dtype=x.dtype)), "for itself"),
     "spatial dropout": alone(layers.SpatialDropout1D(0.3), layers.Flatten(), layers.Dense(4), x=(4, 8)),
     # Layers.
     "embedding": Case(

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras.distribution import DeviceMesh, LayoutMap, ModelParallel
 from tensorflow.python.ops import gen_nn_ops
 from tests.machine import PATIENCE
@@ -133,7 +134,7 @@ def test_the_page_does_what_it_says(tmp_path):
     assert (tmp_path / "larger.keras").exists()
 
 
-def compared(wide: tuple[str | None, ...]) -> str:
+def compared(wide: tuple[str | None, ...], rows: Any = None) -> str:
     layout = LayoutMap(DeviceMesh((1, 2), ("batch", "model")))
     layout[".*head/kernel"] = wide
     with ModelParallel(layout_map=layout, batch_dim_name="batch").scope():
@@ -141,7 +142,7 @@ def compared(wide: tuple[str | None, ...]) -> str:
         model.compile(keras.optimizers.Adam(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         before = model.get_weights()
         try:
-            return compare(model, {"x": np.ones([3, 4]), "y": np.arange(3)})
+            return compare(model, {"x": np.ones([3, 4]), "y": np.arange(3)} if rows is None else {"x": rows})
         finally:
             assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
             assert model.optimizer.iterations.numpy() == 0
@@ -151,6 +152,9 @@ def test_a_mesh_that_computes_wrongly_is_found_before_it_trains(float64, monkeyp
     """With the mend of sparse cross-entropy taken out."""
     with installed():
         assert compared((None, "model")).startswith("compared with one device: ")
+        rows = tf.data.Dataset.from_tensors((np.ones([3, 4]), np.arange(3)))
+        assert compared((None, "model"), rows).startswith("compared with one device: ")
+        assert compared((None, "model"), iter(rows)).startswith("not compared with one device: ")
     monkeypatch.delitem(operations._GATHERED[gen_nn_ops], "sparse_softmax_cross_entropy_with_logits")
     with installed(), pytest.raises(ConfigError, match="other numbers than on one device"):
         compared((None, "model"))

@@ -76,18 +76,26 @@ _GATHERED: dict[Any, dict[str, dict[str, Axes]]] = {
         "split_v": {"value": _named_by("axis", lambda axis: axis)},
     },
 }
-_RANDOM = {
-    gen_stateless_random_ops_v2: (
-        "stateless_random_gamma_v3",
-        "stateless_random_normal_v2",
-        "stateless_random_uniform_full_int_v2",
-        "stateless_random_uniform_int_v2",
-        "stateless_random_uniform_v2",
-        "stateless_truncated_normal_v2",
-    ),
-    gen_random_ops: ("random_standard_normal", "random_uniform", "random_uniform_int", "truncated_normal"),
-}
-"""Each device would draw numbers of its own: other ones than one device, and others on each mesh."""
+_RANDOM = (
+    "stateless_random_normal_v2",
+    "stateless_random_uniform_full_int_v2",
+    "stateless_random_uniform_int_v2",
+    "stateless_random_uniform_v2",
+    "stateless_shuffle",
+    "stateless_truncated_normal_v2",
+)
+"""Of gen_stateless_random_ops_v2. Each device would draw its own: not those of one device, and others on each mesh."""
+_STATEFUL = (
+    "multinomial",
+    "random_gamma",
+    "random_poisson_v2",
+    "random_shuffle",
+    "random_standard_normal",
+    "random_uniform",
+    "random_uniform_int",
+    "truncated_normal",
+)
+"""Of gen_random_ops: no layout makes them equal, since each device has a state of its own."""
 
 
 def replacements() -> Iterator[Any]:
@@ -95,8 +103,8 @@ def replacements() -> Iterator[Any]:
     instead = {gen_array_ops.reverse_v2: _reversed}
     for module, operations in _GATHERED.items():
         instead |= {getattr(module, name): partial(_gathering, inputs=inputs) for name, inputs in operations.items()}
-    for module, names in _RANDOM.items():
-        instead |= {getattr(module, name): _same_everywhere for name in names}
+    instead |= {getattr(gen_stateless_random_ops_v2, name): _same_everywhere for name in _RANDOM}
+    instead |= {getattr(gen_random_ops, name): _refused for name in _STATEFUL}
     # Some are exported as they are, so that tf has them too.
     for module in [module for name, module in list(sys.modules.items()) if name.startswith("tensorflow")]:
         for name, value in list(vars(module).items()):
@@ -147,6 +155,19 @@ def _same_everywhere(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         drawn = original(*args, **kwargs)
         return _whole(drawn, range(drawn.shape.rank)) if _is_on_mesh(drawn) else drawn
+
+    return call
+
+
+def _refused(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if dtensor.get_default_mesh() is not None:
+            raise ConfigError(
+                f"the step draws random numbers by TensorFlow's {original.__name__}, which each device does for itself",
+                "use keras.random with a SeedGenerator, or tf.random.stateless_uniform() and its like",
+            )
+        return original(*args, **kwargs)
 
     return call
 

@@ -96,6 +96,8 @@ class Divided:
     def _beats(self) -> keras.callbacks.Callback:
         def beat(*_: Any, **__: Any) -> None:
             self._heartbeat.beat(phases.EVALUATING)
+            if self._stop.set:
+                raise StoppedError("stopped outside of fit(); what was trained is saved")
 
         return keras.callbacks.LambdaCallback(on_test_batch_end=beat, on_predict_batch_end=beat)
 
@@ -106,7 +108,9 @@ class Divided:
         output = Path(self._settings.output.directory, *([f"fit-{self.fits}"] if self.fits > 1 else []))
         checkpoints = DividedCheckpoints(model, output, self._settings, self._env, self._heartbeat)
         reached, epochs = checkpoints.restore(), given.get("epochs", 1)
-        first = epochs if reached.done else max(given.get("initial_epoch") or 0, reached.epoch)
+        is_done = reached.done and reached.planned == epochs
+        first = epochs if is_done else max(given.get("initial_epoch") or 0, reached.epoch)
+        reached.planned, reached.done = epochs, False
         say(f"fit() number {self.fits}" + (f" continues after epoch {first} of {epochs}" if reached.step else ""))
         if self.fits == 1 and not reached.step:
             say(compare(model, given))
@@ -136,12 +140,8 @@ class _Followed(keras.callbacks.Callback):
     def __init__(self, checkpoints: DividedCheckpoints, heartbeat: Heartbeat, stop: StopFlag, reached: Reached) -> None:
         super().__init__()
         self._checkpoints, self._heartbeat, self._stop, self._reached = checkpoints, heartbeat, stop, reached
-        self._reporter, self._first, self._step, self._described = (
-            Reporter(heartbeat.run_status),
-            0,
-            reached.step,
-            False,
-        )
+        self._reporter, self._step = Reporter(heartbeat.run_status), reached.step
+        self._first, self._described = 0, False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Keras may make several steps before it calls the other."""

@@ -22,6 +22,8 @@ from tfgpujob_trainer.script.call import BATCHED
 
 _STEPS = 3
 """The loss of the third shows two updates, and so what an optimizer keeps from one to the next."""
+_ROWS_OF_ANY = 8
+"""The length of an axis that may have any."""
 _TOLERANCES = {"float64": 1e-8, "float32": 2e-3}
 _OF_16_BITS = 5e-2
 
@@ -35,7 +37,7 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     assert found is not None
     rows = _rows(given, found.device_mesh.backend_mesh.dim_size(found.batch_dim_name))
     if rows is None or not model.built or model.optimizer is None:
-        return "not compared with one device: fit() has a generator, or the model no weights yet"
+        return "not compared with one device: fit() has rows that are made one by one, or the model no weights yet"
     build_all(model.optimizer, model.trainable_variables)
     state, drawn = _state(model), random.getstate()
     try:
@@ -65,16 +67,27 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
 
 
 def _rows(given: Mapping[str, Any], count: int) -> tuple[Any, Any, Any] | None:
-    """Inputs, targets and weights of as few rows as the mesh can divide."""
-    x, y, weights = given.get("x"), given.get("y"), given.get("sample_weight")
+    """Inputs, targets and weights of as few rows as the mesh can divide; None if none can be had without a trace.
+
+    A dataset is not read: another iterator may change the order in which it shuffles.
+    """
+    x = given.get("x")
+    if isinstance(x, tf.data.Dataset):
+        random_ = np.random.default_rng(0)
+        made = tree.map_structure(lambda spec: _made(spec, count, random_), x.element_spec)
+        return keras.utils.unpack_x_y_sample_weight(made)
     if isinstance(x, BATCHED):
-        batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    elif hasattr(x, "__next__"):
         return None
-    arrays = tree.map_structure(lambda value: None if value is None else np.asarray(value)[:count], (x, y, weights))
-    whole = all(len(array) == count for array in tree.flatten(arrays) if array is not None)
-    return arrays if whole else None
+    found = x, given.get("y"), given.get("sample_weight")
+    arrays = tree.map_structure(lambda value: None if value is None else np.asarray(value)[:count], found)
+    return arrays if all(len(array) == count for array in tree.flatten(arrays) if array is not None) else None
+
+
+def _made(spec: tf.TensorSpec, count: int, random_: np.random.Generator) -> np.ndarray:
+    """Rows of this kind: numbers by chance, and 0 for what may be a class or a word."""
+    shape = (count, *(length or _ROWS_OF_ANY for length in spec.shape[1:]))
+    drawn = random_.normal(size=shape) if spec.dtype.is_floating else np.zeros(shape)
+    return drawn.astype(spec.dtype.as_numpy_dtype)
 
 
 def _variables(model: keras.Model) -> list[Any]:

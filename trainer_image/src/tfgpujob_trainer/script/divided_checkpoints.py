@@ -33,6 +33,8 @@ class Reached:
 
     step: int = 0
     epoch: int = 0
+    planned: int = 0
+    """Epochs that fit() was asked for."""
     done: bool = False
     epochs: list[int] = field(default_factory=list)
     history: dict[str, list[float]] = field(default_factory=dict)
