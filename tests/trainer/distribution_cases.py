@@ -120,6 +120,18 @@ def printed(x):
     return x
 
 
+class Block(layers.Layer):
+    """Weights of its own, layers of its own, and no word about its shape."""
+
+    def build(self, shape):
+        self.inner = layers.Dense(8, name="wide")
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+        super().build(shape)
+
+    def call(self, x):
+        return self.inner(x * self.scale) + x
+
+
 def grouped_attention() -> keras.Model:
     inputs = keras.Input((6, 8))
     y = layers.GroupQueryAttention(2, 4, 2, name="attention", flash_attention=False)(inputs, inputs)
@@ -362,6 +374,7 @@ CASES: dict[str, Case] = {
     "a model of its own, built in the first step": Case(
         Subclassed, {"first/kernel": (None, "model")}, y=lambda r: r.normal(size=(ROWS, 4))
     ),
+    "a layer of its own, which Keras asks for its shape": alone(Block(), layers.Dense(4), layouts=WIDE),
     "own train_step with a tape": Case(Taped, {"first/kernel": (None, "model")}, y=lambda r: r.normal(size=(ROWS, 4))),
     "XLA": alone(layers.Dense(8, "relu"), layers.Dense(4), compiled={"jit_compile": True}),
     # Operations on a divided axis.

@@ -32,7 +32,6 @@ random = np.random.default_rng(0)
 x, y = random.normal(size=(72, 8)), random.integers(0, 4, 72)
 model = keras.Sequential(
     [
-        keras.Input((8,)),
         layers.Dense(16, "relu", name="wide"),
         layers.Dropout(0.2),
         layers.Dense(8, name="narrow"),

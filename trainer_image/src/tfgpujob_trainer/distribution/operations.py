@@ -12,6 +12,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from tensorflow.core.function.capture.capture_container import FunctionCaptures
 from tensorflow.experimental import dtensor
 from tensorflow.python.framework.ops import EagerTensor
@@ -190,7 +191,8 @@ def _reversed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _captured(captures: Any, graph: Any, tensor: Any, name: Any = None) -> Any:
     """What a step finds outside, such as the mean of a Normalization layer: a constant, not an input of one device."""
-    if not isinstance(tensor, EagerTensor) or current_mesh() is None:
+    # Where Keras only looks for shapes, nothing is computed.
+    if not isinstance(tensor, EagerTensor) or current_mesh() is None or in_symbolic_scope():
         return _capture_by_value(captures, graph, tensor, name)
     in_step = dtensor.get_default_mesh() is not None
     with tf.init_scope():

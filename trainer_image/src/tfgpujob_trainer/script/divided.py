@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from weakref import WeakSet
 
 import keras
 import numpy as np
@@ -34,7 +35,7 @@ from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe as described
 from tfgpujob_trainer.script.callbacks import listed
 from tfgpujob_trainer.script.device_settings import device_settings
-from tfgpujob_trainer.script.divided_check import compare
+from tfgpujob_trainer.script.divided_check import build, compare
 from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints, Reached
 from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import run_program, with_place
@@ -74,6 +75,7 @@ class Divided:
 
     def __init__(self, settings: TrainerConfig, env: Environment, heartbeat: Heartbeat, stop: StopFlag) -> None:
         self._settings, self._env, self._heartbeat, self._stop = settings, env, heartbeat, stop
+        self._compared: WeakSet[keras.Model] = WeakSet()
         self.fits = self.calls = 0
         self.summary: dict[str, Any] = {}
 
@@ -106,13 +108,15 @@ class Divided:
         self.fits += 1
         _check_distribution()
         output = Path(self._settings.output.directory, *([f"fit-{self.fits}"] if self.fits > 1 else []))
+        build(model, given)
         checkpoints = DividedCheckpoints(model, output, self._settings, self._env, self._heartbeat)
         reached, epochs = checkpoints.restore(), given.get("epochs", 1)
         is_done = reached.done and reached.planned == epochs
         first = epochs if is_done else max(given.get("initial_epoch") or 0, reached.epoch)
         reached.planned, reached.done = epochs, False
         say(f"fit() number {self.fits}" + (f" continues after epoch {first} of {epochs}" if reached.step else ""))
-        if self.fits == 1 and not reached.step:
+        if not reached.step and model not in self._compared:
+            self._compared.add(model)
             say(compare(model, given))
         followed = _Followed(checkpoints, self._heartbeat, self._stop, reached)
         callbacks = [*_kept(given.get("callbacks")), followed]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import keras
@@ -28,14 +29,20 @@ _TOLERANCES = {"float64": 1e-8, "float32": 2e-3}
 _OF_16_BITS = 5e-2
 
 
+def build(model: keras.Model, given: Mapping[str, Any]) -> None:
+    """Give a model without an Input its weights before fit() calls it, if they can be had. `given`: see `compare`."""
+    rows = _rows(given)
+    if not model.built and rows is not None:
+        with suppress(Exception):  # such as a GAN, which is never called itself
+            model._symbolic_build(data_batch=rows)  # noqa: SLF001 (private: Keras is pinned)
+
+
 def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     """What is to be said of it. `given`: the arguments of fit(). Raises ConfigError if the losses differ.
 
     The model is afterwards as before.
     """
-    found = distribution()
-    assert found is not None
-    rows = _rows(given, found.device_mesh.backend_mesh.dim_size(found.batch_dim_name))
+    found, rows = distribution(), _rows(given)
     if rows is None or not model.built or model.optimizer is None:
         return "not compared with one device: fit() has rows that are made one by one, or the model no weights yet"
     build_all(model.optimizer, model.trainable_variables)
@@ -66,20 +73,22 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     return f"compared with one device: the losses of {_STEPS} steps agree to {apart:.0e}"
 
 
-def _rows(given: Mapping[str, Any], count: int) -> tuple[Any, Any, Any] | None:
+def _rows(given: Mapping[str, Any]) -> tuple[Any, Any, Any] | None:
     """Inputs, targets and weights of as few rows as the mesh can divide; None if none can be had without a trace.
 
     A dataset is not read: another iterator may change the order in which it shuffles.
     """
-    x = given.get("x")
+    x, found = given.get("x"), distribution()
+    assert found is not None
+    count = found.device_mesh.backend_mesh.dim_size(found.batch_dim_name)
     if isinstance(x, tf.data.Dataset):
         random_ = np.random.default_rng(0)
         made = tree.map_structure(lambda spec: _made(spec, count, random_), x.element_spec)
         return keras.utils.unpack_x_y_sample_weight(made)
     if isinstance(x, BATCHED):
         return None
-    found = x, given.get("y"), given.get("sample_weight")
-    arrays = tree.map_structure(lambda value: None if value is None else np.asarray(value)[:count], found)
+    whole = x, given.get("y"), given.get("sample_weight")
+    arrays = tree.map_structure(lambda value: None if value is None else np.asarray(value)[:count], whole)
     return arrays if all(len(array) == count for array in tree.flatten(arrays) if array is not None) else None
 
 
